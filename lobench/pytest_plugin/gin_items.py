@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from lobench.core.case import CaseSpec, Expectations
+from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, headline
+from lobench.core.wording import headline
 from lobench.engine.config.suite import claimed_gin_files, specs_in
-from lobench.evaluation.result import Result
+from lobench.evaluation.expectations import failed_expectations
 from lobench.experiments.pytest_items import ItemMember, members_of
 from lobench.pytest_plugin.evaluate import BLOCK_VERDICT, evaluator
 from lobench.pytest_plugin.items import expectations_of
 
-__all__ = ["GinFile", "GinItem", "collect_gin_file", "failed_expectations"]
+__all__ = ["GinFile", "GinItem", "collect_gin_file"]
 
 
 def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -86,24 +86,3 @@ class GinItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, int, str]:
         # With None for a line, pytest breaks down where it reports a skipped item.
         return self.path, 0, f"{self.path.name}: {self.name}"
-
-
-def failed_expectations(expectations: Expectations, result: Result) -> list[str]:
-    """Returns a line for each expectation that the result does not meet; NaN meets none."""
-    problems = []
-    if expectations.no_divergence and result.diverged.any():
-        problems.append(
-            f"expect.no_divergence: {int(result.diverged.sum())} of {counted(len(result.seeds), 'seed')} diverged"
-        )
-    bounds = (
-        ("max_final_loss", expectations.max_final_loss, "train/loss", 1.0),
-        ("max_final_test_loss", expectations.max_final_test_loss, "test/loss", 1.0),
-        ("min_final_accuracy", expectations.min_final_accuracy, "test/accuracy", -1.0),
-    )
-    for name, bound, metric, sign in bounds:
-        if bound is None:
-            continue
-        value = float(result.final(metric).mean())
-        if not sign * value <= sign * bound:
-            problems.append(f"expect.{name} = {bound:g}: final {metric} is {value:.6g}")
-    return problems

@@ -84,7 +84,7 @@ def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path:
         for name in before.namelist():
             after.writestr(name, before.read(name) + b"\nBetter than Adam.\n" * (name == "card.md"))
     found = audit(tmp_path / "edited.lobench", sample="0")
-    assert [one.kind for one in found.contradictions] == ["root"]
+    assert [one.kind for one in found.contradictions] == ["root", "card"]
 
 
 def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) -> None:

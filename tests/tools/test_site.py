@@ -13,6 +13,8 @@ from playwright.sync_api import Browser
 from report_store import NASTY, make_store
 from stores import add
 
+from lobench.engine.store.bundle import ResultBundle
+
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
@@ -80,10 +82,26 @@ def test_a_bundle_that_nobody_audited_is_named_and_one_that_failed_refused(bundl
     assert json.loads(lobench(*command).stdout)["not_audited"] == [str(copy)]
     done = lobench("audit", copy, "--sample", "0", "--format", "json")
     audit = tmp_path / "results.lobench.audit.json"
-    audit.write_text(done.stdout)
-    record = json.loads(lobench(*command).stdout)
-    assert record["not_audited"] == []
     document = json.loads(done.stdout)
+    checked = [
+        {
+            "subject": "adam()", "case": f"{case['suite']}/{case['name']}", "verdict": "identical", "why": "",
+            "first_seed": first, "num_seeds": count,
+        }
+        for case, first, count in _evaluations(copy)
+    ]
+    for made_again, names in (([], [str(copy)]), (checked[:1], []), (checked, [])):
+        audit.write_text(json.dumps(document | {"checked": made_again}))
+        record = json.loads(lobench(*command).stdout)
+        assert record["not_audited"] == names
+        (line,) = record["boards"][0]["methods"]
+        assert line["checked"] == [bool(made_again), made_again == checked]
+        page = (tmp_path / "site/index.html").read_text()
+        assert ("†" in page, "not audited: none of 2 evaluations" in page) == (made_again != checked, not made_again)
+    named = "metric train/loss of s/a, by which it is ranked"
+    audit.write_text(json.dumps(document | {"checked": checked, "not_auditable": [named]}))
+    assert json.loads(lobench(*command).stdout)["boards"][0]["methods"][0]["checked"] == [False, False]
+    assert named in (tmp_path / "site/index.html").read_text()
     audit.write_text(json.dumps(document | {"passed": False}))
     failed = lobench(*command)
     assert (failed.returncode, "audit failed" in failed.stderr) == (2, True)
@@ -91,6 +109,33 @@ def test_a_bundle_that_nobody_audited_is_named_and_one_that_failed_refused(bundl
     assert json.loads(lobench(*command).stdout)["not_audited"] == [str(copy)]
     audit.write_text("no JSON")
     assert lobench(*command).returncode == 2
+
+
+def _evaluations(bundle: Path) -> list[tuple[dict[str, str], int, int]]:
+    columns, rows = ResultBundle(bundle).table("evaluations")
+    places = [columns.index(name) for name in ("case_json", "seed_start", "seed_count")]
+    found = [[row[place] for place in places] for row in rows]
+    return [(json.loads(case), first, count) for case, first, count in found]
+
+
+def test_seeds_of_several_bundles_are_said_to_be_pooled(tmp_path: Path) -> None:
+    for number in range(2):
+        add(
+            tmp_path / f"store{number}",
+            0,
+            {"a": {"train/loss": [1.0, 1.1 + number]}},
+            optimizer="sgd()",
+            start=2 * number,
+        )
+        lobench("publish", tmp_path / f"store{number}", "--output", tmp_path / f"{number}.lobench")
+    bundles = sorted(tmp_path.glob("*.lobench"))
+    done = lobench("site", *bundles, "--output", tmp_path / "site", "--format", "json")
+    (board,) = json.loads(done.stdout)["boards"]
+    assert board["methods"][0]["bundles"] == ["0.lobench", "1.lobench"]
+    assert "the seeds of sgd() are those of 0.lobench and 1.lobench together" in board["pooled"]
+    assert all(line in (tmp_path / "site/index.html").read_text() for line in board["pooled"])
+    alone = lobench("site", bundles[0], "--output", tmp_path / "alone", "--format", "json")
+    assert json.loads(alone.stdout)["boards"][0]["pooled"] == []
 
 
 def test_what_is_no_bundle_is_one_line(tmp_path: Path) -> None:

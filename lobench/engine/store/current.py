@@ -103,6 +103,7 @@ class PlanHistory:
 
     Attributes:
       last: Hash of the last event of the chain; "" if there is none.
+      num_records: Events that were read.
       marks: Hashes of the plans.
       subjects: Subjects with a plan: hash, variant, label, plan.
       last_codes: The code of each case as it was planned last, by `CaseInfo.key`.
@@ -126,12 +127,12 @@ class PlanHistory:
         self._order_of: dict[CaseForm, int] = {}  # the same of any variant
         self._planned: dict[tuple[str, str], dict[CaseForm, int]] = {}  # the same of single subjects
         self._programs: dict[str, tuple[str, ...]] = {}  # by variant
-        self._count = 0
+        self.num_records = 0
         self._now: dict[CasePlace, dict[str, str]] | None = None
 
     def add(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Take one event."""
-        self._count += 1
+        self.num_records += 1
         self.last = detail["digest"]
         if kind == PLAN:
             self.marks.add(detail["plan"])
@@ -146,7 +147,7 @@ class PlanHistory:
         if kind == PLANNED:
             self.subjects.add((detail["sha256"], variant, detail["label"], detail["plan"]))
             orders = self._planned.setdefault((detail["sha256"], variant), {})
-            orders.update(dict.fromkeys(forms.values(), self._count))
+            orders.update(dict.fromkeys(forms.values(), self.num_records))
             return
         if detail["start"] != self._start:
             self._before, self._group, self._start = self._folded(), {}, detail["start"]
@@ -155,7 +156,7 @@ class PlanHistory:
             self._group.setdefault(place, {})[variant] = form.identity
             self._last_form[variant, place] = form
             self._last_code[variant, place] = self._codes[detail["plan"]].get(place, "")
-            self._order[variant, form] = self._order_of[form] = self._count
+            self._order[variant, form] = self._order_of[form] = self.num_records
         if detail["programs"]:
             self._programs[variant] = tuple(detail["programs"])
         self._now = None

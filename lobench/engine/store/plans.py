@@ -274,30 +274,29 @@ def absent(
                 yield one, case, blocks
 
 
-def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes]) -> list[str]:
-    """Returns a line for each file of a suite that is not what it was when the last plan was written.
+def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes]) -> Iterator[tuple[str | None, str]]:
+    """Yields files of a suite that are not what they were when the last plan was written: the member, and a line.
 
     Args:
-      members: Contents by `suites/N/` and the name from the suite's folder on.
+      members: Contents by `suites/N/` and the name from the suite's folder on. None: there is none.
     """
     last: dict[str, str] = {}
     for one in planned:
         last.update(one.files)
-    there: dict[str, set[str]] = {}
+    there: dict[str, dict[str, str]] = {}
     for name, content in members.items():
-        there.setdefault(name.split("/", 2)[2], set()).add(hashlib.sha256(content).hexdigest())
+        there.setdefault(name.split("/", 2)[2], {})[name] = hashlib.sha256(content).hexdigest()
     folders = {name.partition("/")[0] for name in last}
-    lines = []
     for name in sorted({*last, *there}):
         if name.partition("/")[0] not in folders or "/" not in name:
             continue
-        if name in last and name in there and last[name] not in there[name]:
-            lines.append(f"{name} is another file than when the plan was written")
-        elif name not in there and name in last:
-            lines.append(f"{name} is missing")
+        own = there.get(name, {})
+        if name in last and own and last[name] not in own.values():
+            yield min(own), f"{name} is another file than when the plan was written"
+        elif not own:
+            yield None, name
         elif name not in last and name.endswith((".py", ".gin")):
-            lines.append(f"{name} was not there when the plan was written")
-    return lines
+            yield min(own), f"{name} was not there when the plan was written"
 
 
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:

@@ -23,8 +23,12 @@ from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import signer
 from lobench.plugins import load_plugins
-from lobench.tools.audit.contradictions import Contradiction, contradictions, renamed
+from lobench.tools.audit.cases import case_findings
+from lobench.tools.audit.contradictions import findings, suite_folders
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
+from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.forms import common_metrics, other_film, other_form, unaudited_of
+from lobench.tools.audit.outcomes import Outcomes
 from lobench.tools.audit.reevaluation import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
 
 __all__ = ["Audit", "Checked", "Verdict", "audit"]
@@ -34,6 +38,11 @@ Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditabl
 # Processors of these classes get the same code from XLA (`lobench.inner.backend`); of others the model tells.
 _ONE_TARGET = "cpu: x86-64-v4"
 _OF_THE_MACHINE = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
+_ALWAYS = (
+    Unaudited("times", is_usual=True),
+    Unaudited("hosts, machines, workers, revisions, and versions of packages other than jax", is_usual=True),
+    Unaudited("numbers of compilations, peak memory, and steps that were resumed from", is_usual=True),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,9 @@ class Audit:
       signed_by: As `ssh-keygen` says it; "" where nobody signed.
       escapes: Chances that false results were not drawn.
       test: Of what could not be compared bit for bit; None where all could.
+      unaudited: Names of what the bundle shows and nobody can check, which others need not have: metrics of plugins
+        that are not here, a plan.
+      stated: The same of what no bundle can show: names of hosts, times.
       notes: What to know: overrides, results that are older than their plan.
     """
 
@@ -69,6 +81,8 @@ class Audit:
     checked: tuple[Checked, ...]
     escapes: tuple[Escape, ...]
     test: RoundingTest | None = None
+    unaudited: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -86,6 +100,8 @@ class _Compared:
 
     checked: dict[int, Checked] = field(default_factory=dict)
     to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # claim, and ours
+    ours: dict[int, Curves] = field(default_factory=dict)
+    unaudited: list[Unaudited] = field(default_factory=list)
 
 
 def audit(
@@ -118,7 +134,7 @@ def audit(
         make_ledger(bundle, folder)
         with Ledger.open(folder, read_only=True) as ledger:
             rows = list(ledger.evaluations())
-            found = list(contradictions(bundle, ledger, rows, folder))
+            found: list[Finding] = list(findings(bundle, ledger, rows, folder))
             notes = list(_notes(ledger, rows))
         count = num_drawn(sample, len(rows)) if rows else 0
         if 0 < count < len(rows) and not beacon:
@@ -130,20 +146,21 @@ def audit(
             )
         places = drawn(count, len(rows), root=bundle.root, beacon=beacon)
         thetas = {Path(one).stem: folder / one for one in bundle.below("theta")}
-        folders = sorted({folder / "/".join(one.split("/")[:3]) for one in bundle.below("suites")})
-        folders = [one for one in folders if one.is_dir()]
+        folders = suite_folders(bundle, folder)
         suites = Suites(folders, manager)
         repeats = Repeats(workers, thetas, folder / "compiled", manager)
         try:
-            # What a suite gives is said of every result; what is drawn is evaluated as well.
             with modules_meanwhile([str(one) for one in folders]):
-                cases, problems = _cases(suites, rows)
-            found += problems
-            compared = _compare(repeats, rows, places, cases, log)
-            test = _test(repeats, rows, cases, compared, log)
+                # What a suite gives is said of every result; what is drawn is evaluated as well.
+                cases, problems = _cases(suites, rows, bundle.below("suites"))
+                found += problems
+                compared = _compare(repeats, rows, places, cases, log)
+                test = _test(repeats, rows, cases, compared, log)
+                found += _check_outcomes(Outcomes(folders), rows, cases, compared)
         finally:
             repeats.close()
     checked = tuple(compared.checked[place] for place in places)
+    unaudited = [one for one in (*found, *compared.unaudited, *_ALWAYS) if isinstance(one, Unaudited)]
     beside = sorted({line for one in cases.values() if isinstance(one, RepeatableCase) for line in one.beside})
     notes += [f"bound beside the suites' files, as the ledger says: {'; '.join(beside)}"] if beside else []
     return Audit(
@@ -152,7 +169,9 @@ def audit(
         beacon=beacon,
         signed_by=signed_by,
         num_evaluations=len(rows),
-        contradictions=tuple(dict.fromkeys(found)),
+        contradictions=tuple(dict.fromkeys(one for one in found if isinstance(one, Contradiction))),
+        unaudited=tuple(dict.fromkeys(one.what for one in unaudited if not one.is_usual)),
+        stated=tuple(dict.fromkeys(one.what for one in unaudited if one.is_usual)),
         checked=checked,
         escapes=tuple(escapes(sum(one.verdict != "not auditable" for one in checked), len(rows))) if rows else (),
         test=test,
@@ -172,12 +191,6 @@ def _extract(bundle: ResultBundle, folder: Path) -> None:
 
 def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     planned = ledger.planned()
-    if not planned:
-        yield "the ledger has no plan: nothing says what else was to be evaluated"
-        return
-    for text, is_second_name in renamed(planned, ledger.sightings().values()):
-        if is_second_name:
-            yield f"a second name: {text}"
     first: dict[tuple[str, str, str], float] = {}
     for one in planned:
         for case in one.cases:
@@ -193,23 +206,26 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 
 def _cases(
-    suites: Suites, rows: Sequence[EvaluationRow]
-) -> tuple[dict[int, RepeatableCase | str], list[Contradiction]]:
+    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str]
+) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
     """Returns the case of each row, or why there is none, and what contradicts the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
     bindings = bindings_of(rows)
-    problems: list[Contradiction] = []
+    problems: list[Finding] = []
     for place, row in enumerate(rows):
         if any(one.is_imported for one in row.sightings):
             cases[place] = "it was imported: lobench did not train it"
+            problems.append(Unaudited("imported curves, and what they say of their cases"))
             continue
         try:
-            cases[place] = suites.find(row, bindings.get(row.case.key, ""))
+            case = cases[place] = suites.find(row, bindings.get(row.case.key, ""))
+            problems += case_findings(row, case.bound, members)
         except OtherCase as error:
             cases[place] = headline(error)
             problems.append(Contradiction("label" if "bindings of" in str(error) else "suite", headline(error)))
         except LobenchError as error:
             cases[place] = headline(error)
+            problems.append(Unaudited(f"the case {row.case.suite}/{row.case.name}: {headline(error)}"))
     return cases, problems
 
 
@@ -236,6 +252,9 @@ def _compare(
     asked.sort(key=lambda one: (one[1].case.program_key, one[1].key.seed_block.size, one[0]))
     results = repeats.all([(row, found, 0) for _, row, found in asked], _counter(log, len(asked), "evaluated again"))
     for (place, row, _), result in zip(asked, results, strict=True):
+        if isinstance(result, Curves) and row.curves is not None:
+            compared.ours[place] = result
+            compared.unaudited += unaudited_of(row, row.curves, result)
         checked = _judged(row, result)
         if checked is None:
             assert isinstance(result, Curves) and row.curves is not None
@@ -264,9 +283,11 @@ def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None
         return Checked(row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}")
     if claim is None:
         return Checked(row=row, verdict="differs", why=f"it says {row.outcome}, and has a result here")
-    if (why := _other_form(claim, result)) is not None:
+    if (why := other_form(claim, result)) is not None:
         return Checked(row=row, verdict="differs", why=why)
     where = _first_difference(claim, result)
+    if where is None and (why := other_film(claim, result)) is not None:
+        return Checked(row=row, verdict="differs", why=why)
     if where is None:
         return Checked(row=row, verdict="identical")
     here = Program.of(result.provenance)
@@ -285,27 +306,9 @@ def _own(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray(curves.metrics[name]) for name in names}
 
 
-def _common(claim: Curves, ours: Curves) -> list[str]:
-    """Returns the metrics of both; one that a plugin has computed, which is not here, is nobody's."""
-    return sorted(claim.metrics.keys() & ours.metrics.keys())
-
-
-def _other_form(claim: Curves, ours: Curves) -> str | None:
-    """Returns what differs besides values: metrics, steps, seeds."""
-    added = {*(claim.added or ()), *(ours.added or ())}
-    if names := (claim.metrics.keys() ^ ours.metrics.keys()) - added:
-        return f"it has other metrics: {', '.join(sorted(names))}"
-    for name in ("seeds", "eval_steps", "log_steps"):
-        if getattr(claim, name) != getattr(ours, name):
-            return f"it has other {name.replace('_', ' ')}"
-    if any(claim.metrics[name].shape != ours.metrics[name].shape for name in _common(claim, ours)):
-        return "its curves have other lengths"
-    return None
-
-
 def _first_difference(claim: Curves, ours: Curves) -> str | None:
     """Returns where the bits differ first; None where they are equal."""
-    for name in _common(claim, ours):
+    for name in common_metrics(claim, ours):
         a, b = np.asarray(claim.metrics[name]), np.asarray(ours.metrics[name])
         apart = np.argwhere(~((a == b) | (np.isnan(a) & np.isnan(b))))
         if a.tobytes() != b.tobytes() and len(apart):
@@ -316,6 +319,39 @@ def _first_difference(claim: Curves, ours: Curves) -> str | None:
     if claim.diverged_at != ours.diverged_at:
         return f"seeds diverge at {claim.diverged_at}, here at {ours.diverged_at}"
     return None
+
+
+def _check_outcomes(
+    outcomes: Outcomes,
+    rows: Sequence[EvaluationRow],
+    cases: Mapping[int, RepeatableCase | str],
+    compared: _Compared,
+) -> Iterator[Finding]:
+    """Yields outcomes that cannot be made again; a result with another one differs.
+
+    A test looks at one seed block in a watch, and at all blocks of its case in a session of pytest.
+    """
+    together: dict[tuple[str, str], list[int]] = {}
+    for place, row in enumerate(rows):
+        together.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(place)
+    for place, ours in compared.ours.items():
+        row, found = rows[place], cases[place]
+        if compared.checked[place].verdict not in ("identical", "consistent") or isinstance(found, str):
+            continue
+        places = together[row.key.checkpoint_sha256, row.case.key]
+        looks = [[ours], *([[compared.ours[one] for one in places]] if set(places) <= compared.ours.keys() else [])]
+        seen = [outcomes.of(row, found, curves) for curves in looks]
+        if row.outcome in seen:
+            continue
+        reasons = [one for one in seen if not isinstance(one, Outcome)]
+        name = f"the outcome of {row.case.suite}/{row.case.name}"
+        if reasons:
+            yield Unaudited(f"{name}: {reasons[0]}")
+        elif len(looks) == 1 and len(places) > 1:
+            yield Unaudited(f"{name}, of which only a part was drawn")
+        else:
+            why = f"it says {row.outcome}, and is {seen[0]} here"
+            compared.checked[place] = Checked(row=row, verdict="differs", why=why)
 
 
 def _test(
@@ -347,7 +383,7 @@ def _test(
             why = f"what rounding does cannot be measured: {headline(errors[0])}"
             compared.checked[place] = Checked(row=rows[place], verdict="not auditable", why=why)
             continue
-        names = _common(claim, ours)
+        names = common_metrics(claim, ours)
         sides = [_own(one, names) for one in moved if isinstance(one, Curves)]
         table[place] = excess(*differences(_own(claim, names), _own(ours, names), sides))
     if not table:

@@ -3,51 +3,99 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any
 
+from lobench.analysis.store.snapshot import read_store
+from lobench.core.code import parts_of_code
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.subject import Subject, optimizer_sha256
 from lobench.core.wording import counted, headline
 from lobench.engine.checkpoints.spool import load_theta
-from lobench.engine.config.syntax import Binding, parse_text
-from lobench.engine.store.bundle import ResultBundle
+from lobench.engine.config.reached_files import reached_files
+from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.config.syntax import parse_text
+from lobench.engine.store.about import ledger_about, ledger_gaps, lobench_here
+from lobench.engine.store.bundle import BASELINES, ResultBundle
+from lobench.engine.store.current import PLAN, CasePlace, place_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
+from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION
+from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
+from lobench.tools.audit.cases import code_findings, planned_case_findings
+from lobench.tools.audit.experiments import experiment_findings, seed_findings
+from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.records import Tables, record_findings
 
-__all__ = ["Contradiction", "ContradictionKind", "contradictions", "renamed"]
+__all__ = ["findings", "renamed", "suite_folders"]
 
-ContradictionKind: TypeAlias = Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
-
-
-class Contradiction(NamedTuple):
-    """Something that contradicts the rest of the bundle."""
-
-    kind: ContradictionKind
-    what: str
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_OWN = ("bundle.json", "about.json", "card.md", "signature")
+_FOLDERS = ("ledger", "suites", "theta")
 
 
-def contradictions(
-    bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path
-) -> Iterator[Contradiction]:
-    """Yields what contradicts something else.
+def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
+    """Yields what contradicts something else, and the names of what nobody can check.
+
+    A record of another form than lobench writes ends it.
 
     Args:
       folder: Where the bundle's members are extracted.
     """
+    try:
+        yield from _findings(bundle, ledger, rows, folder)
+    except _UNREADABLE as error:
+        yield Contradiction("record", f"a record is of another form than lobench writes: {headline(error)}")
+
+
+def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
     if (found := bundle.computed_root()) != bundle.root:
         yield Contradiction(
             "root", f"it says {bundle.root[:16]}, and its content has {found[:16]}: it was changed later"
         )
+    tables = Tables(bundle)
     planned, sightings = ledger.planned(), list(ledger.sightings().values())
+    members = {name: bundle.read(name) for name in bundle.below("suites")}
+    folders = suite_folders(bundle, folder)
+    if not planned:
+        yield Unaudited("a plan: the ledger has none, so that nothing says what else was to be evaluated, and its name")
+    yield from _of_head(bundle)
     yield from _of_experiments(bundle)
     yield from _of_plans(planned, rows)
+    yield from planned_case_findings(planned, rows)
+    yield from _of_places(tables, rows)
+    yield from seed_findings(planned, rows, has_gate=bool(tables.events("gate")))
     yield from _of_labels(planned, sightings, ledger)
-    for name in changed_files(planned, {name: bundle.read(name) for name in bundle.below("suites")}):
-        yield Contradiction("suite", name)
-    yield from _of_thetas(bundle, folder)
+    yield from record_findings(tables, rows)
+    yield from experiment_findings(ledger, rows, folders)
+    yield from code_findings(ledger, rows, members)
+    yield from _of_files(planned, rows, members, folder, ledger)
+    yield from _of_thetas(bundle, folder, sightings)
     yield from _of_rows(rows)
+    yield from _of_about(bundle, ledger, rows)
+    yield from _of_card(bundle, ledger, folders)
+
+
+def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
+    """Returns the folders of the suites of a bundle that was extracted to a folder."""
+    names = {"/".join(one.split("/")[:3]) for one in bundle.below("suites")}
+    return [one for one in sorted(folder / name for name in names) if one.is_dir()]
+
+
+def _of_head(bundle: ResultBundle) -> Iterator[Finding]:
+    head = json.loads(bundle.read("bundle.json"))
+    columns, _ = bundle.table("evaluations")
+    if set(head) != {"version", "schema", "root"} or head["version"] != 1:
+        yield Contradiction("root", "the head of the bundle has other fields, or another version, than any bundle")
+    is_known = head.get("schema") in range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
+    if not is_known or (head["schema"] < SCHEMA_VERSION) == ("code" in columns):
+        yield Contradiction("root", f"the head says schema {head.get('schema')}, which its tables are not of")
+    for name in bundle.names:
+        if name not in _OWN and name.partition("/")[0] not in _FOLDERS:
+            yield Contradiction("record", f"{name} is no file of a bundle")
 
 
 def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
@@ -77,6 +125,18 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
         yield Contradiction("plan", f"{counted(len(beside), 'result')} of what no plan has, such as {beside[0].where}")
 
 
+def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields cases that a plan has at another place than their results."""
+    places: dict[tuple[str, str], set[CasePlace]] = {}
+    for row in rows:
+        places.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))
+    for _, detail in tables.events(PLAN):
+        for one in detail["cases"]:
+            found = places.get((one["identity"], one["optimizer_hash"]))
+            if found is not None and "place" in one and CasePlace(*one["place"]) not in found:
+                yield Contradiction("plan", f"{one['name']} was planned at {'::'.join(one['place'])}, and is elsewhere")
+
+
 def _of_labels(
     planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger
 ) -> Iterator[Contradiction]:
@@ -84,10 +144,12 @@ def _of_labels(
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
             yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than the ledger says")
     for text, is_second_name in renamed(planned, sightings):
-        if not is_second_name:
-            yield Contradiction("label", text)
+        yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for form in ledger.experiments():
-        yield from _of_members(form.config, ledger, form.id)
+        try:
+            parse_text(form.config, "the experiment")
+        except ConfigError as error:
+            yield Contradiction("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
 
 
 def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> Iterator[tuple[str, bool]]:
@@ -106,37 +168,98 @@ def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> 
             yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", name not in every
 
 
-def _of_members(config: str, ledger: Ledger, experiment: int) -> Iterator[Contradiction]:
-    """Yields the methods whose evaluations are of a subject that is called otherwise."""
-    try:
-        statements = parse_text(config, "the experiment")
-    except ConfigError as error:
-        yield Contradiction("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
-        return
-    called = {
-        one.scope: str(one.value)
-        for one in statements
-        if isinstance(one, Binding) and (one.name, one.parameter) == ("Method", "label")
-    }
-    subjects: dict[str, set[str]] = {}
-    known: dict[str, set[str]] = {}
-    for who in ledger.sightings().values():
-        known.setdefault(who.sha256, set()).add(who.label)
-    for member in ledger.memberships(experiment):
-        subjects.setdefault(member.method, set()).add(member.evaluation.sha256)
-    for method, hashes in subjects.items():
-        names = {label for sha256 in hashes for label in known.get(sha256, ())}
-        if method in called and len(hashes) == 1 and names and called[method] not in names:
-            text = " and ".join(map(repr, sorted(names)))
-            yield Contradiction("label", f"method {method} is called {called[method]!r}, and has the results of {text}")
+def _of_files(
+    planned: Sequence[PlannedSubject],
+    rows: Sequence[EvaluationRow],
+    members: Mapping[str, bytes],
+    folder: Path,
+    ledger: Ledger,
+) -> Iterator[Finding]:
+    """Yields files of suites that were changed after the plan; one that no result reaches is only named."""
+    names = {name for row in rows for code in parts_of_code(row.key.code) for name in ledger.code_parts(code) or ()}
+    texts = {text for row in rows for who in row.sightings for text in who.variant.bindings}
+    reached: set[Path] = set()
+    bases = sorted({Path(*Path(name).parts[:3]) for name in members})
+    for base in bases:
+        if (folder / base).is_dir():
+            cases = list(dict.fromkeys(row.case for row in rows if row.case.suite == base.name))
+            reached |= reached_files(folder / base, cases, code_names=names, texts=sorted(texts))
+    used = {str(file.relative_to(folder.resolve())) for file in reached if file.is_relative_to(folder.resolve())}
+    for name, line in changed_files(planned, members):
+        if name is None:
+            yield Unaudited(f"files of suites that the bundle does not hold, and no result reaches: {line}")
+        elif name in used:
+            yield Contradiction("suite", line)
+        else:
+            yield Unaudited(f"a file that no result reaches: {line}")
+    for name in sorted(used):
+        path = Path(name)
+        if path.parent.name == BASELINES and not _is_shipped(path, members[name]):
+            yield Unaudited(f"the baseline {path.name} of suite {path.parents[1].name}")
+        elif path.suffix not in (".py", ".gin") and path.parent.name != BASELINES:
+            yield Unaudited(f"whether {path.name} was the same when the plan was written")
 
 
-def _of_thetas(bundle: ResultBundle, folder: Path) -> Iterator[Contradiction]:
+def _is_shipped(path: Path, content: bytes) -> bool:
+    """Says whether a baseline is one of lobench's own."""
+    place = shipped_suite("/".join(path.parts[2:]))
+    return place is not None and place.is_file() and place.read_bytes() == content
+
+
+def _of_thetas(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
+    known = {who.sha256 for who in sightings if who.has_theta}
     for name in bundle.below("theta"):
         try:
             load_theta(folder / name)  # its name is its hash
         except LobenchError:
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} is another one than its name says")
+        if Path(name).stem not in known:
+            yield Contradiction("theta", f"theta {Path(name).stem[:12]} is of no subject")
+
+
+def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields what `about.json` says otherwise than the ledger and the files give."""
+    told: dict[str, Any] = json.loads(bundle.read("about.json"))
+    ours = ledger_about(ledger, rows)
+    if "plan" not in told:
+        yield Unaudited("whether the end of the plan was cut off: the bundle is of an older lobench")
+    for name, value in ours.items():
+        if name != "lobench" and name in told and told[name] != value:
+            yield Contradiction("plan" if name == "plan" else "record", f"about.json says of {name}: {told[name]!r}")
+    bases = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
+    if {place.rpartition("/")[0] for place in told["suites"].values()} != bases:
+        yield Contradiction("record", "about.json says of suites other places than there are")
+    for name, place in told["suites"].items():
+        if not bundle.below(place) or ("plan" in told and name.partition(" (")[0] != Path(place).name):
+            yield Contradiction("record", f"about.json says that suite {name!r} is at {place}")
+    suites = {Path(place).name for place in told["suites"].values()}
+    lacking = {row.case.suite for row in rows if not any(one.is_imported for one in row.sightings)} - suites
+    for suite in sorted(lacking):
+        if "plan" in told and not any(line.startswith(f"the files of suite {suite},") for line in told["left_out"]):
+            yield Contradiction("case", f"results are of suite {suite!r}, which the bundle neither has nor leaves out")
+    for name in dict(told["files_not_included"]):
+        yield Unaudited(f"{name}, which is too large")
+    gaps, lines = ledger_gaps(ledger, rows), list(told["left_out"])
+    if lines[: len(gaps)] != gaps:
+        yield Contradiction("record", "about.json leaves out other results than the ledger lacks")
+    for line in lines[len(gaps) :]:
+        yield Unaudited(f"left out: {line}")
+    if unknown := set(told) - {*ours, "left_out", "suites", "files_not_included"}:
+        yield Contradiction("record", f"about.json says {min(unknown)!r}, which no bundle does")
+
+
+def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
+    """Makes the card anew and compares the two."""
+    about = json.loads(bundle.read("about.json"))
+    if about.get("lobench") != lobench_here():
+        yield Unaudited("card.md, which another version of lobench wrote")
+        return
+    made = card_of(read_store(ledger.store), with_baselines(folders), about["left_out"], patch_files_of(ledger))
+    told = bundle.read("card.md").decode(errors="replace")
+    if told != made:
+        pairs = itertools.zip_longest(told.splitlines(), made.splitlines(), fillvalue="")
+        line, ours = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+        yield Contradiction("card", f"card.md says {line[:80]!r}, and is made as {ours[:80]!r}")
 
 
 def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:

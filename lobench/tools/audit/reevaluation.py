@@ -17,6 +17,7 @@ from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.reached_files import is_of_spec
 from lobench.engine.config.suite import specs_of
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import DeviceLeases, devices_here
@@ -40,12 +41,14 @@ class RepeatableCase:
 
     Attributes:
       beside: What the ledger says was bound beside the suite's files and the subject's own bindings.
+      bound: The case with these bindings.
     """
 
     layers: Layers
     spec: CaseSpec
     test: str
     beside: tuple[str, ...]
+    bound: BoundCase
 
 
 class Suites:
@@ -83,7 +86,9 @@ class Suites:
         return found
 
     def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
-        specs = [one for one in self._specs if one.suite == row.case.suite and _is(one, row.case)]
+        specs = [one for one in self._specs if one.suite == row.case.suite and is_of_spec(one, row.case)]
+        if not specs and any(one.suite == row.case.suite for one in self._specs):
+            raise OtherCase("the suite's files have no such case", where=row.where)
         if not specs:
             raise LobenchError("the bundle does not have the suite's files", where=row.where)
         problem: LobenchError | None = None
@@ -101,13 +106,13 @@ class Suites:
         layers = Layers(variant=who.variant, gin_modules=self._modules)
         bound = bind_case(spec, layers, test=test, build=False)
         if _is_same(bound, row):
-            return RepeatableCase(layers=layers, spec=spec, test=test, beside=())
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=(), bound=bound)
         # A run's config.gin, --gin-file and --gin-param are in the ledger as what they have bound.
         own = set(bound.bindings.splitlines())
         beside = tuple(line for line in bindings.splitlines() if line not in own)
         layers = dataclasses.replace(layers, gin_params=beside)
         if beside and _is_same(again := bind_case(spec, layers, test=test, build=False), row):
-            return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside)
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside, bound=again)
         bound = again if beside else bound
         if bound.info.identity != row.case.identity:
             raise OtherCase("the suite's files give another case than the result is of", where=row.where)
@@ -118,10 +123,6 @@ class Suites:
 
 def _is_same(bound: BoundCase, row: EvaluationRow) -> bool:
     return (bound.info.identity, bound.info.optimizer_hash) == (row.key.case_identity, row.key.optimizer_hash)
-
-
-def _is(spec: CaseSpec, case: CaseInfo) -> bool:
-    return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.is_called(case.name)
 
 
 def _tests(case: CaseInfo) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from lobench.analysis.stats.rounding import NUM_PERTURBED
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import without_controls
 from lobench.tools.audit.audit import Audit, Checked
 from lobench.tools.audit.draw import EscapeRecord
+from lobench.tools.audit.findings import ContradictionKind
 
 __all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
 
@@ -18,7 +19,7 @@ _MOST_SHOWN = 20
 class ContradictionRecord(TypedDict):
     """Something that contradicts the rest of a bundle."""
 
-    kind: Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
+    kind: ContradictionKind
     what: str
 
 
@@ -47,6 +48,8 @@ class AuditRecord(TypedDict):
     level: float
     p_value: float | None
     escapes: list[EscapeRecord]
+    not_auditable: Annotated[list[str], "Names of what the bundle shows and nobody can check."]
+    stated: Annotated[list[str], "The same of what no bundle can show, such as times."]
     notes: list[str]
 
 
@@ -74,6 +77,8 @@ def audit_record(found: Audit) -> AuditRecord:
         level=1 / (NUM_PERTURBED + 1),
         p_value=found.test.p_value if found.test is not None else None,
         escapes=[one.record for one in found.escapes],
+        not_auditable=list(found.unaudited),
+        stated=list(found.stated),
         notes=list(found.notes),
     )
 
@@ -83,9 +88,10 @@ def audit_text(found: Audit) -> str:
     counts, total = found.counts, len(found.checked)
     by = f" by {one_line(found.signed_by)}" if found.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
+    unaudited = f"; not auditable: {'; '.join(map(one_line, found.unaudited))}" if found.unaudited else ""
     lines = [
         f"{'PASS' if found.is_passed else 'FAIL'}: {counted(len(found.contradictions), 'contradiction')}; "
-        f"of {counted(total, 'evaluation')} made again {named}",
+        f"of {counted(total, 'evaluation')} made again {named}{unaudited}",
         f"root {found.root}, {'signed' if by else 'not signed'}{by}",
     ]
     lines += [f"  {one.kind}: {one.what}" for one in found.contradictions]
@@ -101,6 +107,7 @@ def audit_text(found: Audit) -> str:
     if total < found.num_evaluations:
         chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in found.escapes)
         lines.append(f"drawn by {found.beacon!r}; chance that false results escaped, by their share: {chances}")
+    lines.append(f"as the author says it, in every bundle: {'; '.join(found.stated)}")
     lines += [f"note: {line}" for line in found.notes]
     return "\n".join(without_controls(line) for line in lines)
 

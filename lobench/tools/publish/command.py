@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -51,8 +52,9 @@ def publish(
     It holds the ledger with the plan that was written before the first result, the gin text, the files of the suites,
     the thetas, the versions, a card in Markdown, and a Merkle root over all of this. The same store makes the same
     bytes. `report`, `view`, `compare` and `results` take it as they take a store; `lobench audit` evaluates again what
-    a draw names. The ledger has paths, names of hosts and the patch of uncommitted changes: the command prints them
-    before it writes, and the card lists the files of the patch.
+    a draw names. Of the suites it holds the files that the results' cases reach. The ledger has paths, names of hosts
+    and the patch of uncommitted changes. The command prints all of these before it writes, and the card lists the files
+    of the patch.
     """
     from lobench.tools.publish.publish import publish as published
     from lobench.tools.publish.publish import published_text
@@ -64,6 +66,6 @@ def publish(
         has_thetas=not no_thetas,
         has_patches=not without_patch,
         key=key,
-        log=click.echo,
+        log=functools.partial(click.echo, err=kind == "json"),
     )
     emit("publish", record) if kind == "json" else show(published_text(record))

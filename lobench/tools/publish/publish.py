@@ -8,30 +8,26 @@ import json
 import operator
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from lobench.analysis.scores.baseline_file import find_baselines
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, first_of, headline
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_readers, reader_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
-from lobench.engine.config.origin import files_of_patch
+from lobench.engine.store.about import ledger_about, ledger_gaps, short_place
 from lobench.engine.store.bundle import write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.store.plans import PlannedSubject, absent
 from lobench.engine.store.signature import sign
 from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
-from lobench.tools.publish.card import card_of
-from lobench.tools.publish.suites import LARGEST, suites_of
+from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
+from lobench.tools.publish.suites import LARGEST, BundledSuites, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
 
@@ -82,31 +78,24 @@ def publish(
     require_writable(output)
     with Ledger.open(store, read_only=True) as ledger:
         rows, subjects = list(ledger.evaluations()), list(ledger.sightings().values())
-        gaps = _gaps(ledger.planned(), rows, ledger.events())
-        patches = [one.revision.patch for one in ledger.experiments() if one.revision.patch is not None]
+        about = ledger_about(ledger, rows)
+        gaps = ledger_gaps(ledger, rows)
+        patch_files = patch_files_of(ledger)
     found = suites_of(store, rows, suites)
     thetas, without = _thetas(store, subjects) if has_thetas else ({}, _not_included(subjects))
-    patch_files = sorted({name for patch in patches for name in files_of_patch(patch)})
     without_patch = [] if has_patches else _patches_left_out(patch_files)
-    left_out = [*_without_curves(rows), *gaps, *without, *found.left_out, *without_patch]
+    left_out = [*gaps, *without, *found.left_out, *without_patch]
     private = _private(patch_files if has_patches else [], subjects, rows)
-    for line in private:
+    for line in (*private, *_listed(found)):
         log(line)
-    about = {
-        "left_out": left_out,
-        "programs": sorted({str(row.program) for row in rows}),
-        "machines": sorted({curves.cost.machine for row in rows if (curves := row.curves) and curves.cost}),
-        "suites": found.places,
-        "files_not_included": found.not_included,
-        "thetas": {one.sha256: _short(one.uri) for one in subjects if one.has_theta},
-    }
+    about |= {"left_out": left_out, "suites": found.places, "files_not_included": found.not_included}
     members = {
         "about.json": _json(about),
         **found.members,
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(
-        snapshot, _with_baselines(found.folders), left_out, patch_files if has_patches else []
+        snapshot, with_baselines(found.folders), left_out, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         signature_of = None if key is None else functools.partial(sign, key=key)
@@ -152,33 +141,16 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
         yield f"the ledger has {counted(len(hosts), 'name')} of hosts: {first_of(hosts, _MOST_NAMED)}"
 
 
-def _short(uri: str) -> str:
-    """Returns the last two parts of a path; a URL stays whole."""
-    return os.path.join(*Path(uri).parts[-2:]) if os.path.isabs(uri) else uri
-
-
-def _with_baselines(folders: Sequence[Path]) -> list[Path]:
-    return sorted(folder for folder in folders if find_baselines(folder))
+def _listed(suites: BundledSuites) -> Iterator[str]:
+    """Yields a line for each suite with the files of it that go into the bundle."""
+    for name, place in sorted(suites.places.items()):
+        base = place.rpartition("/")[0]
+        files = sorted(member.removeprefix(f"{base}/") for member in suites.members if member.startswith(f"{base}/"))
+        yield f"{counted(len(files), 'file')} of suite {name} go into it: {', '.join(files)}"
 
 
 def _json(value: Any) -> bytes:
     return f"{json.dumps(value, indent=1, sort_keys=True)}\n".encode()
-
-
-def _without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    counts = Counter((row.outcome, row.case.suite, row.case.name) for row in rows if not row.has_curves)
-    for (outcome, suite, name), count in sorted(counts.items()):
-        yield f"no curves of {counted(count, 'evaluation')} of {suite}/{name}: {Outcome(outcome)}"
-
-
-def _gaps(
-    planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow], events: Sequence[tuple[str, Mapping[str, Any]]]
-) -> Iterator[str]:
-    """Yields a line for each case of which blocks were planned and have no outcome, and for each kind of loss."""
-    for one, case, blocks in absent(planned, rows):
-        yield f"planned and not evaluated: {one.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
-    counts = Counter(kind for kind, _ in events if kind in ("skipped", "expired", "unreadable"))
-    yield from (f"{counted(count, 'checkpoint')} {kind}" for kind, count in sorted(counts.items()))
 
 
 def _not_included(subjects: Sequence[Subject]) -> list[str]:
@@ -213,8 +185,8 @@ def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, byte
                     raise LobenchError("another theta lies there now")
                 found[one.sha256] = spool.path(one.sha256).read_bytes()
             except LobenchError as error:
-                why = headline(error).replace(one.uri, _short(one.uri))
-                problems[one.sha256] = f"theta {one.sha256[:12]} of {_short(one.uri)}: {why}"
+                why = headline(error).replace(one.uri, short_place(one.uri))
+                problems[one.sha256] = f"theta {one.sha256[:12]} of {short_place(one.uri)}: {why}"
     large = {sha256 for sha256, content in found.items() if len(content) > LARGEST}
     problems |= {sha256: f"theta {sha256[:12]}: larger than {LARGEST / 1e6:g} MB" for sha256 in large}
     return (

@@ -1,19 +1,21 @@
-"""Files of the suites that a store's cases are of."""
+"""Files of suites that the cases of a store reach."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lobench.analysis.scores.baseline_places import folder_of_suite
 from lobench.core.case import CaseInfo
+from lobench.core.code import parts_of_code
+from lobench.core.subject import Subject
 from lobench.core.wording import counted
-from lobench.engine.config.shipped import name_of, shipped_suite
-from lobench.engine.config.suite_files import files_above, files_of_suite
+from lobench.engine.config.reached_files import reached_files
+from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["LARGEST", "BundledSuites", "suites_of"]
@@ -41,37 +43,41 @@ class BundledSuites:
 
 
 def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path]) -> BundledSuites:
-    """Returns the files of the suites of all cases, as they are now.
+    """Returns the files that the cases of results reach, as they are now.
 
     Args:
       given: Folders that the store does not tell of.
     """
-    known, modules = _files_of_workers(store)
-    folders: dict[Path, None] = {}
+    around, parts_of = _recorded_files(store, rows)
+    folders: dict[Path, list[EvaluationRow]] = {}
     lacking: dict[str, int] = {}
     for row in rows:
         if not any(one.is_imported for one in row.sightings):
-            folder = _folder_of(row.case, given, known)
+            folder = _folder_of(row.case, given, around)
             if folder is None:
                 lacking[row.case.suite] = lacking.get(row.case.suite, 0) + 1
             else:
-                folders[folder] = None
+                folders.setdefault(folder, []).append(row)
     members: dict[str, bytes] = {}
     places, not_included = dict[str, str](), dict[str, str]()
     for number, folder in enumerate(sorted(folders, key=lambda folder: (folder.name, str(folder)))):
         root, base = folder.parent, f"suites/{number}"
-        places[name_of(folder)] = f"{base}/{folder.name}"
-        above = [file for file in files_above(folder) if file.name == "conftest.py" or file in modules]
-        for file in sorted({*files_of_suite(folder), *above}):
+        name = folder.name if folder.name not in places else f"{folder.name} ({number})"
+        places[name] = f"{base}/{folder.name}"
+        own = folders[folder]
+        names = {name for row in own for code in parts_of_code(row.key.code) for name in parts_of.get(code, ())}
+        cases = list(dict.fromkeys(row.case for row in own))
+        texts = {text for row in own for who in row.sightings for text in _texts_of(who)}
+        for file in sorted(reached_files(folder, cases, code_names=names, texts=sorted(texts))):
             resolved = Path(os.path.normpath(file))
             if not resolved.is_relative_to(root):
                 continue
-            name = f"{base}/{resolved.relative_to(root).as_posix()}"
+            member = f"{base}/{resolved.relative_to(root).as_posix()}"
             content = resolved.read_bytes()
             if len(content) > LARGEST:
-                not_included[name] = hashlib.sha256(content).hexdigest()
+                not_included[member] = hashlib.sha256(content).hexdigest()
             else:
-                members[name] = content
+                members[member] = content
     left_out = [
         f"the files of suite {suite}, of {counted(count, 'evaluation')}: --suite says where they lie"
         for suite, count in sorted(lacking.items())
@@ -83,13 +89,17 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
     )
 
 
-def _files_of_workers(store: Path) -> tuple[list[Path], set[Path]]:
-    """Returns the files that workers have read beside a store's suites, and those of them that lie elsewhere."""
-    if not store.is_dir():
-        return [], set()
+def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> tuple[list[Path], Mapping[str, Collection[str]]]:
+    """Returns the files that workers have read around a store's suites, and the files of each fingerprint of code."""
+    codes = {code for row in rows for code in parts_of_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
-        marks = ledger.described_files()
-    return [Path(path) for path in marks["around"]], {Path(path) for path in marks["loaded"]}
+        around = ledger.described_files()["around"] if store.is_dir() else []
+        parts_of = {code: [name for name in ledger.code_parts(code) or () if name.endswith(".py")] for code in codes}
+    return [Path(path) for path in around], parts_of
+
+
+def _texts_of(who: Subject) -> tuple[str, ...]:
+    return *who.variant.bindings, who.variant.trainer_config or ""
 
 
 def _folder_of(case: CaseInfo, given: Iterable[Path], known: Iterable[Path]) -> Path | None:
@@ -103,7 +113,7 @@ def _folder_of(case: CaseInfo, given: Iterable[Path], known: Iterable[Path]) -> 
         return placed.resolve()
     for path in known:
         if path.is_file() and str(path).endswith(f"/{file}"):
-            return path.parent
+            return path.parent.resolve()
     with contextlib.suppress(OSError):
         if file and Path(file).is_file():
             return Path(file).resolve().parent

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
@@ -22,10 +22,13 @@ from lobench.report.tables.text import interval_cell
 if TYPE_CHECKING:
     from lobench.tools.site.site import Board, PublishedBundle
 
-__all__ = ["final_cell", "write_board", "write_bundle_pages"]
+__all__ = ["MARK", "MARKED", "final_cell", "marked", "write_board", "write_bundle_pages"]
 
 _FOLDER = Path(__file__).parent
 _MOST_CURVES = len(STYLES)
+
+MARK = "†"
+MARKED = f"{MARK}: of what this is made of, not all was evaluated again by an audit, or could be"
 
 
 def write_board(
@@ -47,22 +50,23 @@ def write_board(
                 "budget": board.budget,
                 "attributes": _attributes(choices, {"suite": [board.suite], "budget": [board.budget]}),
                 "scale": board.scale,
+                "pooled": board.pooled,
                 "cases": [case.name for case in board.cases],
                 "lines": [
                     {
                         "group": line.group,
                         "starts_group": place > 0 and line.group != board.lines[place - 1].group,
                         "label": line.label,
-                        "score": interval_cell(line.score),
+                        "score": marked(interval_cell(line.score), line.is_score_checked),
                         "attributes": _attributes(choices, {"machine": line.machines}),
                         "machines": ", ".join(line.machines),
                         "bundles": [{"id": one.id, "audit": one.audit_text} for one in line.bundles],
                         "cells": [
                             (
-                                final_cell(value),
+                                marked(final_cell(value), is_checked),
                                 "" if value is None or not line.bundles else _anchor(line.bundles[0], line.key, case),
                             )
-                            for value, case in zip(line.finals, board.cases, strict=True)
+                            for value, is_checked, case in zip(line.finals, line.checked, board.cases, strict=True)
                         ],
                     }
                     for place, line in enumerate(board.lines)
@@ -74,6 +78,7 @@ def write_board(
             {"id": one.id, "name": one.path.name, "root": one.root, "audit": one.audit_text} for one in entries
         ],
         "conflicts": conflicts,
+        "marked": MARKED if any(not line.is_score_checked for line in lines) else "",
     }
     write_whole(output, rendered("board.html", folder=_FOLDER, title=title, **context))
 
@@ -81,6 +86,11 @@ def write_board(
 def final_cell(value: float | None) -> str:
     """Returns a final value with four digits, and `-` where there is none."""
     return "-" if value is None else f"{value:.4g}"
+
+
+def marked(text: str, is_checked: bool) -> str:
+    """Returns a number with a mark where no audit made all of it again; `-` is no number."""
+    return text if is_checked or text == "-" else f"{text}{MARK}"
 
 
 def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
@@ -132,6 +142,10 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
             )
     folder.mkdir(parents=True, exist_ok=True)
     write_page(summary_of(bundle.path, snapshot=snapshot), folder / "report.html")
+    if not bundle.is_whole:
+        report, note = folder / "report.html", f"These are numbers of the bundle's author; {bundle.audit_text}"
+        text = report.read_text(encoding="utf-8")
+        write_whole(report, text.replace("<body>", f'<body>\n<p class="warning">{escape(note)}</p>', 1))
     text = rendered(
         "bundle.html",
         folder=_FOLDER,
@@ -139,6 +153,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
         root=bundle.root,
         audit=bundle.audit_text,
         card=bundle.card,
+        is_whole=bundle.is_whole,
         parts=parts,
     )
     write_whole(folder / "index.html", text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import shutil
 import tempfile
@@ -22,9 +24,10 @@ from lobench.core.result import mean_of
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import cause, counted
 from lobench.engine.store.bundle import ResultBundle, has_ledger
+from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.store.merge import merge_stores
 from lobench.report.tables.text import interval_cell, markdown_line, markdown_table
-from lobench.tools.site.pages import final_cell, write_board, write_bundle_pages
+from lobench.tools.site.pages import MARK, MARKED, final_cell, marked, write_board, write_bundle_pages
 
 __all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_markdown", "site_text"]
 
@@ -38,6 +41,9 @@ class BoardLineRecord(TypedDict):
     lower: float
     upper: float
     finals: Annotated[list[float | None], "Means over seeds; null: it has none."]
+    checked: Annotated[list[bool], "Of each case whether audits made all evaluations again."]
+    is_score_checked: Annotated[bool, "The same of all that the score is made of."]
+    bundles: Annotated[list[str], "Those that its seeds are of."]
 
 
 class BoardRecord(TypedDict):
@@ -46,6 +52,7 @@ class BoardRecord(TypedDict):
     suite: str
     budget: str
     scale: str
+    pooled: Annotated[list[str], "A line for each method whose seeds are of several bundles."]
     cases: list[str]
     methods: list[BoardLineRecord]
 
@@ -61,7 +68,7 @@ class SiteRecord(TypedDict):
     conflicts: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place
 class PublishedBundle:
     """A bundle of a site.
 
@@ -86,10 +93,60 @@ class PublishedBundle:
         if self.audit is None:
             return "not audited"
         checked = self.audit["checked"]
+        if not self.is_audited:
+            return f"not audited: none of {counted(self.audit['num_evaluations'], 'evaluation')} was made again"
         counts = {name: sum(one["verdict"] == name for one in checked) for name in ("identical", "consistent")}
         again = f"{len(checked)} of {self.audit['num_evaluations']} evaluations made again"
         beacon = f", drawn by {self.audit['beacon']!r}" if self.audit["beacon"] else ""
-        return f"audited: {again}, {counts['identical']} identical, {counts['consistent']} consistent{beacon}"
+        named = f"; not auditable: {'; '.join(self.not_auditable)}" if self.not_auditable else ""
+        return f"audited: {again}, {counts['identical']} identical, {counts['consistent']} consistent{beacon}{named}"
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether an audit made any of its evaluations again."""
+        return bool(self._made_again)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether an audit made all of it again, and names nothing that it could not check."""
+        return len(self._made_again) == len(self.snapshot.rows) and not self.not_auditable
+
+    @property
+    def not_auditable(self) -> Sequence[str]:
+        """Names of what an audit could not check; () of an older lobench's audit."""
+        return self.audit.get("not_auditable", ()) if self.audit is not None else ()
+
+    @functools.cached_property
+    def _made_again(self) -> frozenset[tuple[str, str, int, int]]:
+        checked = self.audit["checked"] if self.audit is not None else ()
+        return frozenset(
+            (one["subject"], one["case"], one["first_seed"], one["num_seeds"])
+            for one in checked
+            if one["verdict"] in ("identical", "consistent")
+        )
+
+    @functools.cached_property
+    def _rows(self) -> Mapping[tuple[SubjectKey, str], Sequence[EvaluationRow]]:
+        found: dict[tuple[SubjectKey, str], list[EvaluationRow]] = {}
+        for row in self.snapshot.rows:
+            for key in dict.fromkeys(who.key for who in row.sightings):
+                found.setdefault((key, row.case.identity), []).append(row)
+        return found
+
+    def has_rows(self, key: SubjectKey, case: CaseInfo) -> bool:
+        """Says whether it has evaluations of a subject on a case."""
+        return (key, case.identity) in self._rows and self.place_of(key) is not None
+
+    def is_checked(self, key: SubjectKey, case: CaseInfo) -> bool:
+        """Says whether an audit made all evaluations of a subject on a case again."""
+        rows = self._rows.get((key, case.identity), ())
+        if any(line.startswith(f"metric {case.primary_metric} of ") for line in self.not_auditable):
+            return False
+        return all(
+            (row.sightings[0].label, f"{row.case.suite}/{row.case.name}", block.start, block.size) in self._made_again
+            for row in rows
+            for block in (row.key.seed_block,)
+        )
 
     def place_of(self, key: SubjectKey) -> int | None:
         """Returns the place of a subject in this bundle."""
@@ -105,6 +162,8 @@ class BoardLine:
       score: Mean score.
       finals: Mean of the primary metric at the end by case; None: it has none.
       bundles: Those that have it.
+      checked: Of each case whether audits made all of its evaluations again.
+      is_score_checked: The same of all that the score is made of.
     """
 
     group: int
@@ -113,6 +172,8 @@ class BoardLine:
     score: Interval
     finals: tuple[float | None, ...]
     bundles: tuple[PublishedBundle, ...]
+    checked: tuple[bool, ...]
+    is_score_checked: bool
     machines: tuple[str, ...]
 
 
@@ -131,12 +192,25 @@ class Board:
     lines: tuple[BoardLine, ...]
     scale: str
 
+    @property
+    def pooled(self) -> Sequence[str]:
+        """A line for each method whose seeds several bundles have, and one if bundles are compared with one another."""
+        names = {one.root: f"{one.path.name} ({one.audit_text})" for line in self.lines for one in line.bundles}
+        found = [f"compared across {counted(len(names), 'bundle')}: {', '.join(names.values())}"] * (len(names) > 1)
+        found += [
+            f"the seeds of {line.label} are those of {' and '.join(one.path.name for one in line.bundles)} together"
+            for line in self.lines
+            if len(line.bundles) > 1
+        ]
+        return found
+
     def record(self) -> BoardRecord:
         """Returns what JSON output has of it."""
         return BoardRecord(
             suite=self.suite,
             budget=self.budget,
             scale=self.scale,
+            pooled=list(self.pooled),
             cases=[case.name for case in self.cases],
             methods=[
                 BoardLineRecord(
@@ -146,6 +220,9 @@ class Board:
                     lower=line.score.lower,
                     upper=line.score.upper,
                     finals=list(line.finals),
+                    checked=list(line.checked),
+                    is_score_checked=line.is_score_checked,
+                    bundles=[one.path.name for one in line.bundles],
                 )
                 for line in self.lines
             ],
@@ -177,7 +254,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
         bundles={str(one.path): one.id for one in entries},
         suites=sorted({board.suite for board in boards}),
         boards=[board.record() for board in boards],
-        not_audited=[str(one.path) for one in entries if one.audit is None],
+        not_audited=[str(one.path) for one in entries if not one.is_audited],
         conflicts=conflicts,
     )
 
@@ -187,6 +264,7 @@ def site_text(record: SiteRecord) -> str:
     of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
     lines = [f"{record['output']}/index.html: {of}"]
     lines += [f"not audited: {path}" for path in record["not_audited"]]
+    lines += [f"{board['suite']}, {line}" for board in record["boards"] for line in board["pooled"]]
     lines += [f"conflict, the first one is shown: {line}" for line in record["conflicts"]]
     return "\n".join(lines)
 
@@ -198,9 +276,13 @@ def site_markdown(record: SiteRecord) -> str:
         rows = [["group", "method", "mean score [95%]", *board["cases"]]]
         for one in board["methods"]:
             score = interval_cell(Interval(mean=one["mean_score"], lower=one["lower"], upper=one["upper"]))
-            rows.append([str(one["group"]), one["label"], score, *map(final_cell, one["finals"])])
+            score = marked(score, one["is_score_checked"])
+            finals = [marked(final_cell(value), ok) for value, ok in zip(one["finals"], one["checked"], strict=True)]
+            rows.append([str(one["group"]), one["label"], score, *finals])
         about = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
-        parts.append(f"{markdown_line(about)}\n\n{markdown_table(rows)}\n")
+        notes = [*board["pooled"], *([MARKED] if any(MARK in cell for row in rows for cell in row) else [])]
+        below = "".join(f"\n{markdown_line(note)}\n" for note in notes)
+        parts.append(f"{markdown_line(about)}\n\n{markdown_table(rows)}\n{below}")
     return "\n".join(parts)
 
 
@@ -287,6 +369,11 @@ def _board(
         for group, members in enumerate(_groups(summary, places), 1)
         for place in members
     ]
+    # Where no baseline makes the scale, the best of the methods does.
+    hangs_on_others = not summary.scales.tuned and not all(all(line.checked) for line in lines)
+    is_named = any(name.startswith("the baseline ") for one in entries for name in one.not_auditable)
+    if is_named or hangs_on_others:
+        lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]
     return Board(suite=suite, budget=budget, cases=part.cases, lines=tuple(lines), scale=summary.scale_label)
 
 
@@ -321,12 +408,19 @@ def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, grou
     for case, cell in zip(summary.snapshot.cases, cells, strict=True):
         values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
         finals.append(mean_of(values) if values else None)
+    key = subject.who.key
+    bundles = tuple(one for one in entries if any(one.has_rows(key, case) for case in summary.snapshot.cases))
+    checked = tuple(
+        bool(bundles) and all(one.is_checked(key, case) for one in bundles) for case in summary.snapshot.cases
+    )
     return BoardLine(
         group=group,
         label=summary.snapshot.labels[place],
-        key=subject.who.key,
+        key=key,
         score=summary.mean_score(place, "primary").interval,
         finals=tuple(finals),
-        bundles=tuple(one for one in entries if one.place_of(subject.who.key) is not None),
+        bundles=bundles,
+        checked=checked,
+        is_score_checked=all(checked),
         machines=tuple(sorted(machines)),
     )

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.analysis.scores.baseline_file import find_baselines
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.tabulate import tabulate
+from lobench.engine.config.origin import files_of_patch
+from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.appendix import appendix_markdown
 from lobench.report.tables.method_table import method_text
 from lobench.report.tables.text import fenced
 from lobench.report.tables.verdict import verdict_text
 
-__all__ = ["card_of"]
+__all__ = ["card_of", "patch_files_of", "with_baselines"]
 
 _NOT_SHOWN = (
     "That the tasks stand for yours: it is of these cases, these budgets and these seeds.",
     "That nothing else was tried: what ran into other stores, or before the plan was written, is not in it.",
     "That the author computed it: `lobench audit` evaluates again what a public beacon draws.",
     "Times of other machines than those that are named.",
+)
+_MARK = (
+    "Numbers of the author, which nobody had evaluated again when this was written: `lobench audit` says which of them "
+    "come out here. Times, machines and versions cannot be audited."
 )
 
 
@@ -38,7 +45,7 @@ def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[st
     shown = read_methods(snapshot.store)
     summary = summary_of(snapshot.store, baselines, snapshot=shown if shown.rows else snapshot)
     named = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
-    parts = ["# What this bundle claims", fenced(verdict_text(named))]
+    parts = ["# What this bundle claims", _MARK, fenced(verdict_text(named))]
     parts += ["## Scores", fenced(method_text(tabulate(summary)))]
     parts += [re.sub("^#", "##", appendix_markdown(summary), flags=re.MULTILINE).strip()]
     parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing that the ledger knows of."]
@@ -47,3 +54,15 @@ def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[st
         parts += ["## Uncommitted changes in it", text, "\n".join(f"- `{name}`" for name in patch_files)]
     parts += ["## What it does not show", "\n".join(f"- {line}" for line in _NOT_SHOWN)]
     return "\n\n".join(parts) + "\n"
+
+
+def patch_files_of(ledger: Ledger) -> list[str]:
+    """Returns the files of the patches of uncommitted changes that a ledger has."""
+    patches = [one.revision.patch for one in ledger.experiments() if one.revision.patch is not None]
+    return sorted({name for patch in patches for name in files_of_patch(patch)})
+
+
+def with_baselines(folders: Iterable[Path]) -> list[Path]:
+    """Returns the folders of suites that have baselines, in an order that hangs on their names."""
+    found = [folder for folder in folders if find_baselines(folder)]
+    return sorted(found, key=lambda folder: (folder.name, str(folder)))

@@ -1,0 +1,111 @@
+"""Files that the cases of results reach: their gin files, tests, code, data, and the baselines of their suite."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path, PurePath
+
+from lobench.core.case import CaseInfo, CaseSpec
+from lobench.core.errors import LobenchError
+from lobench.engine.config.suite import gin_files_of, specs_in
+from lobench.engine.config.suite_files import files_below, included_files
+from lobench.engine.config.syntax import Import, parse_file
+from lobench.engine.config.user_code import fingerprint_of
+
+__all__ = ["is_of_spec", "names_code", "reached_files"]
+
+_CODE = (".py", ".gin")
+_BASELINES = "baselines"
+_IS_NAME = re.compile(r"[\w.*?\[\]-]+")
+_IMPORT = re.compile(r"^\s*(?:import|from)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
+
+
+def reached_files(
+    folder: Path, cases: Iterable[CaseInfo], *, code_names: Collection[str] = (), texts: Iterable[str] = ()
+) -> set[Path]:
+    """Returns the files that cases reach in the folder of their suite and beside it.
+
+    They are the gin files of the cases with what these include, the files of their tests and the conftest files around
+    these, the code that all of them import, the data files that any of them names, and the suite's baselines. Nothing
+    is imported.
+
+    Args:
+      folder: Of the suite.
+      cases: Those of the suite that have results.
+      code_names: Files that the recorded fingerprints of the cases' code name.
+      texts: gin text of the results' subjects, whose imports count too.
+    """
+    root, known = folder.parent, list(cases)
+    gin_files: set[Path] = set()
+    for file in gin_files_of(folder):
+        try:
+            specs = specs_in(file)
+        except LobenchError:
+            continue  # notes, or what is half written: no result is of it
+        if any(is_of_spec(spec, case) for spec in specs for case in known):
+            gin_files |= {one.resolve() for one in included_files(file, set())}
+    below = [file.resolve() for file in files_below(folder)]
+    tests = {file for file in below if any(_is_test_of(file, case) for case in known)}
+    conftests = {
+        conftest
+        for file in (*tests, *gin_files)
+        for above in file.parents
+        if above == root or above.is_relative_to(root)
+        if (conftest := above / "conftest.py").is_file()
+    }
+    named = {file for file in below if file.suffix == ".py" and names_code(file, code_names)}
+    modules = {one for file in gin_files for one in _imported_by(file)}
+    modules |= {found for text in texts for found in _IMPORT.findall(text)}
+    homes = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
+    starts = {file for module in modules for file in _files_of(module, homes)}
+    code = fingerprint_of(sorted({*tests, *conftests, *named, *starts}), folders=[str(home) for home in homes])
+    reached = {*gin_files, *tests, *conftests, *named, *starts, *(Path(file) for file in code.files)}
+    reached |= {file for file in below if file.parent.name == _BASELINES and file.suffix == ".json"}
+    data = {file for file in below if file.suffix not in _CODE and file not in reached}
+    words = _words(reached) if data else set()
+    return reached | {file for file in data if any(fnmatch.fnmatch(file.name, word) for word in words)}
+
+
+def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
+    """Says whether a stored case is written in a place."""
+    return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.is_called(case.name)
+
+
+def names_code(file: PurePath, names: Collection[str]) -> bool:
+    """Says whether a fingerprint of code names a file, by the end of its path."""
+    path = file.as_posix()
+    return any(path.endswith(f"/{name}") for name in names)
+
+
+def _is_test_of(file: Path, case: CaseInfo) -> bool:
+    place = Path(case.node_id.partition("::")[0])
+    return file.suffix == ".py" and file.name == place.name and file.parent.name in (place.parent.name, case.suite)
+
+
+def _imported_by(gin_file: Path) -> Iterator[str]:
+    try:
+        yield from (one.module for one in parse_file(gin_file) if isinstance(one, Import))
+    except LobenchError:
+        return
+
+
+def _files_of(module: str, homes: Iterable[Path]) -> Iterator[Path]:
+    """Yields the file of a module in the first folder that has it, and the packages around it."""
+    parts = module.split(".")
+    for home in homes:
+        path = home.joinpath(*parts)
+        for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
+            if file.is_file():
+                yield file
+                return
+
+
+def _words(files: Iterable[Path]) -> set[str]:
+    """Returns all that may be a file's name, or a pattern of names, in the text of code and gin files."""
+    found = set[str]()
+    for file in files:
+        if file.suffix in _CODE:
+            found.update(_IS_NAME.findall(file.read_text(encoding="utf-8", errors="replace")))
+    return {word for word in found if "." in word and word.strip("*.?")}

@@ -1,0 +1,71 @@
+"""What a bundle says of its own ledger: `about.json`, made of the ledger alone so that an audit can make it again."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lobench.core.result import Outcome
+from lobench.core.wording import counted
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.plans import absent
+from lobench.engine.store.provenance import versions_here
+
+__all__ = ["ledger_about", "ledger_gaps", "lobench_here", "short_place"]
+
+_LOST = ("skipped", "expired", "unreadable")  # events of checkpoints that were not evaluated
+_HASHED = 12  # hex digits
+
+
+def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    """Returns the programs, machines, thetas and end of the plan of a ledger.
+
+    The plan's number of records and the hash of the last one are part of the bundle's root, so that a plan whose end
+    was cut off is another root.
+    """
+    history = ledger.plan_history()
+    return {
+        "lobench": lobench_here(),
+        "machines": sorted({curves.cost.machine for row in rows if (curves := row.curves) and curves.cost}),
+        "plan": {"records": history.num_records, "last": history.last},
+        "programs": sorted({str(row.program) for row in rows}),
+        "thetas": {one.sha256: short_place(one.uri) for one in ledger.sightings().values() if one.has_theta},
+    }
+
+
+def ledger_gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> list[str]:
+    """Returns a line for each case without curves, for each plan without an outcome, and for lost checkpoints."""
+    return [*_without_curves(rows), *_gaps(ledger, rows)]
+
+
+def short_place(uri: str) -> str:
+    """Returns the last two parts of a path; a URL stays whole."""
+    return os.path.join(*Path(uri).parts[-2:]) if os.path.isabs(uri) else uri
+
+
+@functools.cache
+def lobench_here() -> str:
+    """Returns the version of lobench and a hash of its source: equal ones write equal cards."""
+    folder = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+    return f"{versions_here().get('lobench', '')} {digest.hexdigest()[:_HASHED]}"
+
+
+def _without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    counts = Counter((row.outcome, row.case.suite, row.case.name) for row in rows if not row.has_curves)
+    for (outcome, suite, name), count in sorted(counts.items()):
+        yield f"no curves of {counted(count, 'evaluation')} of {suite}/{name}: {Outcome(outcome)}"
+
+
+def _gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    for one, case, blocks in absent(ledger.planned(), rows):
+        yield f"planned and not evaluated: {one.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
+    counts = Counter(kind for kind, _ in ledger.events() if kind in _LOST)
+    yield from (f"{counted(count, 'checkpoint')} {kind}" for kind, count in sorted(counts.items()))

@@ -1,0 +1,137 @@
+"""Cases of results held against what the suite's files give, field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from lobench.core.case import CaseInfo
+from lobench.core.code import parts_of_code
+from lobench.core.wording import first_of
+from lobench.engine.config.bound import BoundCase
+from lobench.engine.config.reached_files import names_code
+from lobench.engine.config.user_code import tree_sha256
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.plans import PlannedSubject
+from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+
+__all__ = ["case_findings", "code_findings", "planned_case_findings"]
+
+# Another seed may be given around the suite's files; the plan says which seeds a case has.
+_OF_SESSIONS = ("first_seed", "block_sizes", "num_seeds")
+_OF_TESTS = ("name", "node_id", "case_code", "places")
+# An older lobench did not write these; "" stands for what it did not know.
+_LATER = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
+# `--gin-param` may bind these, and no binding of a result says it.
+_UNBOUND = ("scale", "minimum")
+
+
+def case_findings(row: EvaluationRow, bound: BoundCase, members: Sequence[str]) -> Iterator[Finding]:
+    """Yields the fields of a result's case that are not what the suite's files give.
+
+    Args:
+      bound: The case, bound from the files of the bundle.
+      members: Names of the files of suites.
+    """
+    told, ours = row.case, bound.info
+    for field in dataclasses.fields(CaseInfo):
+        name, claim, here = field.name, getattr(told, field.name), getattr(ours, field.name)
+        if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == here:
+            continue
+        if name in _LATER and claim == "":
+            yield Unaudited(f"what an older lobench did not write of cases ({name})")
+        elif name in ("task_code", "subject_code") and _has_packages(bound, name):
+            yield Unaudited("versions of packages that cases or optimizers import")
+        elif name in _UNBOUND:
+            yield Unaudited(f"{name} of {told.suite}/{told.name}: {claim!r}, and its files say {here!r}")
+        else:
+            yield Contradiction("case", f"{row.where}: {name} is {claim!r}, and its files give {here!r}")
+    yield from _of_seeds(row, ours)
+    yield from _of_names(row, ours, members)
+
+
+def _has_packages(bound: BoundCase, name: str) -> bool:
+    code = bound.case_code if name == "task_code" else bound.subject_code
+    return any(not part.endswith(".py") for part in code.parts)
+
+
+def _of_seeds(row: EvaluationRow, ours: CaseInfo) -> Iterator[Finding]:
+    told = row.case
+    expected = sum(told.block_sizes) if told.block_sizes else ours.num_seeds
+    if told.num_seeds != expected:
+        yield Contradiction("case", f"{row.where}: num_seeds is {told.num_seeds}, and its blocks have {expected}")
+
+
+def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Iterator[Finding]:
+    told = row.case
+    file, _, item = told.node_id.partition("::")
+    stem = PurePosixPath(file).stem
+    if told.name not in (ours.name, f"{ours.file}.{ours.name}", f"{stem}.{ours.name}", f"{stem}.{item}"):
+        yield Contradiction("case", f"{row.where}: it is called {told.name!r}, and its files call it {ours.name!r}")
+    parts = PurePosixPath(file).parts
+    places = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
+    if not any(parts[-len(place) :] == place or place[-len(parts) :] == parts for place in places):
+        yield Contradiction("case", f"{row.where}: its test is in {file!r}, and the bundle has no such file")
+    own = item.partition("[")[2].removesuffix("]")
+    names = (ours.own_name, f"{ours.file}.{ours.own_name}", told.name)
+    if own and not any(own == name or own.startswith(f"{name}-") or own.endswith(f"-{name}") for name in names):
+        yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
+    if file.endswith(".gin") and item != ours.own_name:
+        yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
+
+
+def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields names, codes and variants of plans that no result has, and seeds of cases that no plan has."""
+    named: dict[tuple[str, str], set[str]] = {}
+    codes: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        key = (row.case.identity, row.case.optimizer_hash)
+        named.setdefault(key, set()).add(f"{row.case.suite}/{row.case.name}")
+        codes.setdefault(key, set()).add(row.case.code)
+    known: dict[tuple[str, str], set[str]] = {}
+    blocks: dict[tuple[str, str], set[tuple[object, ...]]] = {}
+    for one in planned:
+        for case in one.cases:
+            key = (case.identity, case.optimizer_hash)
+            known.setdefault(key, set()).add(case.code)
+            blocks.setdefault(key, set()).add(case.blocks)
+            if key in named and case.name not in named[key]:
+                yield Contradiction("plan", f"{case.name} was planned, and its results call it {min(named[key])}")
+            if case.code and key in codes and not any(code in ("", case.code) for code in codes[key]):
+                yield Contradiction("plan", f"{case.name} was planned with code that no result was made by")
+    for row in rows:
+        key = (row.case.identity, row.case.optimizer_hash)
+        if key not in known:
+            continue
+        if row.case.code and not any(code in ("", row.case.code) for code in known[key]):
+            yield Contradiction("plan", f"{row.where}: made by code that no plan has")
+        if tuple(row.case.blocks()) not in blocks[key]:
+            yield Contradiction("plan", f"{row.where}: its case has seed blocks that no plan has")
+
+
+def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mapping[str, bytes]) -> Iterator[Finding]:
+    """Yields code of results that the ledger does not know, or that is other code than the bundle's files hold."""
+    codes = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
+    for code, row in codes.items():
+        parts = ledger.code_parts(code)
+        if parts is None:
+            yield Contradiction(
+                "code", f"{row.where}: made by code {code}, of which the ledger does not know the files"
+            )
+            continue
+        if any(not name.endswith(".py") for name in parts):
+            yield Unaudited("versions of packages that cases or optimizers import", is_usual=True)
+        lacking = []
+        for name, digest in parts.items():
+            found = [tree_sha256(content) for member, content in members.items() if names_code(_path(member), [name])]
+            if name.endswith(".py") and not found:
+                lacking.append(name)
+            elif name.endswith(".py") and digest not in found:
+                yield Contradiction("code", f"{row.where}: made by another {name} than the bundle has")
+        if lacking:
+            yield Unaudited(f"code that the bundle does not have: {first_of(sorted(lacking), 3)}")
+
+
+def _path(member: str) -> PurePosixPath:
+    return PurePosixPath("/") / member

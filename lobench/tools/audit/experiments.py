@@ -1,0 +1,217 @@
+"""Experiments of a bundle: their configuration, trials and methods held against the results."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lobench.analysis.scores.trial_fitness import fitness
+from lobench.core.errors import LobenchError
+from lobench.core.experiment import Experiment, Method
+from lobench.core.subject import Subject
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.core.wording import headline
+from lobench.engine.checkpoints.given import given_method, optimizer_text
+from lobench.engine.config.experiment.file import read_experiment
+from lobench.engine.config.syntax import gin_text, only_bindings, parse_text
+from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.plans import PlannedSubject
+from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+
+__all__ = ["experiment_findings", "seed_findings"]
+
+_STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
+
+
+def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: Sequence[Path]) -> Iterator[Finding]:
+    """Yields what an experiment's configuration says otherwise than its members and trials.
+
+    Args:
+      folders: Of the suites.
+    """
+    for form in ledger.experiments():
+        if not form.config:
+            continue
+        members, trials = ledger.memberships(form.id), ledger.trials(form.id)
+        try:
+            experiment = _read(form, folders)
+        except LobenchError as error:
+            yield Unaudited(f"the configuration of experiment {form.name!r} ({headline(error)})")
+            continue
+        yield Unaudited(f"of the configuration of {form.name!r} that on which no method or seed hangs", is_usual=True)
+        if experiment.name != form.name:
+            yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
+        yield from _of_methods(experiment, members, trials, ledger)
+        yield from _of_trials(form, experiment, members, trials, rows, folders)
+
+
+def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
+    """Reads a configuration as a file beside the suites' folders, which it names by their paths here."""
+    places = {folder.name: str(folder) for folder in folders}
+    lines = []
+    for line in form.config.splitlines():
+        if line.startswith("Experiment.suites = "):
+            names = re.findall(r"['\"]([^'\"]+)['\"]", line)
+            known = [places.get(Path(name).name, places.get(Path(name).parent.name, name)) for name in names]
+            line = f"Experiment.suites = {known!r}"
+        lines.append(line)
+    folder = folders[0].parent if folders else Path()
+    file = folder / f"{form.name.replace('/', '-')}.gin"
+    file.write_text("\n".join(lines) + "\n")
+    try:
+        return read_experiment(file).experiment
+    finally:
+        file.unlink()
+
+
+def _of_methods(
+    experiment: Experiment, members: Sequence[Membership], trials: Sequence[TrialRow], ledger: Ledger
+) -> Iterator[Finding]:
+    methods = {method.name: method for method in experiment.methods}
+    sightings = list(ledger.sightings().values())
+    searched = {(trial.method, trial.number): trial for trial in trials}
+    checked = set[tuple[str, object, str, bool]]()
+    sessions: dict[str, set[object]] = {}
+    for one in members:
+        name = one.method.partition("/")[0]
+        method = methods.get(name)
+        if method is None:
+            yield Contradiction("plan", f"a result is of method {name!r}, which the configuration does not have")
+            continue
+        is_report = isinstance(one.session, int) and one.session >= FIRST_REPORT_SEED and method.search is not None
+        if not is_report:
+            sessions.setdefault(one.method, set()).add(one.session)
+        mark = (one.method, one.trial, one.evaluation.sha256, is_report)
+        if mark in checked or method.kind in ("command", "curves", "script"):
+            continue
+        checked.add(mark)
+        values = ()
+        if method.search is not None:
+            trial = searched.get((one.method, int(one.trial)))
+            if trial is None:
+                yield Contradiction("plan", f"method {name!r} has results of trial {one.trial}, which is none of it")
+                continue
+            values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
+        yield from _of_subject(method, values, one.evaluation.sha256, sightings)
+    wanted = experiment.sessions
+    for name, found in sorted(sessions.items()):
+        is_whole = methods[name.partition("/")[0]].kind not in ("command", "curves", "script")
+        if wanted is not None and experiment.race is None and is_whole and found - set(wanted):
+            yield Contradiction("plan", f"method {name!r} has sessions that the configuration does not ask for")
+    for trial in trials:
+        if trial.method.partition("/")[0] not in methods:
+            yield Contradiction("plan", f"trial {trial.number} is of method {trial.method!r}, which there is none of")
+
+
+def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]) -> Iterator[Finding]:
+    """Yields whether a method's results are of another optimizer, or of other bindings, than it says."""
+    own = [who for who in sightings if who.sha256 == sha256]
+    if method.kind == "optimizer":
+        wanted = _settings("; ".join((optimizer_text(method), *values)))
+        found = [_settings(who.uri) for who in own if who.is_optimizer]
+        if not any(_is_same(wanted, one) for one in found):
+            yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
+    elif method.kind == "checkpoint":
+        bindings = given_method(method, label=method.title, bindings=values).variant.bindings
+        if not any(who.variant.bindings[: len(bindings)] == bindings for who in own):
+            yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
+    is_named = method.kind in ("optimizer", "checkpoint") and method.search is None and bool(own)
+    if is_named and method.title not in {who.label for who in own}:
+        names = " and ".join(sorted({repr(who.label) for who in own}))
+        yield Contradiction("label", f"method {method.name} is called {method.title!r}, and has the results of {names}")
+
+
+def _settings(text: str) -> tuple[str, dict[str, str]]:
+    """Returns an optimizer's call and its bindings by path."""
+    head, *lines = [part.strip() for part in text.split(";") if part.strip()]
+    bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
+    found = {f"{one.scope}/{one.name}.{one.parameter}".lstrip("/"): gin_text(one.value) for one in bindings}
+    return head, found
+
+
+def _is_same(wanted: tuple[str, dict[str, str]], found: tuple[str, dict[str, str]]) -> bool:
+    left = {name: value for name, value in found[1].items() if not name.startswith("Case.")}
+    asked = {name: value for name, value in wanted[1].items() if not name.startswith("Case.")}
+    return wanted[0] == found[0] and asked == left
+
+
+def _of_trials(
+    form: ExperimentRow,
+    experiment: Experiment,
+    members: Sequence[Membership],
+    trials: Sequence[TrialRow],
+    rows: Sequence[EvaluationRow],
+    folders: Sequence[Path],
+) -> Iterator[Finding]:
+    by_key = {(row.key.checkpoint_sha256, row.case.key, row.key.seed_block): row for row in rows}
+    methods = {method.name: method for method in experiment.methods}
+    for trial in trials:
+        where = f"trial {trial.number} of {trial.method!r} of {form.name!r}"
+        if trial.state not in _STATES:
+            yield Contradiction("record", f"{where}: there is no state {trial.state!r}")
+        method = methods.get(trial.method.partition("/")[0])
+        if method is not None and method.search is not None:
+            wanted = {one.path: one for one in method.space}
+            for path in trial.parameters:
+                if path not in wanted:
+                    yield Contradiction("record", f"{where}: {path} is none of its space")
+        yield Unaudited("waves of searches", is_usual=True)
+        own = [
+            by_key[key]
+            for one in members
+            if (one.method, one.trial) == (trial.method, trial.number)
+            if isinstance(one.session, int) and one.session < FIRST_REPORT_SEED
+            if (key := (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block)) in by_key
+        ]
+        own = sorted(set(own), key=lambda row: row.id) if own else []
+        again = _fitness(own, experiment, folders) if trial.state == "done" else None
+        if trial.state == "done" and not own:
+            if method is not None and method.kind in ("optimizer", "checkpoint"):
+                yield Contradiction("record", f"{where}: it is done, and has no result")
+        elif trial.state != "done" and own and trial.state in ("waiting", "running"):
+            yield Contradiction("record", f"{where}: it is {trial.state}, and has results")
+        if trial.fitness is None and again is None:
+            continue
+        if again is None:
+            yield Unaudited(f"fitness of {where}")
+        elif trial.fitness is None or not math.isclose(trial.fitness, again, rel_tol=1e-6, abs_tol=1e-9):
+            yield Contradiction("record", f"{where}: its fitness is {trial.fitness}, and its results give {again:.6g}")
+
+
+def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> float | None:
+    if len({row.key.checkpoint_sha256 for row in rows}) != 1:
+        return None  # a command's trials are trained anew in each session
+    cases = list({row.case.identity: row.case for row in rows}.values())
+    try:
+        return fitness(rows, cases, experiment.sessions, folders)
+    except LobenchError:
+        return None
+
+
+def seed_findings(
+    planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow], has_gate: bool
+) -> Iterator[Finding]:
+    """Yields results on seeds that nobody had planned, and cases on which methods were planned on different seeds."""
+    seeds: dict[tuple[str, str, str], set[int]] = {}
+    by_case: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for one in planned:
+        for case in one.cases:
+            own = {seed for block in case.blocks for seed in block.seeds}
+            seeds.setdefault((one.sha256, case.identity, case.optimizer_hash), set()).update(own)
+            by_case.setdefault((case.name, case.identity), {}).setdefault(one.label, set()).update(own)
+    for row in rows:
+        key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
+        if key not in seeds or seeds[key].issuperset(row.key.seed_block.seeds):
+            continue
+        who = row.sightings[0].label
+        what = f"{who} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
+        yield Unaudited(what) if has_gate else Contradiction("plan", what)
+    differing = []
+    for (name, _), own in sorted(by_case.items()):
+        if len({frozenset(found) for found in own.values()}) > 1:
+            differing.append(name)
+    if differing:
+        yield Unaudited(f"a common plan: methods were planned on different seeds on {', '.join(differing)}")

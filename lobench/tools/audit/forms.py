@@ -1,0 +1,101 @@
+"""Everything of a result but the values of its curves: which metrics, steps, directions, costs and films it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lobench.core.program import Program
+from lobench.core.result import Curves
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.tools.audit.findings import Unaudited
+
+__all__ = ["common_metrics", "other_film", "other_form", "unaudited_of"]
+
+_EQUAL = ("seeds", "eval_steps", "log_steps", "num_params")
+_OF_MACHINES = ("metric ", "the time of a gradient step")  # how problems begin that another machine need not have
+
+
+def common_metrics(claim: Curves, ours: Curves) -> list[str]:
+    """Returns the metrics of both."""
+    return sorted(claim.metrics.keys() & ours.metrics.keys())
+
+
+def other_form(claim: Curves, ours: Curves) -> str | None:
+    """Returns what differs besides values: metrics, steps, seeds, directions, bindings, the optimizer's state."""
+    elsewhere = _elsewhere(claim, ours)
+    added = {*(ours.added or ()), *elsewhere}
+    if made_up := set(claim.added or ()) - claim.metrics.keys():
+        return f"it says that plugins made {', '.join(sorted(made_up))}, and has no such metrics"
+    if names := (claim.metrics.keys() ^ ours.metrics.keys()) - added:
+        return f"it has other metrics: {', '.join(sorted(names))}"
+    for name in _EQUAL:
+        if getattr(claim, name) != getattr(ours, name):
+            return f"it has other {name.replace('_', ' ')}"
+    if any(claim.metrics[name].shape != ours.metrics[name].shape for name in common_metrics(claim, ours)):
+        return "its curves have other lengths"
+    told = {name: way for name, way in claim.directions.items() if name not in elsewhere}
+    here = {name: way for name, way in ours.directions.items() if name in claim.metrics}
+    if told != here:
+        name = min(name for name in {**told, **here} if told.get(name) != here.get(name))
+        return f"it says of {name} that {told.get(name)} is better, here it is {here.get(name)}"
+    if claim.added is not None and set(claim.added) - elsewhere != set(ours.added or ()) & claim.metrics.keys():
+        return "it says of other metrics that plugins made them"
+    return _other_origin(claim, ours) or _other_cost(claim, ours)
+
+
+def _elsewhere(claim: Curves, ours: Curves) -> set[str]:
+    """Returns the metrics that a plugin has computed which is not here."""
+    return {name for name in claim.added or () if name not in ours.metrics}
+
+
+def _other_origin(claim: Curves, ours: Curves) -> str | None:
+    if sorted(claim.provenance.bindings.splitlines()) != sorted(ours.provenance.bindings.splitlines()):
+        return "it says other bindings than it has"
+    if claim.provenance.optimizer != ours.provenance.optimizer:
+        return f"it says that {claim.provenance.optimizer!r} ran, here it is {ours.provenance.optimizer!r}"
+    told, here = ([line for line in one.problems if not line.startswith(_OF_MACHINES)] for one in (claim, ours))
+    return "it says other problems" if told != here else None
+
+
+def _other_cost(claim: Curves, ours: Curves) -> str | None:
+    if claim.cost is None or ours.cost is None:
+        return None  # an older lobench did not measure
+    pairs = [(claim.cost, ours.cost)]
+    if claim.cost.gradient is not None and ours.cost.gradient is not None:
+        pairs.append((claim.cost.gradient, ours.cost.gradient))
+    for told, here in pairs:
+        for name in ("state_bytes", "num_together"):
+            if getattr(told, name) != getattr(here, name):
+                return f"its cost says {name} {getattr(told, name)}, here it is {getattr(here, name)}"
+    return None
+
+
+def other_film(claim: Curves, ours: Curves) -> str | None:
+    """Returns what differs between the films of two results of the same bits."""
+    if (claim.film is None) != (ours.film is None):
+        return "it has a film, or none, where it is otherwise here"
+    if claim.film is None or ours.film is None:
+        return None
+    if claim.film.header() != ours.film.header() or claim.film.frames.tobytes() != ours.film.frames.tobytes():
+        return "its film is another one than here"
+    return None
+
+
+def unaudited_of(row: EvaluationRow, claim: Curves, ours: Curves) -> Iterator[Unaudited]:
+    """Yields the names of what a result shows that was not made again."""
+    for name in sorted(_elsewhere(claim, ours)):
+        is_primary = ", by which it is ranked" if name == row.case.primary_metric else ""
+        yield Unaudited(f"metric {name} of {row.case.suite}/{row.case.name}{is_primary}")
+    if claim.cost is None or claim.added is None:
+        yield Unaudited("costs and metrics of plugins, which an older lobench did not write")
+    version = Program.of(ours.provenance).version
+    if row.program.version != version:
+        yield Unaudited(f"results of version {row.program.version} of the inner program, which here is {version}")
+    if claim.provenance.together:
+        yield Unaudited("places among checkpoints that were computed together", is_usual=True)
+    if any(line.startswith(_OF_MACHINES) for line in claim.problems):
+        yield Unaudited("problems of plugins' metrics", is_usual=True)
+    if claim.film is not None and any(
+        claim.metrics[name].tobytes() != ours.metrics[name].tobytes() for name in common_metrics(claim, ours)
+    ):
+        yield Unaudited(f"the film of {row.case.suite}/{row.case.name}")

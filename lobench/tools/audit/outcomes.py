@@ -1,0 +1,118 @@
+"""Outcomes of results, made again: what the tests and the expectations of a bundle's suites say of curves."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import io
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lobench.core.case import CaseSpec
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves, Outcome
+from lobench.core.wording import headline
+from lobench.engine.config.bound import bind_case
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.evaluation.expectations import failed_expectations
+from lobench.evaluation.result import Result
+from lobench.tools.audit.reevaluation import RepeatableCase
+
+__all__ = ["Outcomes"]
+
+_numbers = itertools.count()
+
+
+class Outcomes:
+    """Runs the tests of suites on curves. They run in this process, as the suites' other code does.
+
+    Args:
+      folders: Of the suites.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._modules: dict[Path, ModuleType | str] = {}
+
+    def of(self, row: EvaluationRow, found: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
+        """Returns the outcome that curves have in the test of a result, or why it cannot be said.
+
+        Args:
+          curves: Of one seed block, or of all that its test looked at.
+        """
+        if row.case.whole:
+            return Outcome.PASSED  # what is expected is of the whole training
+        file, _, item = row.case.node_id.partition("::")
+        result = Result(curves)
+        if file.endswith(".gin"):
+            expectations = bind_case(found.spec, found.layers, test=found.test, build=False).expectations
+            try:
+                return Outcome.FAILED if failed_expectations(expectations, result) else Outcome.PASSED
+            except KeyError as error:
+                return headline(error)
+        return self._of_test(Path(file), item.partition("[")[0], found.spec, result)
+
+    def _of_test(self, file: Path, name: str, spec: CaseSpec, result: Result) -> Outcome | str:
+        path = next((one for folder in self._folders for one in folder.rglob(file.name)), None)
+        if path is None or "::" in name:
+            return f"test {name} is not in the bundle, or is a method"
+        module = self._module(path)
+        if isinstance(module, str):
+            return module
+        test = getattr(module, name, None)
+        marks = list(getattr(test, "pytestmark", ()))
+        names = {mark.args[0] for mark in marks if mark.name == "parametrize" and isinstance(mark.args[0], str)}
+        if test is None or len(marks) != len(names) or len(names) != 1:
+            return f"test {name} has marks or parameters of its own"
+        (argument,) = names
+        if not set(inspect.signature(test).parameters) <= {argument, "evaluate"}:
+            return f"test {name} asks for other fixtures than `evaluate`"
+        given = {argument: spec, "evaluate": lambda case: result}
+        return _called(test, {one: given[one] for one in inspect.signature(test).parameters})
+
+    def _module(self, path: Path) -> ModuleType | str:
+        if path not in self._modules:
+            try:
+                self._modules[path] = _imported(path)
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                self._modules[path] = f"test file {path.name} cannot be imported: {headline(error)}"
+        return self._modules[path]
+
+
+def _imported(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_lobench_audited_{next(_numbers)}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _called(test: Callable[..., object], given: dict[str, Any]) -> Outcome | str:
+    import pytest
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            test(**given)
+    except (AssertionError, pytest.fail.Exception):
+        return Outcome.FAILED
+    except pytest.skip.Exception:
+        return Outcome.SKIPPED
+    except KeyboardInterrupt:
+        raise
+    except LobenchError as error:
+        return headline(error)
+    except BaseException as error:  # noqa: BLE001  (what a test raises)
+        return f"test {test.__name__} raises {headline(error)}"
+    return Outcome.PASSED

@@ -1,0 +1,294 @@
+"""Records of a bundle's ledger held against one another: references, keys, hashes, and what follows from other rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lobench.core.code import CodeFingerprint
+from lobench.core.program import IMPORTED, Program
+from lobench.core.result import Outcome
+from lobench.core.subject import Subject, Variant
+from lobench.core.wording import first_of
+from lobench.engine.store.bundle import ResultBundle
+from lobench.engine.store.current import CURRENT, PLAN, PLANNED
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.store.plans import digest_of
+from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+
+__all__ = ["Tables", "record_findings"]
+
+Row = Mapping[str, Any]
+
+_PLANS = (PLAN, CURRENT, PLANNED)
+_CODE = "code"
+# Events that no number of a plan or of a result hangs on; their content is the author's word.
+_OTHER_EVENTS = {
+    "same_code": "code that was declared to be the same",
+    "skipped": "checkpoints that were skipped",
+    "expired": "checkpoints that had gone",
+    "unreadable": "checkpoints that could not be read",
+    "restarted": "restarts of runs",
+    "returned": "restarts of runs",
+    "reopened": "checkpoints that were evaluated again",
+    "imported": "imports of files",
+    "search": "waves of searches",
+    "method_code": "code of commands",
+    "gate": "gates",
+    "gate_reference": "references of gates",
+}
+_HASHED = 16  # hex digits of the name of a start
+
+
+class Tables:
+    """The tables of a bundle's ledger, a mapping for each row."""
+
+    def __init__(self, bundle: ResultBundle) -> None:
+        self._bundle = bundle
+        self._known: dict[str, list[Row]] = {}
+
+    def __getitem__(self, name: str) -> list[Row]:
+        if name not in self._known:
+            columns, rows = self._bundle.table(name)
+            self._known[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+        return self._known[name]
+
+    def events(self, *kinds: str) -> list[tuple[Row, Mapping[str, Any]]]:
+        """Returns events of some kinds in order, and their details."""
+        return [(row, json.loads(row["detail"])) for row in self["events"] if row["kind"] in kinds]
+
+
+def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields what contradicts another record, and the names of what none of them can confirm."""
+    yield from _of_subjects(tables)
+    yield from _of_deliveries(tables)
+    yield from _of_programs(tables, rows)
+    yield from _of_events(tables)
+    yield from _of_starts(tables)
+    yield from _of_members(tables)
+    yield from _of_payloads(rows)
+    yield from _of_keys(tables, rows)
+    if any(row["kind"] == "checkpoint" for row in tables["subjects"]):
+        yield Unaudited("paths, runs, generations and outer steps of checkpoints", is_usual=True)
+    yield Unaudited("the order of results and deliveries", is_usual=True)
+    yield Unaudited("which subjects were still waiting", is_usual=True)
+    if any(row["message"] for row in tables["evaluations"]):
+        yield Unaudited("messages of results", is_usual=True)
+    if tables["incidents"]:
+        yield Unaudited("lost workers and blocks that were halved", is_usual=True)
+    if tables["expectations"] or tables.events(CURRENT):
+        yield Unaudited("programs that plans expected", is_usual=True)
+    for one in tables["experiments"]:
+        yield Unaudited("names, revisions, patches and versions of experiments", is_usual=True)
+        if not one["config"]:
+            yield Unaudited(f"labels of experiment {one['name']!r}")
+
+
+def _of_subjects(tables: Tables) -> Iterator[Finding]:
+    hashes = {row["checkpoint_sha256"] for row in tables["evaluations"]}
+    for row in tables["subjects"]:
+        where = f"subject {row['position']}"
+        variant = Variant(bindings=tuple(json.loads(row["bindings"])), trainer_config=row["trainer_config"])
+        if row["kind"] == "checkpoint":
+            if row["variant"] != variant.key:
+                yield Contradiction("record", f"{where}: its bindings have another hash than the ledger says")
+        elif row["kind"] not in ("optimizer", "imported"):
+            yield Contradiction("record", f"{where}: there is no kind {row['kind']!r}")
+        elif (row["variant"], row["outer_step"], row["generation"], row["run"]) != ("", 0, 0, "") or variant.key:
+            yield Contradiction("record", f"{where}: it has no theta, and bindings or a place of a checkpoint")
+        if row["kind"] == "imported":
+            name = row["uri"].partition(":")[2]
+            if Subject.of_imported(name).sha256 != row["sha256"] or not row["uri"].startswith("imported:"):
+                yield Contradiction("label", f"the import {row['uri']!r} has another hash than the ledger says")
+        if row["admission"] not in ("waiting", "admitted", "skipped"):
+            yield Contradiction("record", f"{where}: there is no admission {row['admission']!r}")
+        if row["sha256"] not in hashes:
+            yield Unaudited("subjects without results", is_usual=True)
+
+
+def _of_deliveries(tables: Tables) -> Iterator[Finding]:
+    subjects = {row["position"]: row for row in tables["subjects"]}
+    hashes = {row["id"]: row["checkpoint_sha256"] for row in tables["evaluations"]}
+    delivered, ends = set(), list[int]()
+    for table in ("deliveries", "completions"):
+        for row in tables[table]:
+            position, evaluation = row["position"], row["evaluation"]
+            where = f"{table} of position {position}"
+            if position not in subjects:
+                yield Contradiction("record", f"{where}: there is no such subject")
+            elif evaluation is None:
+                ends.append(position)
+            elif hashes.get(evaluation) != subjects[position]["sha256"]:
+                yield Contradiction("record", f"{where}: evaluation {evaluation} is none of its subject")
+            elif table == "deliveries":
+                delivered.add((position, evaluation))
+                if subjects[position]["admission"] != "admitted":
+                    yield Contradiction("record", f"{where}: results of what was not admitted")
+            elif (position, evaluation) not in delivered and subjects[position]["finished"]:
+                yield Contradiction("record", f"{where}: evaluation {evaluation} completes it, and was not delivered")
+    if len(set(ends)) < len(ends):
+        yield Contradiction("record", "a subject was finished twice")
+    for position, row in subjects.items():
+        if row["kind"] != "imported" and row["finished"] != int(position in ends):
+            yield Contradiction("record", f"subject {position}: whether it is finished is not what was delivered of it")
+
+
+def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    known = {}
+    for row in tables["programs"]:
+        program = known[row["id"]] = Program(**json.loads(row["parts"]))
+        if program.key != row["id"]:
+            yield Contradiction("record", f"program {row['id']} has another key than its parts give")
+    for row in tables["expectations"]:
+        if row["program"] not in known:
+            yield Contradiction("record", f"a program was expected, and {row['program']} is none of the ledger")
+    for one in rows:
+        if one.payload is None:
+            continue
+        if one.key.program_version in known:
+            told = Program.of(one.header()[0]["provenance"], version=one.program.version)
+            is_known = (
+                one.program == IMPORTED
+                or told == one.program
+                or told == dataclasses.replace(one.program, device=told.device)
+            )
+            if not is_known or (told.device and told.device != one.program.device and one.program != IMPORTED):
+                yield Contradiction("record", f"{one.where}: computed by {told}, and the ledger says {one.program}")
+        elif one.key.program_version and not one.key.program_version.isdecimal() and known:
+            yield Contradiction("record", f"{one.where}: there is no program {one.key.program_version}")
+
+
+def _of_events(tables: Tables) -> Iterator[Finding]:
+    for row in tables["events"]:
+        kind = row["kind"]
+        if kind in _OTHER_EVENTS:
+            yield Unaudited(_OTHER_EVENTS[kind], is_usual=True)
+        elif kind not in (*_PLANS, _CODE):
+            yield Contradiction("record", f"event {row['id']}: there is no kind {kind!r}")
+    for _, detail in tables.events(_CODE):
+        if CodeFingerprint(parts=detail["parts"]).id != detail["id"] or set(detail) != {"id", "parts"}:
+            yield Contradiction("code", f"the code {detail['id']!r} has another hash than the ledger says")
+
+
+def _of_starts(tables: Tables) -> Iterator[Finding]:
+    """Yields events of plans that do not follow one another, and starts whose name is not that of their first event."""
+    known, started = {""}, set[str]()
+    for row, detail in tables.events(*_PLANS):
+        if detail["previous"] not in known:
+            yield Contradiction("plan", f"event {row['id']}: the record before it comes later, or is missing")
+        known.add(detail["digest"])
+        if row["kind"] != CURRENT or detail["start"] in started:
+            continue
+        started.add(detail["start"])
+        first = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
+        if digest_of(first)[:_HASHED] != detail["start"]:
+            yield Contradiction(
+                "plan", f"event {row['id']}: the name of its start is another one than its content gives"
+            )
+    current = set[str]()
+    for row, detail in tables.events(CURRENT, PLANNED):
+        if row["kind"] == CURRENT:
+            current.add(detail["variant"])
+        elif current and detail["variant"] not in current:
+            yield Contradiction("plan", f"event {row['id']}: the plan of {detail['label']} was never the last one")
+    names = {
+        PLAN: {"cases", "files", "plan", "digest", "previous"},
+        CURRENT: {"start", "variant", "plan", "programs", "digest", "previous"},
+        PLANNED: {"sha256", "variant", "label", "plan", "digest", "previous"},
+    }
+    for row, detail in tables.events(*_PLANS):
+        if set(detail) != names[row["kind"]]:
+            yield Contradiction("plan", f"event {row['id']}: it has other fields than a {row['kind']!r}")
+
+
+def _of_members(tables: Tables) -> Iterator[Finding]:
+    forms = {row["id"]: row for row in tables["experiments"]}
+    blocks = {row["id"]: (row["seed_start"], row["seed_count"]) for row in tables["evaluations"]}
+    trials = {(row["experiment"], row["method"], row["number"]) for row in tables["trials"]}
+    for row in tables["memberships"]:
+        where = f"member of experiment {row['experiment']}, method {row['method']!r}"
+        if row["experiment"] not in forms:
+            yield Contradiction("record", f"{where}: there is no such experiment")
+            continue
+        if row["evaluation"] not in blocks:
+            yield Contradiction("record", f"{where}: there is no evaluation {row['evaluation']}")
+            continue
+        if not forms[row["experiment"]]["config"]:
+            continue
+        start, count = blocks[row["evaluation"]]
+        if not isinstance(row["session"], int) or not start <= row["session"] < start + count:
+            yield Contradiction("record", f"{where}: session {row['session']} is none of its evaluation's seeds")
+        if row["trial"] and (row["experiment"], row["method"], row["trial"]) not in trials:
+            yield Contradiction("record", f"{where}: there is no trial {row['trial']}")
+    for row in tables["trials"]:
+        if row["experiment"] not in forms:
+            yield Contradiction("record", f"trial {row['number']} of {row['method']}: there is no such experiment")
+    for form in forms.values():
+        patch = form["patch"]
+        if patch is not None and hashlib.sha256(_bytes_of(patch)).hexdigest() != form["patch_sha256"]:
+            yield Contradiction(
+                "record", f"the patch of experiment {form['name']} has another hash than the ledger says"
+            )
+        if not form["config"] and form["config_sha256"]:
+            yield Contradiction("plan", f"the file of experiment {form['name']} is gone, and its hash is there")
+
+
+def _bytes_of(value: Any) -> bytes:
+    import base64
+
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else str(value).encode()
+
+
+def _of_payloads(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields payloads that hold something else than curves: further fields, or bytes behind the values."""
+    for row in rows:
+        if row.payload is None:
+            continue
+        curves = row.curves
+        assert curves is not None
+        again = dataclasses.replace(curves).to_payload()
+        (told, told_end), (ours, ours_end) = _json_header(row.payload), _json_header(again)
+        differ = [name for name, value in told.items() if name not in ours or ours[name] != value]
+        differ = [name for name in differ if name in ours or not _is_default(told[name])]
+        if differ:
+            yield Contradiction(
+                "result", f"{row.where}: its curves say {first_of(sorted(differ), 3)}, which is no form"
+            )
+        if row.payload[told_end:] != again[ours_end:]:
+            yield Contradiction("result", f"{row.where}: its curves have bytes that are no values")
+
+
+def _is_default(value: Any) -> bool:
+    return not value
+
+
+def _json_header(payload: bytes) -> tuple[dict[str, Any], int]:
+    size = int.from_bytes(payload[4:8], "little")
+    return json.loads(payload[8 : 8 + size]), 8 + size
+
+
+def _of_keys(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields results whose columns are not those of their case and curves."""
+    seconds = {row["id"]: row["seconds"] for row in tables["evaluations"]}
+    outdated = len(tables["evaluations"]) - len(rows)
+    if outdated:
+        yield Unaudited(f"results of code that was edited later, in no table ({outdated})")
+    for row in rows:
+        case, key = row.case, row.key
+        if (case.identity, case.optimizer_hash, case.code) != (key.case_identity, key.optimizer_hash, key.code):
+            yield Contradiction("case", f"{row.where}: the key of the result is not that of its case")
+        curves = row.curves
+        took = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
+        if abs(took - seconds[row.id]) > 1e-6 * max(1.0, took):
+            yield Contradiction("result", f"{row.where}: it took {seconds[row.id]:g} s, and its curves say {took:g} s")
+        if curves is None:
+            continue
+        if row.outcome == Outcome.PASSED and row.message not in ("", "; ".join(curves.problems)):
+            yield Contradiction("result", f"{row.where}: it passed, and says {row.message[:60]!r}")
+        if any(one.is_imported for one in row.sightings) != bool(curves.provenance.imported):
+            yield Contradiction("result", f"{row.where}: whether it was imported is not what its curves say")
+        if (row.program == IMPORTED) != bool(curves.provenance.imported):
+            yield Contradiction("result", f"{row.where}: its program is not what its curves say")

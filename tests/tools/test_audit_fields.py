@@ -1,0 +1,212 @@
+"""Every field of every file of a bundle, changed in turn: a contradiction, or the name of what nobody can check."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import lobench
+from left_behind import traceless
+from tampered_fields import Tampering, evaluate_once, name_of_field, tamperings
+from tiny import GIN, make_suite
+
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves
+from lobench.engine.store.bundle import ResultBundle
+from lobench.tools.audit.audit import Audit
+from lobench.tools.audit.audit import audit as audit_here
+from lobench.tools.publish.publish import publish
+
+_GIN = GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", "a/expect.max_final_loss = 100.0\n")
+_EXPERIMENT = """
+import tiny_tasks
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+one/Method.optimizer = @sgd()
+one/sgd.learning_rate = 0.1
+two/Method.optimizer = @adam()
+two/adam.learning_rate = 0.1
+two/Method.label = "second"
+three/Method.optimizer = @sgd()
+three/sgd.learning_rate = @rate/Real()
+rate/Real.low = 0.01
+rate/Real.high = 0.5
+three/Method.search = @random()
+three/Method.num_trials = 2
+three/Method.report_sessions = 0
+"""
+
+# One of each kind of place, so that the quick test sees all of them.
+_QUICK = (
+    "bundle.schema",
+    "about.plan.records",
+    "card.md",
+    "suites/0/tiny/tiny.gin",
+    "subjects.label",
+    "evaluations.case_json.name",
+    "evaluations.case_json.primary_metric",
+    "evaluations.case_json.scale",
+    "evaluations.outcome",
+    "evaluations.message",
+    "evaluations.recorded_at",
+    "evaluations.payload.directions",
+    "evaluations.payload.num_params",
+    "evaluations.payload.cost.state_bytes",
+    "evaluations.payload.values",
+    "experiments.config",
+    "trials.parameters.sgd.learning_rate",
+    "trials.fitness",
+    "memberships.session",
+    "events.plan.cases.blocks",
+    "events.planned.label",
+    "programs.parts.jax",
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, Path]]:
+    """An experiment of two optimizers and a search on a case, its suite, and its bundle; each is evaluated once."""
+    folder = tmp_path_factory.mktemp("fields")
+    suite = make_suite(folder, _GIN)
+    (suite / "test_tiny.py").unlink()
+    (folder / "mine.gin").write_text(_EXPERIMENT)
+    done = lobench("run", folder / "mine.gin", "--executor", "inline", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    publish(folder / ".lobench/mine", folder / "honest.lobench")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        evaluate_once(monkeypatch, folder / "honest.lobench", suite)
+        yield folder / ".lobench/mine", suite, folder / "honest.lobench"
+
+
+def audit(bundle: Path, **options: Any) -> Audit:
+    with traceless():
+        return audit_here(bundle, **options)
+
+
+def _is_caught(tampering: Tampering, output: Path) -> bool:
+    try:
+        tampering.write(output)
+    except sqlite3.IntegrityError:
+        return True  # no ledger can hold it
+    try:
+        found = audit(output)
+    except LobenchError:
+        return True
+    name = name_of_field(tampering.field)
+    named = [*found.unaudited, *found.stated]
+    return not found.is_passed or bool(name and any(name in one for one in named))
+
+
+def test_an_honest_bundle_of_an_experiment_passes(world: tuple[Path, Path, Path]) -> None:
+    found = audit(world[2])
+    assert (found.contradictions, dict(found.counts), found.unaudited) == ((), {"identical": 4}, ())
+
+
+@pytest.mark.parametrize("field", _QUICK)
+def test_a_changed_field_is_a_contradiction_or_named(
+    world: tuple[Path, Path, Path], tmp_path: Path, field: str
+) -> None:
+    tampering = next(one for one in tamperings(world[2]) if one.field == field)
+    assert _is_caught(tampering, tmp_path / "changed.lobench")
+
+
+def test_every_field_that_is_changed_is_a_contradiction_or_named(
+    world: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    kinds = {one.field: one for one in tamperings(world[2]) if not one.field.startswith(("suites/", "theta"))}
+    assert len(kinds) > 100
+    assert [one.field for one in kinds.values() if not _is_caught(one, tmp_path / "changed.lobench")] == []
+
+
+def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sqlite3.Connection], None]) -> Path:
+    """Returns a bundle of a store that somebody changed before it was published."""
+    import shutil
+
+    shutil.copytree(world[0], folder / "store")
+    with closing(sqlite3.connect(folder / "store/ledger.sqlite")) as db, db:
+        change(db)
+    publish(folder / "store", folder / "changed.lobench", suites=[world[1]])
+    return folder / "changed.lobench"
+
+
+def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    def invent(db: sqlite3.Connection) -> None:
+        for number, payload, case in db.execute("SELECT id, payload, case_json FROM evaluations").fetchall():
+            import dataclasses
+
+            import numpy as np
+
+            curves = Curves.from_payload(payload)
+            values = memoryview(np.full((2, 1), 0.972, np.float32))
+            curves = dataclasses.replace(
+                curves, metrics={**curves.metrics, "test/accuracy": values}, added=("test/accuracy",)
+            )
+            case = json.dumps(json.loads(case) | {"primary_metric": "test/accuracy"})
+            db.execute(
+                "UPDATE evaluations SET payload = ?, case_json = ? WHERE id = ?", (curves.to_payload(), case, number)
+            )
+
+    found = audit(_changed(world, tmp_path, invent))
+    assert {one.kind for one in found.contradictions} == {"case"}
+    assert any(one.startswith("metric test/accuracy of tiny/a") for one in found.unaudited)
+
+
+def test_seeds_that_nobody_had_planned_are_a_contradiction(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    def move(db: sqlite3.Connection) -> None:
+        db.execute("UPDATE evaluations SET seed_start = 40 WHERE id = 1")
+
+    found = audit(_changed(world, tmp_path, move), sample="0")
+    assert any("seeds 40-41 were not planned" in one.what for one in found.contradictions)
+
+
+def test_a_plan_without_its_end_is_a_contradiction_of_the_bundle(
+    world: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    def cut(db: sqlite3.Connection) -> None:
+        db.execute("DELETE FROM events WHERE id = (SELECT MAX(id) FROM events WHERE kind = 'planned')")
+
+    about = json.loads(ResultBundle(world[2]).read("about.json"))
+    changed = _changed(world, tmp_path, cut)
+    assert json.loads(ResultBundle(changed).read("about.json"))["plan"] != about["plan"]
+    assert "plan" in {one.kind for one in audit(changed, sample="0").contradictions}
+
+
+def test_the_verdict_says_that_there_is_no_plan(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    changed = _changed(world, tmp_path, lambda db: db.execute("DELETE FROM events WHERE kind LIKE '%plan%'") and None)
+    verdict = lobench("audit", changed, "--sample", "0").stdout.partition("root ")[0]
+    assert "PASS" in verdict and "not auditable: a plan: the ledger has none" in " ".join(verdict.split())
+
+
+def test_the_verdict_says_that_methods_were_planned_on_different_seeds(
+    world: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    bundle = next(one for one in tamperings(world[2]) if one.field == "events.plan.cases.blocks")
+    bundle.write(tmp_path / "changed.lobench")
+    found = audit(tmp_path / "changed.lobench", sample="0")
+    assert any("different seeds" in one for one in found.unaudited)
+
+
+def test_a_changed_file_that_no_result_reaches_is_no_contradiction(
+    world: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    suite = world[1]
+    (suite / "notes.md").write_text("not for others")
+    (suite / "sketch.gin").write_text("half [written")
+    try:
+        lines: list[str] = []
+        publish(world[0], tmp_path / "again.lobench", log=lines.append)
+    finally:
+        (suite / "notes.md").unlink()
+        (suite / "sketch.gin").unlink()
+    assert any("2 files of suite tiny go into it: tiny/tiny.gin, tiny/tiny_tasks.py" in line for line in lines)
+    assert [Path(name).name for name in ResultBundle(tmp_path / "again.lobench").below("suites")] == [
+        "tiny.gin",
+        "tiny_tasks.py",
+    ]
+    found = audit(tmp_path / "again.lobench", sample="0")
+    assert found.contradictions == ()
