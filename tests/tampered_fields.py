@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from lobench.analysis.store.snapshot import read_store
-from lobench.core.case import CaseSpec
+from lobench.core.case import CaseInfo, CaseSpec
 from lobench.core.program import Program
 from lobench.core.result import Curves
 from lobench.core.subject import Variant, optimizer_sha256
@@ -37,12 +37,23 @@ __all__ = ["NAMED", "Tampering", "evaluate_once", "name_of_field", "tamperings"]
 _JSON_COLUMNS = ("case_json", "detail", "bindings", "parts", "parameters", "versions")
 _PLANS = ("plan", "current plan", "planned")
 
+# What a record leaves out where it says nothing.
+_ABSENT: dict[str, Any] = {"directions": {}, "problems": [], "resumed_at": 0}
+_ABSENT_ORIGIN: dict[str, Any] = {"together": "", "at_once": 0, "optimizer": "", "imported": {}}
+_DEFAULTS: dict[str, Any] = {
+    one.name: list(one.default) if isinstance(one.default, tuple) else one.default
+    for one in dataclasses.fields(CaseInfo)
+    if one.default is not dataclasses.MISSING and one.name != "places"
+}
+
 # Fields that nobody can make again, by the end of their name, and the name that an audit gives them.
 NAMED: tuple[tuple[str, str], ...] = (
     *((f".{name}", "times") for name in ("seconds", "recorded_at", "seen_at", "created_at", "last_at", "at")),
     *((f".{name}_seconds", "times") for name in ("compile", "wall", "cpu", "ahead")),
     *((f".cost.{name}", "times") for name in ("samples", "busy")),
     (".cost.machine", "hosts, machines"),
+    *((f".case_json.{name}", f"{name} of") for name in ("scale", "minimum")),
+    (".provenance.together", "places among checkpoints"),
     *((f".provenance.{name}", "hosts, machines") for name in ("host", "worker", "device", "git_revision", "git_dirty")),
     *((f".provenance.versions.{name}", "hosts, machines") for name in ("lobench", "numpy", "optax")),
     *((f".payload.{name}", "numbers of compilations") for name in ("num_compilations", "resumed_at")),
@@ -195,9 +206,10 @@ def _of_cell(honest: _Content, table: str, number: int, column: str, value: Any)
     where = f"{table} row {number}"
     if column == "payload" and value is not None:
         header, start = _header(value)
+        header = {**_ABSENT, **header, "provenance": {**_ABSENT_ORIGIN, **header["provenance"]}}
         for path, leaf in _leaves(header):
             changed = copy.deepcopy(header)
-            _set(changed, path, _other(leaf))
+            _set(changed, path, {"file": "x"} if path[-1] == "imported" else _other(leaf))
             payload = _payload(changed, value[start:])
             name = f"{table}.payload{_plain(path)}"
             yield Tampering(
@@ -215,6 +227,8 @@ def _of_cell(honest: _Content, table: str, number: int, column: str, value: Any)
         kind = f".{honest.rows(table)[number]['kind']}" if column == "detail" else f".{column}"
         kind = f".{column}" if column in ("parameters", "versions", "parts", "case_json") else kind
         content = json.loads(value)
+        if column == "case_json":
+            content = {**_DEFAULTS, **content}
         for path, leaf in _leaves(content):
             changed = copy.deepcopy(content)
             if not path:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import lobench
 from left_behind import traceless
@@ -125,8 +128,6 @@ def test_every_field_that_is_changed_is_a_contradiction_or_named(
 
 def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sqlite3.Connection], None]) -> Path:
     """Returns a bundle of a store that somebody changed before it was published."""
-    import shutil
-
     shutil.copytree(world[0], folder / "store")
     with closing(sqlite3.connect(folder / "store/ledger.sqlite")) as db, db:
         change(db)
@@ -137,10 +138,6 @@ def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sql
 def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
     def invent(db: sqlite3.Connection) -> None:
         for number, payload, case in db.execute("SELECT id, payload, case_json FROM evaluations").fetchall():
-            import dataclasses
-
-            import numpy as np
-
             curves = Curves.from_payload(payload)
             values = memoryview(np.full((2, 1), 0.972, np.float32))
             curves = dataclasses.replace(
@@ -152,7 +149,7 @@ def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path
             )
 
     found = audit(_changed(world, tmp_path, invent))
-    assert {one.kind for one in found.contradictions} == {"case"}
+    assert "case" in {one.kind for one in found.contradictions}
     assert any(one.startswith("metric test/accuracy of tiny/a") for one in found.unaudited)
 
 

@@ -85,8 +85,12 @@ def test_a_bundle_that_nobody_audited_is_named_and_one_that_failed_refused(bundl
     document = json.loads(done.stdout)
     checked = [
         {
-            "subject": "adam()", "case": f"{case['suite']}/{case['name']}", "verdict": "identical", "why": "",
-            "first_seed": first, "num_seeds": count,
+            "subject": "adam()",
+            "case": f"{case['suite']}/{case['name']}",
+            "verdict": "identical",
+            "why": "",
+            "first_seed": first,
+            "num_seeds": count,
         }
         for case, first, count in _evaluations(copy)
     ]

@@ -38,8 +38,9 @@ Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or it is no b
 def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, kind: str) -> None:
     """Check a bundle, and evaluate again what a public beacon draws.
 
-    First whether it contradicts itself: its root, the plan, labels, hashes of thetas and of the suites' files. Then
-    evaluations are made again. The same program on the same class of processor gives the same bits, or the result
+    First whether it contradicts itself: its root, the plan, the card, each field of each case, labels, hashes of thetas
+    and of the suites' files. Then evaluations are made again. What nobody can make again, the verdict names.
+    The same program on the same class of processor gives the same bits, or the result
     differs. Another one is compared with trainings here whose parameters are moved by the last place: a result is
     consistent where it is as near as these. It runs the Python of the suites in the bundle: use a container for
     bundles of people that you do not trust.
