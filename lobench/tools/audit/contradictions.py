@@ -137,9 +137,7 @@ def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Findin
                 yield Contradiction("plan", f"{one['name']} was planned at {'::'.join(one['place'])}, and is elsewhere")
 
 
-def _of_labels(
-    planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger
-) -> Iterator[Contradiction]:
+def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger) -> Iterator[Finding]:
     for who in sightings:
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
             yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than the ledger says")

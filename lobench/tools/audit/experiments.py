@@ -88,7 +88,7 @@ def _of_methods(
         if mark in checked or method.kind in ("command", "curves", "script"):
             continue
         checked.add(mark)
-        values = ()
+        values: tuple[str, ...] = ()
         if method.search is not None:
             trial = searched.get((one.method, int(one.trial)))
             if trial is None:
@@ -210,8 +210,8 @@ def seed_findings(
         what = f"{who} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
         yield Unaudited(what) if has_gate else Contradiction("plan", what)
     differing = []
-    for (name, _), own in sorted(by_case.items()):
-        if len({frozenset(found) for found in own.values()}) > 1:
+    for (name, _), methods in sorted(by_case.items()):
+        if len({frozenset(found) for found in methods.values()}) > 1:
             differing.append(name)
     if differing:
         yield Unaudited(f"a common plan: methods were planned on different seeds on {', '.join(differing)}")
