@@ -167,14 +167,16 @@ def test_a_choice_of_suite_hides_the_others(bundles: list[Path], tmp_path: Path,
 def test_its_tables_are_printed_as_markdown(bundles: list[Path], tmp_path: Path) -> None:
     done = lobench("site", *bundles[1:], "--output", tmp_path / "site", "--format", "markdown")
     assert done.returncode == 0, done.stderr
-    about, _, *table = done.stdout.strip().splitlines()
+    about, _, *lines = done.stdout.strip().splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert lines[-1].startswith("†: ") and any(line.startswith("compared across 2 bundles") for line in lines)
     assert "steps. Scores: 0 is untrained" in about
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert rows[0][:3] == ["group", "method", "mean score \\[95%\\]"] and rows[0][3:] == ["a", "b"]
     assert [row[:2] for row in rows[2:]] == [["1", "sgd()"], ["2", "adam()"]]
     record = json.loads(lobench("site", *bundles[1:], "--output", tmp_path / "site", "--format", "json").stdout)
     (board,) = record["boards"]
-    assert [f"{value:.4g}" for value in board["methods"][0]["finals"]] == rows[2][3:]
+    assert [f"{value:.4g}†" for value in board["methods"][0]["finals"]] == rows[2][3:]
 
 
 def test_a_theta_of_two_names_is_one_method(tmp_path: Path) -> None:
