@@ -160,7 +160,7 @@ def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differ
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_second_name_is_a_note_and_the_name_of_another_is_named(
+def test_a_second_name_is_not_auditable_and_the_name_of_another_is_a_contradiction(
     world: tuple[Path, Path], tmp_path: Path, is_new: bool
 ) -> None:
     store = tmp_path / "store"
@@ -170,4 +170,4 @@ def test_a_second_name_is_a_note_and_the_name_of_another_is_named(
         ledger.record_sighting(dataclasses.replace(first, label="Ours" if is_new else second.label))
     found = audit(published(store, tmp_path / "named.lobench", world[1]), sample="0")
     assert [one.kind for one in found.contradictions] == ([] if is_new else ["label"])
-    assert any("'Ours' was planned as 'theta" in note for note in found.notes) == is_new, found.notes
+    assert any("'Ours' was planned as 'theta" in name for name in found.unaudited) == is_new, found.unaudited
