@@ -130,6 +130,7 @@ def results(
         export(store, kind, output, pattern)
         return
     if by is None and not history and kind == "json":
+        gc.enable()  # nothing that is read is kept, and an encoder of JSON leaves a cycle for each record
         with records_text(store, pattern, curves=curves) as parts:
             write(parts)
         return
