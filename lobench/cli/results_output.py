@@ -57,7 +57,8 @@ def table_text(store: Path, pattern: str, *, sort: str) -> str:
     from lobench.report.tables.table import results_table
 
     with Ledger.open(store, read_only=True) as ledger:
-        rows, unread = list(_matching(store, pattern, ledger.evaluations())), list(_unread(ledger))
+        rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
+        unread = list(_unread(ledger))
     lines = [results_table(evaluation_summaries(rows), sort=sort)] if rows or not unread else []
     if several := describe_programs({row.program for row in rows}):
         lines.append(one_line(several))
@@ -99,7 +100,7 @@ def by_method_text(store: Path, kind: str, experiment: str | None, *, every: boo
     from lobench.report.tables.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else None
-    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, experiment, every=every)))
+    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True)))
     found = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
 

@@ -16,6 +16,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.film import Film
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 from lobench.core.step_cost import StepCost
+from lobench.core.training_identity import training_of
 from lobench.core.wording import headline
 
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "curves_of", "exploded_seeds", "mean_of", "read_header"]
@@ -194,6 +195,25 @@ class Curves:
     def read_from(self) -> bytes | None:
         """Payload from which the curves were read; None if they were computed in this process."""
         return self._payload
+
+    def whole(self) -> Curves:
+        """Returns this object; of a `CurveSummary` the curves behind it."""
+        return self
+
+    @property
+    def origin(self) -> Provenance:
+        """The provenance; that of a `CurveSummary` lacks the bindings."""
+        return self.provenance
+
+    @property
+    def training(self) -> str:
+        """Identity of the training's data and initial parameters; "" where no task is bound."""
+        return training_of(self.provenance.bindings)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each metric."""
+        return {name: view.shape or () for name, view in self.metrics.items()}
 
     @property
     def num_diverged(self) -> int:

@@ -19,7 +19,6 @@ from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
 from lobench.analysis.store.case_groups import EVERY_CASE
-from lobench.analysis.store.trainings import training_of
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -125,7 +124,7 @@ class Gate:
         """Returns the names of the trainings that a case shares with others; see `Measured.shared`."""
         if self._takes_seed_means:
             return EVERY_CASE
-        return frozenset(training_of(curves.provenance.bindings) for _, curves in blocks) - {""}
+        return frozenset(curves.training for _, curves in blocks) - {""}
 
     def _margin(self, own: float | None, scale: ScoreScale | None) -> float:
         if own is not None:

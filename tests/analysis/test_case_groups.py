@@ -16,9 +16,9 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.trainings import training_of
 from lobench.api.compare import compare
 from lobench.core.errors import UsageError
+from lobench.core.training_identity import training_of
 
 CASES, SEEDS = ("x", "y", "z"), 5
 HORIZON = """\

@@ -34,7 +34,7 @@ def _first(a: Cell, b: Cell) -> float | None:
         _first_of(a, b, metric, seed)
         for metric in dict.fromkeys((a.case.primary_metric, *_LOSSES))
         for seed in a.sources.keys() & b.sources.keys()
-        if all(metric in cell.sources[seed][0].metrics for cell in (a, b))
+        if all(metric in cell.sources[seed][0].shapes for cell in (a, b))
     ]
     return min(steps, default=None)
 

@@ -120,7 +120,7 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
     found: dict[int, float] = {}
     horizon = 0
     for seed, (curves, row) in sorted(cell.sources.items()):
-        if metric not in curves.metrics:
+        if metric not in curves.shapes:
             continue
         values = np.asarray(curves.metrics[metric])[row]
         # What is stored is float32: 3.28 is there as 3.2799999.

@@ -108,7 +108,7 @@ def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: 
     for key in keys:
         subject, case, metric = key
         cell = snapshot.cell(subject, case)
-        if cell is None or not any(metric in curves.metrics for curves, _ in cell.sources.values()):
+        if cell is None or not any(metric in curves.shapes for curves, _ in cell.sources.values()):
             continue
         steps, rows = cell.steps, cell.curves_of_seeds(metric)
         kept = evenly(len(steps), most_points)

@@ -43,7 +43,7 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
 
 
 def _until(cell: Cell, step: int) -> Cell:
-    cut = {id(curves): _cut(curves, step) for curves, _ in cell.sources.values()}
+    cut = {id(curves): _cut(curves.whole(), step) for curves, _ in cell.sources.values()}
     sources = {seed: (cut[id(curves)], row) for seed, (curves, row) in cell.sources.items()}
     final: dict[str, dict[int, float]] = {}
     for seed, (curves, row) in sources.items():

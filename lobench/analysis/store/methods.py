@@ -40,16 +40,19 @@ __all__ = [
 ]
 
 
-def read_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Snapshot:
+def read_methods(
+    store: Path, experiment: str | None = None, *, every: bool = False, summarized: bool = False
+) -> Snapshot:
     """Reads a store by methods.
 
     Args:
       experiment: Whose members; None: of the one that was run last, or all subjects where there is none.
       every: All subjects, whosever members.
+      summarized: As of `read_store`.
     Raises:
       StoreError: there is no store. UsageError: it holds no such experiment.
     """
-    snapshot = read_store(store)
+    snapshot = read_store(store, summarized=summarized)
     if every:
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:

@@ -20,6 +20,7 @@ from lobench.analysis.store.subjects import (
     subjects_of,
 )
 from lobench.core.case import CaseInfo
+from lobench.core.curve_summary import CurveSummary
 from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject as Who
@@ -187,10 +188,10 @@ class Snapshot:
         """Returns one subject on one case, both by place; None where it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
 
-    def rows_with_curves(self) -> Iterator[tuple[EvaluationRow, Curves | None]]:
-        """Yields each row with its curves: those that a cell has are not read again."""
+    def measured_rows(self) -> Iterator[tuple[EvaluationRow, Curves | CurveSummary | None]]:
+        """Yields each row with its curves, or their summary: those that a cell has are not read again."""
         for row in self.rows:
-            yield row, self._held.get(id(row.payload)) or row.curves
+            yield row, self._held.get(id(row.payload)) or row.measured
 
     @functools.cached_property
     def _held(self) -> dict[int, Curves]:
@@ -200,7 +201,7 @@ class Snapshot:
             for subject in self.subjects
             for cell in subject.every_form().values()
             for curves, _ in cell.sources.values()
-            if curves.read_from is not None
+            if isinstance(curves, Curves) and curves.read_from is not None
         }
 
     def search(self, subject: int) -> BestTrial | None:
@@ -257,16 +258,17 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     return {identity: f"{name} ({identity[:8]})" if counts[name] > 1 else name for identity, name in names.items()}
 
 
-def read_store(store: Path, *, all_codes: bool = False) -> Snapshot:
+def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False) -> Snapshot:
     """Reads a store, which may be in use.
 
     Args:
       all_codes: Also the evaluations of code that the user has edited since.
+      summarized: Without the curves, which are read one by one if somebody asks for them.
     Raises:
       StoreError: there is none.
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        rows = tuple(ledger.evaluations(all_codes=all_codes))
+        rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized))
         events, current = tuple(ledger.events()), ledger.current_cases(rows)
         return Snapshot.of(store, rows, positions=positions, events=events, current=current)

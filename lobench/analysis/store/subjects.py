@@ -18,6 +18,7 @@ from lobench.analysis.store.trainings import LOBENCH_SEEDS, trainings_of
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
+from lobench.core.curve_summary import CurveSummary
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
@@ -77,7 +78,7 @@ class Cell:
     lost: Mapping[str, int] = field(default_factory=dict)
     missing: Mapping[int, str] = field(default_factory=dict)
     failures: tuple[tuple[Outcome, str], ...] = ()
-    sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
+    sources: Mapping[int, tuple[Curves | CurveSummary, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
     draws: str = LOBENCH_SEEDS
 
@@ -94,7 +95,7 @@ class Cell:
     @property
     def is_imported(self) -> bool:
         """Whether its curves were made elsewhere, so that nothing says which seeds were planned."""
-        return any(curves.provenance.imported for curves, _ in itertools.islice(self.sources.values(), 1))
+        return any(curves.origin.imported for curves, _ in itertools.islice(self.sources.values(), 1))
 
     def lacking(self, others: Iterable[Cell]) -> frozenset[int]:
         """Returns the seeds of the same draws that others have and this cell lacks, of imported curves.
@@ -160,7 +161,7 @@ class Cell:
         rows = [
             _at(steps, values, curves.eval_steps)
             for curves, row in self.sources.values()
-            if metric in curves.metrics
+            if metric in curves.shapes
             for values in [np.asarray(curves.metrics[metric])[row]]
         ]
         return np.stack(rows).astype(np.float64)
@@ -190,9 +191,7 @@ class Cell:
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""
         return {
-            seed: float(np.asarray(curves.metrics[metric])[row, 0])
-            for seed, (curves, row) in self.sources.items()
-            if metric in curves.metrics
+            seed: curves.first(metric)[row] for seed, (curves, row) in self.sources.items() if metric in curves.shapes
         }
 
 
@@ -389,7 +388,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
     cells = {identity: _cell(members) for identity, members in by_case.items()}
     repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
     cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
-    origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
+    origins = [curves.origin for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
@@ -497,10 +496,10 @@ def _planned(rows: Sequence[EvaluationRow]) -> set[int]:
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     """Joins the evaluations of one case, which come in the order of their recording."""
-    sources: dict[int, tuple[Curves, int]] = {}
+    sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost: dict[int, str] = {}
     for row in rows:
-        curves = row.curves
+        curves = row.measured
         # An error or a timeout says nothing of the checkpoint: it replaces no value of an earlier evaluation.
         if curves is None:
             lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
@@ -515,20 +514,22 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     directions: dict[str, Direction] = {}
     blocks, has_diverged, draws = {id(curves): curves for curves, _ in sources.values()}, False, set[str]()
     for curves in blocks.values():
-        draws.add(curves.provenance.imported.get("draws", LOBENCH_SEEDS))
+        draws.add(curves.origin.imported.get("draws", LOBENCH_SEEDS))
         directions |= curves.directions
         has_diverged |= max(curves.diverged_at) >= 0
         seeds, counting = curves.seeds, list[int]()
         if len(blocks) > 1:
             counting = [place for place, seed in enumerate(seeds) if sources[seed][0] is curves]
             seeds = tuple(seeds[place] for place in counting)
-        for name, view in curves.metrics.items():
-            block = np.asarray(view)
-            if not is_of_batch(name) and block.size:
-                kept = block if len(seeds) == len(block) else block[counting]
+        for name, shape in curves.shapes.items():
+            if not is_of_batch(name) and all(shape):
+                ends = curves.final(name)
                 if curves.eval_steps[0] == 0:
-                    untrained.setdefault(name, {}).update(zip(seeds, kept[:, 0].tolist(), strict=True))
-                final.setdefault(name, {}).update(zip(seeds, kept[:, -1].tolist(), strict=True))
+                    starts = curves.first(name)
+                    starts = starts if len(seeds) == len(starts) else [starts[place] for place in counting]
+                    untrained.setdefault(name, {}).update(zip(seeds, starts, strict=True))
+                ends = ends if len(seeds) == len(ends) else [ends[place] for place in counting]
+                final.setdefault(name, {}).update(zip(seeds, ends, strict=True))
     diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()
     return Cell(
         case=rows[-1].case,

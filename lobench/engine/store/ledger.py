@@ -32,6 +32,7 @@ from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, Ledge
 from lobench.engine.store.restarts import Restart, Restarts
 from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
+from lobench.engine.store.summaries import Summaries
 
 __all__ = ["EvaluationRow", "Ledger"]
 
@@ -42,7 +43,7 @@ _IDENTITY = (
 )
 
 
-class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
+class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(
@@ -90,6 +91,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
+            ledger.compute_summaries()
             if was_emptied and not ledger.sightings():
                 on_problem(f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew")
             return ledger
@@ -317,6 +319,10 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             )
             if cursor.rowcount == 0:
                 return False
+            if curves is not None:
+                where = " AND ".join(f"{column} = ?" for column in _IDENTITY)
+                row = self._db.execute(f"SELECT id FROM evaluations WHERE {where}", identity).fetchone()
+                self.record_summary(row[0], curves, case)
             if program is not None:
                 register(self._db, program, expected)
             if experiment or trial or session:

@@ -18,6 +18,7 @@ from lobench.engine.store.programs import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
 from lobench.engine.store.schema import check_schema, intact_rows, store_errors
 from lobench.engine.store.subject_rows import SIGHTING
+from lobench.engine.store.summaries import copy_summaries
 
 __all__ = ["MergeRecord", "Merged", "merge_stores"]
 
@@ -98,6 +99,8 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
             )
             _take_experiments(db)
             _take_places(db)
+            copy_summaries(db, _ROWS)
+            ledger.compute_summaries()
             db.execute(f"DROP VIEW {_ROWS}")
             db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.curve_summary import CurveSummary
 from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.codes import OF_CASES, Codes
 from lobench.engine.store.places import Places
-from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
+from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs, program_of_old
 from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
+from lobench.engine.store.summaries import StoredSummaries
 
 if TYPE_CHECKING:  # events are for sinks; who reads evaluations does without the plugins' manager
     from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
@@ -48,7 +50,7 @@ class EvaluationRow:
       recorded_at: When it was recorded, in seconds since 1970, by the clock of that machine; no order.
       id: Its place in the order in which its store recorded evaluations; 0 if it is of no store.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
-      at_hand: The curves of an evaluation that was not read from a store.
+      at_hand: The curves of an evaluation that was not read from a store, or the summary of one that was.
       code: As `key.code`, with one fingerprint for all that count as the same.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
       superseded: Those of the subjects that a restart in place superseded: they are in no curve over outer steps.
@@ -66,7 +68,7 @@ class EvaluationRow:
     session: str
     recorded_at: float
     id: int = 0
-    at_hand: Curves | None = None
+    at_hand: Curves | CurveSummary | None = None
     superseded: tuple[Subject, ...] = ()
     code: str = ""
 
@@ -100,9 +102,14 @@ class EvaluationRow:
             return read_header(self.payload)
 
     @property
+    def measured(self) -> Curves | CurveSummary | None:
+        """Its summary where only that was read, else its curves; enough for tables."""
+        return self.at_hand if self.at_hand is not None else self.curves
+
+    @property
     def curves(self) -> Curves | None:
         if self.payload is None:
-            return self.at_hand
+            return self.at_hand.whole() if isinstance(self.at_hand, CurveSummary) else self.at_hand
         try:
             return Curves.from_payload(self.payload)
         except Exception:
@@ -363,6 +370,7 @@ class LedgerReader(Places, Codes):
         *,
         all_codes: bool = False,
         codes: Mapping[str, str] | None = None,
+        summarized: bool = False,
     ) -> Iterator[EvaluationRow]:
         """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
 
@@ -370,6 +378,7 @@ class LedgerReader(Places, Codes):
           all_codes: Also those of code that the user has edited since; see `Codes.outdated`.
           codes: Today's code by `CaseInfo.key`, if the caller knows it: of these cases only the results count that were
             made by it.
+          summarized: Without their payloads: a row has the summary of its curves, and reads them if it is asked to.
         """
         todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
@@ -383,14 +392,24 @@ class LedgerReader(Places, Codes):
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
-            query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
+            wanted, joined, summaries = EVALUATION_COLUMNS, "", None
+            if summarized:
+                summaries = StoredSummaries(self.store, self._db)
+                payload_column, added = summaries.columns
+                wanted, joined = f"{wanted.replace('payload', payload_column)}, {added}", summaries.join
+            query = f"SELECT id, {wanted} FROM evaluations {joined} WHERE {where} ORDER BY id"
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             for number, *row in self._db.execute(query, tuple(asked.values())):
                 if number in outdated or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
                     continue
+                case, payload, at_hand = self.placed(case_of(row[6])), row[9], None
+                if summaries is not None and row[14] is not None:
+                    at_hand = summaries.summary(number, row[11], case, row[13], row[14])
                 named = None
-                if row[5].isdecimal() and row[9] is not None:  # of before there were keys
-                    named = of_row(row[5], row[9])
+                if row[5].isdecimal() and at_hand is not None:  # of before there were keys
+                    named = program_of_old(at_hand.origin, row[5])
+                elif row[5].isdecimal() and payload is not None:
+                    named = of_row(row[5], payload)
                 elif row[5].isdecimal():  # only a row without curves asks for a look at all others
                     old = old_programs(self._db) if old is None else old
                     named = old.get(number)
@@ -407,10 +426,11 @@ class LedgerReader(Places, Codes):
                         code=row[12],
                     ),
                     program=program,
-                    case=self.placed(case_of(row[6])),
+                    case=case,
                     outcome=Outcome(row[7]),
                     message=row[8],
-                    payload=row[9],
+                    payload=payload,
+                    at_hand=at_hand,
                     subjects=subjects,
                     experiment=experiment,
                     trial=trial,

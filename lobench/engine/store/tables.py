@@ -66,6 +66,23 @@ _TABLES = (
   id INTEGER PRIMARY KEY, suite TEXT NOT NULL, path TEXT NOT NULL, baselines TEXT NOT NULL, UNIQUE (suite, path))""",
     "CREATE TABLE IF NOT EXISTS data_files (name TEXT PRIMARY KEY, digest TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS locations (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE)",
+    # The summary of each payload, NULL until it is computed. Triggers keep that true of every writer, also one of an
+    # older lobench, which does not know the table.
+    "CREATE TABLE IF NOT EXISTS summary_heads (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE IF NOT EXISTS summaries (evaluation INTEGER PRIMARY KEY, head INTEGER, numbers BLOB)",
+    "CREATE INDEX IF NOT EXISTS summaries_to_compute ON summaries (evaluation) WHERE numbers IS NULL",
+    """CREATE TRIGGER IF NOT EXISTS payload_recorded AFTER INSERT ON evaluations WHEN NEW.payload IS NOT NULL
+  BEGIN
+    DELETE FROM summaries WHERE evaluation = NEW.id;
+    INSERT INTO summaries (evaluation) VALUES (NEW.id);
+  END""",
+    """CREATE TRIGGER IF NOT EXISTS payload_replaced AFTER UPDATE OF payload, case_json ON evaluations
+  BEGIN
+    DELETE FROM summaries WHERE evaluation = OLD.id;
+    INSERT INTO summaries (evaluation) SELECT NEW.id WHERE NEW.payload IS NOT NULL;
+  END""",
+    """CREATE TRIGGER IF NOT EXISTS payload_dropped AFTER DELETE ON evaluations
+  BEGIN DELETE FROM summaries WHERE evaluation = OLD.id; END""",
     # Of several memberships the first one.
     """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
   (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m
@@ -80,6 +97,7 @@ def make_tables(db: sqlite3.Connection) -> None:
         is_old = bool(_columns(db)) and "code" not in _columns(db)
         if is_old:
             db.execute("ALTER TABLE evaluations RENAME TO evaluations_of_schema_2")
+        has_summaries = bool(_columns(db, "summaries"))
         for statement in _TABLES:
             db.execute(statement)
         if is_old:
@@ -88,6 +106,9 @@ def make_tables(db: sqlite3.Connection) -> None:
             db.execute(f"INSERT INTO evaluations ({columns}) SELECT {columns} FROM evaluations_of_schema_2")
             db.execute("DROP TABLE evaluations_of_schema_2")
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
+        if not has_summaries:
+            every = "SELECT id FROM evaluations WHERE payload IS NOT NULL"
+            db.execute(f"INSERT OR IGNORE INTO summaries (evaluation) {every}")
         name_programs(db)
 
 

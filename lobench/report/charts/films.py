@@ -32,10 +32,12 @@ def films(summary: Summary) -> list[FilmFigure]:
     found: list[FilmFigure] = []
     for case in range(len(snapshot.cases)):
         for place in range(len(snapshot.subjects)):
+            if len(found) == _MOST:
+                return found
             cell = snapshot.cell(place, case)
             curves = [curves for curves, _ in cell.sources.values()] if cell is not None else []
             film = next((one.film for one in curves if one.film is not None), None)
-            if film is None or len(found) == _MOST:
+            if film is None:
                 continue
             title = f"{snapshot.name(case)}: {snapshot.openings[place]}"
             frames = np.asarray(film.frames)

@@ -9,6 +9,7 @@ from typing import Any
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.evaluation_summaries import evaluation_summaries
 from lobench.analysis.store.snapshot import Snapshot
+from lobench.core.curve_summary import CurveSummary
 from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
@@ -40,7 +41,7 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     ]
     cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
     subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
-    summaries = evaluation_summaries(rows, [curves for _, curves in snapshot.rows_with_curves()])
+    summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])
     ends = [_final([one.final for one in summaries], name) for name in finals]
     numbers = zip(
         *ends, short([one.best for one in summaries]), short([one.wall_seconds for one in summaries]), strict=True
@@ -95,10 +96,10 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     own = [
         (place, cell.curves_of_seeds(name))
         for place, name in enumerate(viewer_index.metrics)
-        if name in cell.final and all(name in curves.metrics for curves, _ in cell.sources.values())
+        if name in cell.final and all(name in curves.shapes for curves, _ in cell.sources.values())
     ]
     return found | {
-        "facts": _facts({id(curves): curves for curves, _ in cell.sources.values()}),
+        "facts": _facts({id(curves): curves.whole() for curves, _ in cell.sources.values()}),
         "seeds": seeds,
         "steps": steps[kept].tolist(),
         "metrics": [place for place, _ in own],
@@ -107,8 +108,9 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     }
 
 
-def _problems(sources: Mapping[int, tuple[Curves, int]]) -> list[str]:
-    return list(dict.fromkeys(problem for curves, _ in sources.values() for problem in curves.problems))
+def _problems(sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> list[str]:
+    blocks = {id(curves): curves for curves, _ in sources.values()}
+    return list(dict.fromkeys(problem for curves in blocks.values() for problem in curves.problems))
 
 
 def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:

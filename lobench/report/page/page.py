@@ -300,22 +300,21 @@ def _json(value: Any) -> Markup:
 
 def _provenance(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
-    found = [(row.case, curves.provenance) for row, curves in snapshot.rows_with_curves() if curves is not None]
-    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
-    versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
+    measured = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
+    found = list({id(curves.origin): curves.origin for _, curves in measured}.values())
+    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for one in found}
+    versions = {f"{name} {version}" for one in found for name, version in one.versions.items()}
     pairs = [
         ("store", str(snapshot.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
-        ("devices", ", ".join(sorted(filter(None, {one.device for _, one in found})))),
-        ("hosts", ", ".join(sorted(filter(None, {one.host for _, one in found})))),
+        ("devices", ", ".join(sorted(filter(None, {one.device for one in found})))),
+        ("hosts", ", ".join(sorted(filter(None, {one.host for one in found})))),
         ("inner program", "; ".join(sorted({str(row.program) for row in snapshot.rows}))),
     ]
-    if origins := sorted(
-        {f"{origin['file']} ({origin['sha256'][:12]})" for _, one in found if (origin := one.imported)}
-    ):
+    if origins := sorted({f"{origin['file']} ({origin['sha256'][:12]})" for one in found if (origin := one.imported)}):
         pairs.append(("imported from", "; ".join(origins)))
-    if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
+    if optimizers := sorted({one.optimizer for one in found if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
         made, cases = baseline.provenance, summary.scales.tuned.values()
@@ -328,7 +327,8 @@ def _provenance(summary: Summary) -> dict[str, Any]:
                 f"git revision {str(made.get('git_revision', '?'))[:12]}",
             )
         )
-    bindings = {f"{case.suite}/{case.name}": one.bindings for case, one in found}
+    last = {f"{case.suite}/{case.name}": curves for case, curves in measured}
+    bindings = {name: curves.provenance.bindings for name, curves in last.items()}
     return {"provenance": pairs, "bindings": sorted(bindings.items())}
 
 

@@ -168,16 +168,16 @@ def _ranges(seeds: Sequence[int]) -> str:
 
 def _machines(summary: Summary) -> _Part:
     found = Counter(
-        (curves.provenance.host or "?", curves.provenance.device or "?")
+        (curves.origin.host or "?", curves.origin.device or "?")
         for row in summary.snapshot.rows
-        if (curves := row.curves) is not None
+        if (curves := row.measured) is not None
     )
     lines = ((host, f"{device}: {counted(count, 'evaluation')}") for (host, device), count in sorted(found.items()))
     return _Part("Machines", tuple(lines))
 
 
 def _versions(summary: Summary, experiment: ExperimentRow | None) -> _Part:
-    made = [curves.provenance for row in summary.snapshot.rows if (curves := row.curves) is not None]
+    made = [curves.origin for row in summary.snapshot.rows if (curves := row.measured) is not None]
     versions: dict[str, set[str]] = {}
     for name, version in (pair for one in made for pair in one.versions.items()):
         versions.setdefault(name, set()).add(version)

@@ -90,7 +90,7 @@ def _bars(cell: Cell | None, metric: str) -> str:
         return "-"
     grids: dict[tuple[int, ...], list[np.ndarray]] = {}
     for curves, row in cell.sources.values():
-        if metric in curves.metrics:
+        if metric in curves.shapes:
             grids.setdefault(curves.eval_steps, []).append(np.asarray(curves.metrics[metric], np.float64)[row])
     if not grids:
         return "-"

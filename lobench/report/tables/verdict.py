@@ -198,7 +198,7 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 
 def _cost_card(snapshot: Snapshot) -> list[Card]:
     """Returns what all evaluations took, trials of searches included; nothing where nobody measured it."""
-    curves = [found for _, found in snapshot.rows_with_curves() if found is not None]
+    curves = [found for _, found in snapshot.measured_rows() if found is not None]
     trained = math.fsum(one.wall_seconds for one in curves)
     if trained == 0:
         return []

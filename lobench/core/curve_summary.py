@@ -1,0 +1,285 @@
+"""Summary of curves: what tables need of an evaluation, so that they decode no curves.
+
+A store holds one beside each payload. `summarize` makes it, when an evaluation is recorded and later of older ones;
+`CurveSummary` gives exactly the numbers that `Curves` computes from the payload.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lobench.core.case import CaseInfo
+from lobench.core.film import Film
+from lobench.core.metric import Direction, UnknownDirection, direction_of, is_of_batch
+from lobench.core.result import Curves, Provenance, exploded_seeds
+from lobench.core.step_cost import StepCost
+
+__all__ = ["NUM_SPARKS", "SUMMARY_VERSION", "CurveSummary", "read_summary", "summarize"]
+
+SUMMARY_VERSION = "1"  # another one makes stores compute their summaries again
+NUM_SPARKS = 12
+_SECONDS = struct.Struct("<dd")  # wall and compile
+_NUM_COLUMNS = 4  # of a metric: first, last, lowest and highest value of each seed
+
+
+def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
+    """Returns the summary of curves: a text that many evaluations have alike, and the numbers of this one.
+
+    Args:
+      primary: Metric whose mean curve is kept at `NUM_SPARKS` of its points.
+    """
+    shapes = {name: curves.metrics[name].shape or () for name in sorted(curves.metrics)}
+    head = {
+        "seeds": curves.seeds,
+        "eval_steps": curves.eval_steps,
+        "metrics": list(shapes.items()),
+        "directions": dict(curves.directions),
+        "origin": {
+            name: getattr(curves.provenance, name) for name in Provenance.__dataclass_fields__ if name != "bindings"
+        },
+        "training": curves.training,
+        "film": curves.film is not None,
+    }
+    num_seeds = len(curves.seeds)
+    parts = [
+        _SECONDS.pack(curves.wall_seconds, curves.compile_seconds),
+        struct.pack(f"<{num_seeds}q", *curves.diverged_at),
+    ]
+    for name in _kept(shapes):
+        rows: list[list[float]] = curves.metrics[name].tolist()  # type: ignore[assignment]  # typeshed knows one axis
+        ends = [_finite_ends(row) for row in rows]
+        columns = [
+            [row[0] for row in rows],
+            [row[-1] for row in rows],
+            [low for low, _ in ends],
+            [high for _, high in ends],
+        ]
+        parts += [struct.pack(f"<{len(column)}f", *column) for column in columns]
+        if name == primary:
+            parts.append(struct.pack(f"<{NUM_SPARKS}d", *_sparks(rows)))
+    if curves.cost is not None:
+        parts.append(json.dumps(curves.cost.header()).encode())
+    text = json.dumps(head | {"primary": primary}, separators=(",", ":"))
+    return text, b"".join(parts)
+
+
+def _kept(shapes: Mapping[str, Sequence[int]]) -> list[str]:
+    """Returns the metrics that have a value of each seed at evaluations."""
+    return [name for name, shape in shapes.items() if len(shape) == 2 and all(shape) and not is_of_batch(name)]
+
+
+def _finite_ends(row: Sequence[float]) -> tuple[float, float]:
+    """Returns the lowest and the highest finite value; NaN where there is none."""
+    known = row if math.isfinite(sum(row)) else [value for value in row if math.isfinite(value)]
+    return min(known, default=math.nan), max(known, default=math.nan)
+
+
+def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Returns the mean over the seeds at points that are spread evenly over the curve."""
+    step = (len(rows[0]) - 1) / (NUM_SPARKS - 1)
+    columns = [round(index * step) for index in range(NUM_SPARKS)]
+    return [functools.reduce(float.__add__, (row[column] for row in rows)) / len(rows) for column in columns]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Head:
+    """What many summaries have alike.
+
+    Attributes:
+      places: Where the numbers of a metric begin, by name; the metrics that are kept.
+    """
+
+    seeds: tuple[int, ...]
+    eval_steps: tuple[int, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    directions: Mapping[str, Direction]
+    origin: Provenance
+    training: str
+    has_film: bool
+    steps: struct.Struct
+    column: struct.Struct
+    places: Mapping[str, int]
+    sparks_at: int
+    cost_at: int
+
+
+def _read_head(text: str) -> _Head:
+    read: Mapping[str, Any] = json.loads(text)
+    shapes = {name: tuple(shape) for name, shape in read["metrics"]}
+    seeds, places, sparks_at = tuple(read["seeds"]), dict[str, int](), -1
+    steps, column = struct.Struct(f"<{len(seeds)}q"), struct.Struct(f"<{len(seeds)}f")
+    offset = _SECONDS.size + steps.size
+    for name in _kept(shapes):
+        places[name] = offset
+        offset += _NUM_COLUMNS * column.size
+        if name == read["primary"]:
+            sparks_at, offset = offset, offset + 8 * NUM_SPARKS
+    return _Head(
+        seeds=seeds,
+        eval_steps=tuple(read["eval_steps"]),
+        shapes=shapes,
+        directions={name: Direction(value) for name, value in read["directions"].items()},
+        origin=Provenance(**read["origin"]),
+        training=read["training"],
+        has_film=read["film"],
+        steps=steps,
+        column=column,
+        places=places,
+        sparks_at=sparks_at,
+        cost_at=offset,
+    )
+
+
+_shared_head = functools.lru_cache(maxsize=4096)(_read_head)
+
+
+def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> CurveSummary:
+    """Returns the summary that `summarize` wrote.
+
+    Args:
+      load: Reads the curves; called for what the summary does not hold.
+    Raises:
+      ValueError: it is damaged.
+    """
+    found = _shared_head(head)
+    if len(numbers) < found.cost_at:
+        raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {found.cost_at}")
+    return CurveSummary(found, numbers, load)
+
+
+class CurveSummary:
+    """Curves of which only a summary was read. `Curves` has all that this has.
+
+    What the summary does not hold is read from the store when it is asked for, and is not kept.
+    """
+
+    __slots__ = ("_head", "_load", "_numbers")
+
+    def __init__(self, head: _Head, numbers: bytes, load: Callable[[], Curves]) -> None:
+        self._head, self._numbers, self._load = head, numbers, load
+
+    @classmethod
+    def of(cls, curves: Curves, primary: str) -> CurveSummary:
+        """Returns the summary of curves that are at hand."""
+        return read_summary(*summarize(curves, primary), curves.whole)
+
+    def whole(self) -> Curves:
+        """Returns the curves, as the store holds them."""
+        return self._load()
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self._head.seeds
+
+    @property
+    def eval_steps(self) -> tuple[int, ...]:
+        return self._head.eval_steps
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each metric."""
+        return self._head.shapes
+
+    @property
+    def kept(self) -> Collection[str]:
+        """The metrics of which it has the numbers: those with values at evaluations."""
+        return self._head.places.keys()
+
+    @property
+    def directions(self) -> Mapping[str, Direction]:
+        return self._head.directions
+
+    @property
+    def origin(self) -> Provenance:
+        """The provenance without its bindings."""
+        return self._head.origin
+
+    @property
+    def training(self) -> str:
+        return self._head.training
+
+    @property
+    def wall_seconds(self) -> float:
+        return float(_SECONDS.unpack_from(self._numbers)[0])
+
+    @property
+    def compile_seconds(self) -> float:
+        return float(_SECONDS.unpack_from(self._numbers)[1])
+
+    @property
+    def diverged_at(self) -> tuple[int, ...]:
+        return self._head.steps.unpack_from(self._numbers, _SECONDS.size)
+
+    @property
+    def num_diverged(self) -> int:
+        return sum(step >= 0 for step in self.diverged_at)
+
+    @property
+    def cost(self) -> StepCost | None:
+        text = self._numbers[self._head.cost_at :]
+        return StepCost.read(json.loads(text)) if text else None
+
+    def first(self, metric: str) -> list[float]:
+        return self._column(metric, 0)
+
+    def final(self, metric: str) -> list[float]:
+        return self._column(metric, 1)
+
+    def best(self, metric: str) -> list[float]:
+        direction = self.direction(metric)
+        if direction is None:
+            raise UnknownDirection(metric)
+        return self._column(metric, 3 if direction is Direction.MAX else 2)
+
+    def direction(self, metric: str) -> Direction | None:
+        return direction_of(metric, self.directions)
+
+    def exploded(self, case: CaseInfo) -> list[bool]:
+        name = case.primary_metric
+        if len(self.eval_steps) < 2 or name not in self._head.places or self._head.shapes[name][1] < 2:
+            return [False] * len(self.seeds)
+        return exploded_seeds(case, self.first(name), self.final(name), self.diverged_at)
+
+    def num_exploded(self, case: CaseInfo) -> int:
+        return sum(self.exploded(case))
+
+    def sparks(self) -> list[float]:
+        """Returns the mean curve of the primary metric at `NUM_SPARKS` points; [] where there is none."""
+        at = self._head.sparks_at
+        return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, at)) if at >= 0 else []
+
+    def _column(self, metric: str, place: int) -> list[float]:
+        head = self._head
+        return list(head.column.unpack_from(self._numbers, head.places[metric] + place * head.column.size))
+
+    # What only the curves have.
+
+    @property
+    def metrics(self) -> Mapping[str, memoryview[float]]:
+        return self._load().metrics
+
+    @property
+    def provenance(self) -> Provenance:
+        return self._load().provenance
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._load().problems
+
+    @property
+    def film(self) -> Film | None:
+        return self._load().film if self._head.has_film else None
+
+    @property
+    def num_params(self) -> int:
+        return self._load().num_params
+
+    @property
+    def resumed_at(self) -> int:
+        return self._load().resumed_at

@@ -1,0 +1,60 @@
+"""Identity of a training: what its data and its initial parameters depend on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable
+
+__all__ = ["training_of"]
+
+_REFERENCE = re.compile(r"[@%]([\w./-]+)")
+# Fields of a case that change its data, its initial parameters, or how they are drawn. The others are lengths,
+# evaluations, metrics and resources.
+_OF_TRAINING = ("task", "num_tasks", "sessions", "num_lanes", "phases")
+
+
+@functools.lru_cache(maxsize=4096)
+def training_of(bindings: str) -> str:
+    """Returns a hash of the bindings that the data and the initial parameters of a training depend on; "" of no task.
+
+    >>> one = "a/lobench.Case.task = @T()\\na/lobench.Case.num_inner_steps = 100\\na/lobench.T.width = 8"
+    >>> other = one.replace("a/", "b/").replace("100", "400")
+    >>> training_of(one) == training_of(other), training_of(one) == training_of(one.replace("8", "32"))
+    (True, False)
+
+    Args:
+      bindings: Lines of everything that the case and its optimizer reach, as `Provenance.bindings`.
+    """
+    lines = [line.partition(" = ")[::2] for line in bindings.splitlines() if " = " in line]
+    scope = next((name.rpartition("lobench.Case.task")[0] for name, _ in lines if name.endswith("Case.task")), "")
+    own = [(name.removeprefix(scope), value.replace(f"@{scope}", "@")) for name, value in lines]
+    wanted = {f"lobench.Case.{field}" for field in _OF_TRAINING}
+    kept = {(name, value) for name, value in own if name in wanted}
+    kept |= {
+        (name, value)
+        for name, value in own
+        if "Phase." in name and not name.endswith((".num_inner_steps", "optimizer"))
+    }
+    if not any(name == "lobench.Case.task" for name, _ in kept):
+        return ""
+    fresh = set(kept)
+    while fresh:
+        references = {match for _, value in fresh for match in _REFERENCE.findall(value)}
+        fresh = {line for line in own if line not in kept and _is_of(line[0], references)}
+        kept |= fresh
+    return hashlib.sha256("\n".join(f"{name} = {value}" for name, value in sorted(kept)).encode()).hexdigest()[:16]
+
+
+def _is_of(name: str, references: Iterable[str]) -> bool:
+    """Returns whether a binding is of something that a value refers to: `lobench.T.width` of `@T`, `@s/T` or `%T`."""
+    scope, _, selector = name.rpartition("/")
+    owner = selector.rpartition(".")[0]
+    for reference in references:
+        place, _, called = reference.rpartition("/")
+        if owner == "gin.macro" and scope == reference:
+            return True
+        if (owner == called or owner.endswith(f".{called}")) and scope in ("", place):
+            return True
+    return False

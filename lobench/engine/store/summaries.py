@@ -1,0 +1,157 @@
+"""Summaries of a ledger's evaluations: recorded beside their payloads, and computed for those of older stores.
+
+Only a writer stores them. A reader of a store that lacks some decodes these payloads, and leaves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sqlite3
+import struct
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.curve_summary import SUMMARY_VERSION, CurveSummary, read_summary, summarize
+from lobench.core.errors import StoreError
+from lobench.core.result import Curves, curves_of
+from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.schema import connect, intact_rows, store_errors
+
+__all__ = ["StoredSummaries", "Summaries", "copy_summaries"]
+
+_BATCH = 500
+_VERSION = "summary_version"  # key of `meta`
+
+
+class Summaries(LedgerPart):
+    """The part of a ledger that writes summaries."""
+
+    def record_summary(self, evaluation: int, curves: Curves, case: CaseInfo) -> None:
+        """Records the summary of an evaluation, which has just been recorded."""
+        text, numbers = summarize(curves, case.primary_metric)
+        with self.transaction():
+            self._db.execute("INSERT OR IGNORE INTO summary_heads (text) VALUES (?)", (text,))
+            self._db.execute(
+                "UPDATE summaries SET head = (SELECT id FROM summary_heads WHERE text = ?), numbers = ? "
+                "WHERE evaluation = ?",
+                (text, numbers, evaluation),
+            )
+
+    def compute_summaries(self) -> None:
+        """Records the summaries that are missing; of a damaged payload there is none."""
+        with store_errors(self.store):
+            if _version(self._db) != SUMMARY_VERSION:
+                with self.transaction():
+                    self._db.execute("UPDATE summaries SET head = NULL, numbers = NULL")
+                    self._db.execute("DELETE FROM summary_heads")
+                    self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_VERSION, SUMMARY_VERSION))
+            for batch in self._missing():
+                with self.transaction():
+                    for evaluation, text, payload in batch:
+                        try:
+                            curves, case = curves_of(payload), CaseInfo(**json.loads(text))
+                        except (ValueError, TypeError, KeyError, struct.error):
+                            continue  # whoever reads it says so
+                        self.record_summary(evaluation, curves, case)
+
+    def _missing(self) -> Iterator[list[tuple[int, str, bytes]]]:
+        last = 0
+        while batch := self._db.execute(
+            "SELECT s.evaluation, e.case_json, e.payload FROM summaries s JOIN evaluations e ON e.id = s.evaluation "
+            f"WHERE s.numbers IS NULL AND s.evaluation > ? ORDER BY s.evaluation LIMIT {_BATCH}",
+            (last,),
+        ).fetchall():
+            yield batch
+            last = batch[-1][0]
+
+
+def _version(db: sqlite3.Connection, schema: str = "main") -> str:
+    """Returns the version of the summaries of a ledger; "" where it has none."""
+    row = db.execute(f"SELECT value FROM {schema}.meta WHERE key = ?", (_VERSION,)).fetchone()
+    return str(row[0]) if row is not None else ""
+
+
+def copy_summaries(db: sqlite3.Connection, rows: str) -> None:
+    """Takes the summaries of evaluations that were just merged from the attached ledger `source`.
+
+    Args:
+      rows: View of the source's evaluations in the columns of today.
+    """
+    if _version(db, "source") != _version(db):
+        return
+    db.execute("INSERT OR IGNORE INTO main.summary_heads (text) SELECT text FROM source.summary_heads ORDER BY id")
+    key = (
+        "checkpoint_sha256",
+        "optimizer_hash",
+        "case_identity",
+        "seed_start",
+        "seed_count",
+        "program_version",
+        "code",
+    )
+    is_same = " AND ".join(f"se.{column} = me.{column}" for column in key)
+    db.execute(
+        "UPDATE main.summaries SET (head, numbers) = (SELECT mh.id, ss.numbers FROM main.evaluations me "
+        f"JOIN {rows} se ON {is_same} AND se.payload = me.payload AND se.case_json = me.case_json "
+        "JOIN source.summaries ss ON ss.evaluation = se.id JOIN source.summary_heads sh ON sh.id = ss.head "
+        "JOIN main.summary_heads mh ON mh.text = sh.text WHERE me.id = main.summaries.evaluation) "
+        "WHERE numbers IS NULL"
+    )
+
+
+class StoredSummaries:
+    """The summaries of a ledger that is read, and the curves behind them, which are read when they are asked for.
+
+    Args:
+      db: Of the ledger, as long as its rows are read.
+    """
+
+    def __init__(self, store: Path, db: sqlite3.Connection) -> None:
+        self._store = store
+        with store_errors(store):
+            self._is_there = _version(db) == SUMMARY_VERSION
+            self._heads = dict(db.execute("SELECT id, text FROM summary_heads").fetchall()) if self._is_there else {}
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """What to ask for in place of the payload and behind all columns: a payload only if it has no summary."""
+        if self._is_there:
+            return "CASE WHEN s.numbers IS NULL THEN payload END", "s.head, s.numbers"
+        return "payload", "NULL, NULL"
+
+    @property
+    def join(self) -> str:
+        return "LEFT JOIN summaries s ON s.evaluation = evaluations.id" if self._is_there else ""
+
+    def summary(self, evaluation: int, recorded_at: float, case: CaseInfo, head: int, numbers: bytes) -> CurveSummary:
+        """Returns the summary of an evaluation.
+
+        Args:
+          head, numbers: As the store holds them.
+        """
+        load = functools.partial(self._curves, evaluation, recorded_at, case)
+        with intact_rows(self._store):
+            return read_summary(self._heads[head], numbers, load)
+
+    def _curves(self, evaluation: int, recorded_at: float, case: CaseInfo) -> Curves:
+        with store_errors(self._store):
+            query = "SELECT payload FROM evaluations WHERE id = ? AND recorded_at = ?"
+            row = self._database.execute(query, (evaluation, recorded_at)).fetchone()
+        if row is None or row[0] is None:
+            raise StoreError(
+                "an evaluation was replaced while the store was read",
+                where=str(self._store),
+                got=f"no evaluation {evaluation} of that time any more",
+                next_step="run the command again",
+            )
+        with intact_rows(f"{case.suite}/{case.name}, evaluation {evaluation}"):
+            return curves_of(row[0])
+
+    @functools.cached_property
+    def _database(self) -> sqlite3.Connection:
+        connection = connect(self._store, read_only=True)
+        weakref.finalize(self, connection.close)
+        return connection
