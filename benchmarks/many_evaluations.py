@@ -1,4 +1,4 @@
-"""10,000 evaluations, 300 checkpoints and 200 methods: what `results --by method`, `report` and `import` take.
+"""10,000 evaluations, 300 checkpoints and 200 methods: what `results`, `report` and `import` take.
 
 Usage: python benchmarks/many_evaluations.py [EVALUATIONS]
 
@@ -89,6 +89,7 @@ def main() -> None:
         print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 |")
         for shown, arguments, made in (
             ("results --by method", ("results", "--store", store, "--by", "method"), None),
+            ("results --format json", ("results", "--store", store, "--format", "json"), None),
             ("report", ("report", "--store", store, "--output", folder / "report.html"), None),
             ("import", ("import", table, "--store", imported), imported),
         ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import operator
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ __all__ = ["NUM_SPARKS", "SUMMARY_VERSION", "CurveSummary", "read_summary", "sum
 
 SUMMARY_VERSION = "1"  # another one makes stores compute their summaries again
 NUM_SPARKS = 12
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _SECONDS = struct.Struct("<dd")  # wall and compile
 _NUM_COLUMNS = 4  # of a metric: first, last, lowest and highest value of each seed
 
@@ -65,8 +67,7 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
             parts.append(struct.pack(f"<{NUM_SPARKS}d", *_sparks(rows)))
     if curves.cost is not None:
         parts.append(json.dumps(curves.cost.header()).encode())
-    text = json.dumps(head | {"primary": primary}, separators=(",", ":"))
-    return text, b"".join(parts)
+    return _encode(head | {"primary": primary}), b"".join(parts)
 
 
 def _kept(shapes: Mapping[str, Sequence[int]]) -> list[str]:
@@ -84,7 +85,9 @@ def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
     """Returns the mean over the seeds at points that are spread evenly over the curve."""
     step = (len(rows[0]) - 1) / (NUM_SPARKS - 1)
     columns = [round(index * step) for index in range(NUM_SPARKS)]
-    return [functools.reduce(float.__add__, (row[column] for row in rows)) / len(rows) for column in columns]
+    values = ([row[column] for column in columns] for row in rows)
+    # Not `sum`, which Python 3.12 and later round otherwise.
+    return [functools.reduce(operator.add, seeds) / len(rows) for seeds in zip(*values, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

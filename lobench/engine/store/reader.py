@@ -392,6 +392,7 @@ class LedgerReader(Places, Codes):
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
+            cases = dict[str, CaseInfo]()  # thousands of rows have a few
             wanted, joined, summaries = EVALUATION_COLUMNS, "", None
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
@@ -402,7 +403,9 @@ class LedgerReader(Places, Codes):
             for number, *row in self._db.execute(query, tuple(asked.values())):
                 if number in outdated or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
                     continue
-                case, payload, at_hand = self.placed(case_of(row[6])), row[9], None
+                case, payload, at_hand = cases.get(row[6]), row[9], None
+                if case is None:
+                    case = cases[row[6]] = self.placed(case_of(row[6]))
                 if summaries is not None and row[14] is not None:
                     at_hand = summaries.summary(number, row[11], case, row[13], row[14])
                 named = None
