@@ -77,7 +77,7 @@ def ranked_text(store: Path, *, every: bool) -> str:
 
     with Ledger.open(store, read_only=True) as ledger:
         unread = list(_unread(ledger))
-    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store)))
+    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, summarized=True)))
     rows = summary.snapshot.rows
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
     lines += filter(None, (describe_programs({row.program for row in rows}), codes_note(rows)))

@@ -143,7 +143,7 @@ def test_merge_of_a_store_with_summaries_decodes_nothing(
     assert is_right(tmp_path / "other")
 
 
-@pytest.mark.parametrize("arguments", [("results",), ("results", "--by", "method")])
+@pytest.mark.parametrize("arguments", [("results",), ("results", "--sort", "case"), ("results", "--by", "method")])
 def test_tables_decode_no_curves(store: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     make_old(store)
     expected = lobench(*arguments, "--store", store).stdout
