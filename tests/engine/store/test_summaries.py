@@ -61,6 +61,11 @@ def is_right(store: Path) -> bool:
     return found == expected and len(found) > 0
 
 
+def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Curves, "from_payload", None)
+    monkeypatch.setattr("lobench.engine.store.summaries.curves_of", None)  # it keeps what others have decoded
+
+
 def record(store: Path, final: float, *, replace: bool = False) -> None:
     case, sha256 = case_info("a", 1), f"{1:064x}"
     key = EvaluationKey(
@@ -137,7 +142,7 @@ def test_merge_keeps_summaries_and_computes_those_of_an_older_store(store: Path,
 def test_merge_of_a_store_with_summaries_decodes_nothing(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Curves, "from_payload", None)
+    forbid_decoding(monkeypatch)
     merge_stores([store], tmp_path / "other")
     monkeypatch.undo()
     assert is_right(tmp_path / "other")
@@ -148,7 +153,7 @@ def test_tables_decode_no_curves(store: Path, arguments: tuple[str, ...], monkey
     make_old(store)
     expected = lobench(*arguments, "--store", store).stdout
     Ledger.open(store).close()
-    monkeypatch.setattr(Curves, "from_payload", None)
+    forbid_decoding(monkeypatch)
     assert lobench(*arguments, "--store", store).stdout == expected != ""
 
 
