@@ -50,22 +50,21 @@ class Summaries(LedgerPart):
                     self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_VERSION, SUMMARY_VERSION))
             for batch in self._missing():
                 with self.transaction():
-                    for evaluation, text, payload in batch:
+                    for evaluation in batch:
+                        query = "SELECT case_json, payload FROM evaluations WHERE id = ?"
+                        text, payload = self._db.execute(query, (evaluation,)).fetchone()
                         try:
                             curves, case = curves_of(payload), CaseInfo(**json.loads(text))
                         except (ValueError, TypeError, KeyError, struct.error):
                             continue  # whoever reads it says so
                         self.record_summary(evaluation, curves, case)
 
-    def _missing(self) -> Iterator[list[tuple[int, str, bytes]]]:
+    def _missing(self) -> Iterator[list[int]]:
         last = 0
-        while batch := self._db.execute(
-            "SELECT s.evaluation, e.case_json, e.payload FROM summaries s JOIN evaluations e ON e.id = s.evaluation "
-            f"WHERE s.numbers IS NULL AND s.evaluation > ? ORDER BY s.evaluation LIMIT {_BATCH}",
-            (last,),
-        ).fetchall():
+        query = f"SELECT evaluation FROM summaries WHERE numbers IS NULL AND evaluation > ? ORDER BY 1 LIMIT {_BATCH}"
+        while batch := [evaluation for (evaluation,) in self._db.execute(query, (last,)).fetchall()]:
             yield batch
-            last = batch[-1][0]
+            last = batch[-1]
 
 
 def _version(db: sqlite3.Connection, schema: str = "main") -> str:
