@@ -176,7 +176,7 @@ def _without_curves(subject: StoredSubject) -> StoredSubject:
 def _ends_of(cell: Cell) -> Cell:
     """Returns a cell with the first and the last value of each seed, and the trainings that its seeds are of."""
     blocks = {id(curves): curves for curves, _ in cell.sources.values()}
-    ends = {place: _first_and_last(curves, cell.case.primary_metric) for place, curves in blocks.items()}
+    ends = {place: _first_and_last(curves.whole(), cell.case.primary_metric) for place, curves in blocks.items()}
     return dataclasses.replace(cell, sources={seed: (ends[id(one)], row) for seed, (one, row) in cell.sources.items()})
 
 
