@@ -1,8 +1,8 @@
-"""Admission policies: which waiting checkpoints are evaluated when there is more to do than time.
+"""Admission policies: which waiting checkpoints are evaluated if there is not enough time for all.
 
-Each `admit(waiting, idle, last)` splits the waiting positions into those to run and those to skip; the rest waits on.
-A policy is asked for each run by itself (`PerRun`). The last checkpoint of a run is run under every policy. One with
-`only_newest = True` says that of checkpoints found at once it would run the last alone: the others are not even read.
+Each `admit(waiting, idle, last)` splits the waiting positions into those to run and those to skip; the others keep
+waiting. It is called for each run separately (`PerRun`). Every policy runs the last checkpoint of a run. A policy with
+`only_newest = True` runs only the last of checkpoints that are found at once; the others are not even read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EveryCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Runs the newest once a worker is free, and skips what is older."""
+    """Runs the newest checkpoint once a worker is free, and skips older ones."""
 
     only_newest = True
 

@@ -28,10 +28,10 @@ __all__ = [
 
 STEP_NAMES = ("outer_step", "step", "iteration")
 GENERATION_NAMES = ("generation", "gen_id")
-COUNTER_NAMES = (*STEP_NAMES, *GENERATION_NAMES)  # of leaves that say where a checkpoint stands
-WRAPPER_NAMES = ("theta", "params")  # of what holds theta, in a checkpoint that holds more
+COUNTER_NAMES = (*STEP_NAMES, *GENERATION_NAMES)  # leaves with the position of a checkpoint
+WRAPPER_NAMES = ("theta", "params")  # subtrees with theta, in a checkpoint with other leaves
 
-# Names of what a checkpoint holds beside theta: the state of a meta-optimizer, of a trainer, of a random generator.
+# Names of leaves besides theta: states of a meta-optimizer, a trainer or a random generator.
 _MOMENTS = re.compile(r"(^|/)(mu|nu|trace)(/|$)")
 _STATES = re.compile(
     r"(^|/)(([^/]*_)?((opt|optim|optimizer|optimiser)(_state)?|state|rng|rng_key|prng|prng_key|seed)|mu|nu|trace)(/|$)"
@@ -42,14 +42,14 @@ OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCheckpoint:
-    """A complete checkpoint that a source has found; not read yet.
+    """A complete checkpoint that a source has found but not read yet.
 
     Attributes:
       uri: Path or URL of the file or directory.
       reader: Name of the reader that recognised it.
-      index: The number in its name, or None; an index, not an outer step.
-      run: Which of several runs it is of; "" where there is one.
-      generation: Of the run, where its place says so; the content's own counts more.
+      index: Number in the checkpoint's name; None if the name has no number. It is not an outer step.
+      run: Name of its run if there are several; "" otherwise.
+      generation: Generation of the run according to the path; None if unknown. That of the content takes precedence.
     """
 
     uri: str
@@ -61,15 +61,15 @@ class SeenCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointContent:
-    """Theta as a reader returns it: flat leaves, without the structure that only the optimizer knows.
+    """Theta as a reader returns it: flat leaves, without the structure, which only the optimizer knows.
 
-    They may be more than theta: which part of them it is, the optimizer's structure tells.
+    There may be leaves besides theta. The optimizer's structure determines which leaves are theta.
 
     Attributes:
-      leaves: numpy arrays by path; path components are joined by "/", sequence items by their index
-        (`nn/~/w0`, `layers/0/kernel`). `OWN_BINDINGS` may be among them: it is part of the digest as the others are.
-      outer_step: From the content; None where it holds none (then the index in the name stands in).
-      generation: Lineage number in a population; None where the content holds none.
+      leaves: numpy arrays by path. Path components are joined by "/", sequence items by their index
+        (`nn/~/w0`, `layers/0/kernel`). `OWN_BINDINGS` may be among them; it is part of the digest like the others.
+      outer_step: Outer step in the content; None if it has none (then the index in the name is used).
+      generation: Lineage number in a population; None if the content has none.
     """
 
     leaves: Mapping[str, np.ndarray]
@@ -79,10 +79,10 @@ class CheckpointContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPart:
-    """Where in a checkpoint theta is, as gin binds it (`Checkpoint.theta = "params/lopt"`).
+    """Location of theta in a checkpoint, as gin binds it (`Checkpoint.theta = "params/lopt"`).
 
     Attributes:
-      theta: Path of a subtree, or an item of an orbax step; "": the one part that has the optimizer's structure.
+      theta: Path of a subtree, or an item of an orbax step; "": the only subtree with the optimizer's structure.
     """
 
     theta: str = ""
@@ -100,7 +100,7 @@ class Checkpoint:
 
 
 def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:
-    """Returns the sha256 (hex) of theta: its identity, whatever the file format, the order or what lies beside it.
+    """Returns the sha256 (hex) of theta: its identity, independent of file format, order and other leaves.
 
     It covers the leaves of theta and their paths below it. Counters, the state of a meta-optimizer and names around
     theta (`theta/`, `params/`) are left out, and bfloat16 counts as the float32 of the same value. If it is not clear
@@ -147,11 +147,11 @@ def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
 
 
 def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
-    """Returns the path of the subtree that is theta; "" if it is all of the leaves, or not clear.
+    """Returns the path of the subtree that is theta; "" if it is all of the leaves, or ambiguous.
 
-    That is the only one named `theta`, or else `params`, if everything beside it has the name of a state or a counter,
-    and nothing else has its structure: `Checkpoint.theta` could bind that. Any leaf of another name may be part of
-    theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
+    The subtree is the only one named `theta`, or else `params`, provided that every other leaf is named like a state or
+    a counter and no other subtree has its structure (`Checkpoint.theta` could bind that one). A leaf of any other name
+    may be part of theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
     """
     for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # an item of an orbax step may have theta below it
         places = {place for path in leaves if (place := _place_named(path, name, max_depth))}

@@ -45,7 +45,7 @@ class CodeFingerprint:
 
     @property
     def id(self) -> str:
-        """A hash of the parts, in which no path of this machine occurs; "" if there are none."""
+        """Hash of the parts, independent of this machine's paths; "" if there are no parts."""
         if not self.parts:
             return ""
         text = "\0".join(f"{name}\0{value}" for name, value in sorted(self.parts.items()))
@@ -75,11 +75,11 @@ def parts_of_code(code: str) -> tuple[str, str]:
 
 
 def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = None) -> bool:
-    """Returns whether a result of some code counts as a result of today's code.
+    """Returns whether a result of some code counts as a result of the current code.
 
     Args:
-      stored, todays: As `joined_code` returns them. A part that is "" on either side is the same as any.
-      accepted: One fingerprint for all that people have declared to be the same (`--keep-results`).
+      stored, todays: Codes as returned by `joined_code`. A part that is "" on either side matches any code.
+      accepted: Canonical fingerprint by fingerprint, for code that was declared equivalent (`--keep-results`).
 
     >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")
     (True, True, False)
@@ -120,10 +120,10 @@ def changed_code_line(
 
 
 def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
-    """Return a line on results of several versions of the user's code; "" if each case and each subject has one.
+    """Returns a line on results of several versions of the user's code; "" if each case and each subject has one.
 
     Args:
-      rows: Of each result: the case's name, its identity, the subject's, and the code.
+      rows: One tuple per result: name of the case, its identity, the subject's identity, and the code.
     """
     by_case: dict[tuple[str, str], set[str]] = {}
     by_subject: dict[tuple[str, str], set[str]] = {}

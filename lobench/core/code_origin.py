@@ -27,7 +27,7 @@ _INSTALLED = tuple(
 
 
 class Origin(enum.Enum):
-    """Where code is from, by which it is hashed."""
+    """Origin of code; determines how the code is hashed."""
 
     INSTALLED = "installed"  # its files' sizes and times
     LOBENCH = "lobench"  # its files' content
@@ -35,14 +35,14 @@ class Origin(enum.Enum):
 
 
 def file_of(module: ModuleType) -> str:
-    """Returns a module's file; "" where it has none."""
+    """Returns a module's file; "" if it has none."""
     file = vars(module).get("__file__")
     return file if isinstance(file, str) else ""
 
 
 @functools.cache
 def origin_of_file(file: str) -> Origin:
-    """Returns where a file of code is from; what is no file's is the user's."""
+    """Returns the origin of a file of code; `USER` for names that are not files."""
     if file.startswith(LOBENCH):
         return Origin.LOBENCH
     if file.startswith(_INSTALLED) or file.startswith("<frozen "):
@@ -53,7 +53,7 @@ def origin_of_file(file: str) -> Origin:
 
 
 def origin_of_module(name: str) -> Origin:
-    """Returns where a module that is loaded is from."""
+    """Returns the origin of a loaded module."""
     module = sys.modules.get(name)
     if module is None or not isinstance(module, ModuleType):
         return Origin.USER

@@ -1,9 +1,9 @@
 """Codec of frozen dataclasses for messages between processes: JSON and one binary payload, no pickle.
 
 A message is the length of its JSON part in four bytes (little-endian), the JSON part, and the payload. The JSON part
-has the message's kind first, and then its fields; the payload is the value of the one field whose type is `bytes`,
-where a message has one. Whoever reads believes nothing: a field that is missing, unknown or of another type is a
-ValueError that names it (`result.lease: got '3', expected int`).
+has the kind of the message first, then its fields. The payload is the value of the field of type `bytes`, if there is
+one. Decoding validates everything: a missing or unknown field, or a value of another type, is a ValueError that names
+the field (`result.lease: got '3', expected int`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Message:
 
     @classmethod
     def kind_name(cls) -> str:
-        """Returns what `kind_of` finds in a message of this kind."""
+        """Returns the name of this kind, as `kind_of` reads it from a message."""
         return cls.__name__.lower()
 
     def to_bytes(self) -> bytes:
@@ -56,7 +56,7 @@ class Message:
         """Reads a message of this kind.
 
         Raises:
-          ValueError: it is anything else; the text says what is wrong, and where.
+          ValueError: The bytes are not a message of this kind. The text names the faulty field.
         """
         return Codec(cls).from_bytes(data)
 
@@ -78,7 +78,7 @@ class Codec(Generic[M]):
         """Reads a message.
 
         Raises:
-          ValueError: it is none of these kinds, or not what its kind says; the text says what is wrong, and where.
+          ValueError: The bytes are not a message of any of these kinds. The text names the faulty field.
         """
         values, payload = _unpacked(data)
         name = values.pop("kind", None)
@@ -98,13 +98,16 @@ class Codec(Generic[M]):
 
 
 def has_begun_well(part: bytes | bytearray) -> bool:
-    """Says whether the first bytes of a message may be a message's, however few have come."""
+    """Returns whether bytes may be the start of a message. There may be fewer bytes than a header has."""
     opening = part[_LENGTH.size : _LENGTH.size + len(_OPENING)]
     return _OPENING.startswith(opening)
 
 
 def kind_of(message: bytes) -> str:
-    """Returns a message's kind by its beginning alone, for who carries it and does not open it; "" if it has none."""
+    """Returns a message's kind, read from its header only; "" if it has none.
+
+    For relays that do not decode the body.
+    """
     start = _LENGTH.size + len(_OPENING)
     if message[_LENGTH.size : start] != _OPENING:
         return ""
@@ -146,7 +149,7 @@ def _payload_name(kind: Any) -> str:
 
 @functools.cache
 def _reader(hint: Any) -> _Reader:
-    """Returns what reads one value of a type, or says where it is another."""
+    """Returns a function that checks and converts one value of a type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _PLAIN:
         return functools.partial(_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
@@ -167,7 +170,7 @@ def _reader(hint: Any) -> _Reader:
     raise TypeError(f"a message cannot have a field of type {hint}")
 
 
-# JSON has no difference between 1 and 1.0; True is an int for Python, and for nobody else.
+# JSON does not distinguish 1 and 1.0. In Python True is an int, but in a message it is not.
 _PLAIN: Mapping[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (float, int), bool: (bool,), bytes: (bytes,)}
 
 

@@ -16,13 +16,13 @@ _GUESS_SECONDS = 1e-3  # an inner step of one seed, where nothing at all was eve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseCost:
-    """What one case costs for one checkpoint.
+    """Cost of one case for one checkpoint.
 
     Attributes:
-      num_evaluations: Its seed blocks.
-      seconds: Of one evaluation, compilation included where it was recorded.
-      num_cpus, num_gpus: Held for as long.
-      recorded: Whether `seconds` is a measured one.
+      num_evaluations: Number of seed blocks.
+      seconds: Seconds per evaluation, including compilation if it was recorded.
+      num_cpus, num_gpus: Cores and devices that an evaluation occupies.
+      recorded: Whether `seconds` was measured; otherwise it is an estimate.
     """
 
     case: CaseInfo
@@ -42,11 +42,12 @@ class CaseCost:
 
 
 def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *, widest: float) -> list[CaseCost]:
-    """Returns what each case costs. One that never ran is estimated from those that did, by inner steps and seeds.
+    """Returns the cost of each case. Cases that never ran are estimated from the others, by inner steps and seeds.
 
     Args:
-      durations: Seconds that an evaluation took, by `CaseInfo.key`.
-      widest: Cores that a case can have at most.
+      cases: Cases of the checkpoint.
+      durations: Seconds of an evaluation, by `CaseInfo.key`.
+      widest: Largest number of cores that a case can have.
     """
     rates = [durations[case.key] / _work(case) for case in cases if durations.get(case.key, 0.0) > 0]
     rate = statistics.median(rates) if rates else _GUESS_SECONDS
@@ -67,7 +68,7 @@ def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *
 
 
 def _work(case: CaseInfo) -> float:
-    """Inner steps of all seeds of its largest block."""
+    """Returns the inner steps of all seeds of the largest block."""
     return float(case.num_inner_steps * max(block.size for block in case.blocks()))
 
 
@@ -87,7 +88,7 @@ class Usage:
         self._running[worker] = (now, num_cpus)
 
     def end(self, worker: int, now: float) -> None:
-        """A worker's lease has ended, however; one that held none changes nothing."""
+        """Ends a worker's lease. Does nothing if the worker has none."""
         since, num_cpus = self._running.pop(worker, (now, 0))
         self._ended += (now - since) * num_cpus
 

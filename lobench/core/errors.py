@@ -1,4 +1,4 @@
-"""Exceptions of lobench: one root, and a message that says what, where, got, expected and the next step."""
+"""Exceptions of lobench: one root, and messages with what is wrong, where, got, expected and the next step."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
 
 
 class LobenchError(Exception):
-    """Root of every error that lobench raises on purpose.
+    """Root of all errors that lobench raises deliberately.
 
     Args:
-      what: What is wrong, one clause.
-      where: The file, case, plugin or path that it is about.
-      got: What was found.
-      expected: What would have been right.
-      next_step: What the reader can do now.
+      what: What is wrong, as one clause.
+      where: File, case, plugin or path with the error.
+      got: Value found.
+      expected: Values that would be valid.
+      next_step: Advice on what to do now.
     """
 
     def __init__(self, what: str, *, where: str = "", got: str = "", expected: str = "", next_step: str = "") -> None:
@@ -94,9 +94,9 @@ class ReaderFailure(PluginFailure, CheckpointError):
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns the next step where a name is nearly right, `did you mean 'x'?`; "" where nothing is near.
+    """Returns advice if a known name is similar, such as "did you mean 'x'?"; "" if none is similar.
 
-    A name that differs in case alone is the nearest: `Adam` means `adam`, not `NNAdam`.
+    A name that differs only in case comes first: `Adam` suggests `adam`, not `NNAdam`.
     """
     import difflib  # a millisecond of each start, for those who mistyped
 

@@ -12,7 +12,7 @@ __all__ = ["ExecutorCapacity", "ExecutorEvent", "Notice", "WorkerExited", "Worke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMessage(Message):
-    """What a worker said, as it said it: an executor carries it and does not open it."""
+    """An encoded message of a worker. Executors pass it on without decoding it."""
 
     worker: int
     message: bytes
@@ -20,12 +20,12 @@ class WorkerMessage(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExited(Message):
-    """A worker is gone, which its executor says for it; nothing more is heard of it.
+    """Exit of a worker, reported by its executor. It is the last event of this worker.
 
     Attributes:
-      message: Why, in one line.
-      lost: Its machine is to blame, or what lies between; it says nothing of what the worker did.
-      is_oom: The system killed it for want of memory.
+      message: Cause, in one line.
+      lost: Whether the machine or the connection failed, so that the worker's job is not to blame.
+      is_oom: Whether the system killed the worker because memory ran out.
     """
 
     worker: int
@@ -43,11 +43,11 @@ class Notice(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorCapacity(Message):
-    """What there is now, where that changes.
+    """Machines that are available now. Sent whenever they change.
 
     Attributes:
-      machines: Cores and devices of each.
-      limit: Cores that the user named for all workers together; None: as many as there are.
+      machines: (cores, devices) of each machine.
+      limit: Largest number of cores for all workers together, as set by the user; None: no limit.
     """
 
     machines: tuple[tuple[float, float], ...]

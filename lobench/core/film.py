@@ -12,12 +12,12 @@ __all__ = ["Film", "Scene", "Shape"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A shape whose place four numbers say in each frame, x to the right and y upwards, both from 0 to 1.
+    """A shape whose position in each frame is four numbers, with x to the right and y upwards, both from 0 to 1.
 
     Attributes:
-      kind: A "line" from (x, y) to (x, y), or a "dot" of x, y and a radius; its fourth number is nobody's.
-      style: A class of the report's style sheet, s1 to s4.
-      width: Of a line, in pixels of a picture that is 200 wide.
+      kind: "line" from (x, y) to (x, y), or "dot" of x, y and a radius. The fourth number of a dot is unused.
+      style: Class of the report's style sheet, s1 to s4.
+      width: Width of a line, in pixels of a picture that is 200 wide.
     """
 
     kind: Literal["line", "dot"] = "line"
@@ -27,11 +27,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What is the same in all frames.
+    """Parts of a film that are the same in all frames.
 
     Attributes:
-      title: Of what it is.
-      frame_seconds: Between two frames.
+      title: Title of the film.
+      shapes: Shapes in drawing order.
+      frame_seconds: Seconds between two frames.
     """
 
     title: str
@@ -41,11 +42,12 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Film:
-    """One episode of one seed.
+    """Recording of one episode of one seed.
 
     Attributes:
+      scene: Title, shapes and frame rate.
       frames: float32[num_frames, num_shapes, 4].
-      seed: Of the training.
+      seed: Seed of the training.
     """
 
     scene: Scene

@@ -1,6 +1,7 @@
-"""History of a store's evaluations: what planner and ledger call them, apart from the planner's events.
+"""History of a store's evaluations, in the terms that planner and ledger share.
 
-Who reads a store needs neither planner nor scheduler, whose import is a tenth of a table's time.
+It is separate from the planner's events so that reading a store imports neither planner nor scheduler, which would
+take a tenth of the time of printing a table.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ class EvaluationId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a restarted chief knows from its ledger.
+    """Earlier evaluations and decisions, which a restarted chief reads from its ledger.
 
     Attributes:
       recorded: Evaluations with an outcome.
-      retried: Those of them that are to be tried again (`--retry-errors`).
+      retried: Recorded evaluations that are tried again (`--retry-errors`).
       splits: Evaluations that ran out of memory and were halved.
-      deaths: Workers lost, by evaluation.
-      admissions: Decisions by position; a position that waits is not in it.
+      deaths: Number of workers lost, by evaluation.
+      admissions: Decisions by position. Waiting positions are missing.
       finished: Positions whose evaluations all have an outcome.
-      durations: Seconds that a seed block took, by case key.
-      codes: The code of each recorded result (`CaseInfo.code`), in order; those without a known code are left out.
-      retried_codes: The same of those of `retried`.
-      same_codes: One fingerprint for all that count as the same.
+      durations: Seconds of a seed block, by case key.
+      codes: Code of each recorded result (`CaseInfo.code`), in order; results without a known code are left out.
+      retried_codes: Code of each result of `retried`.
+      same_codes: Canonical fingerprint by fingerprint, for code that was declared equivalent.
       keeps_code: Whether results of any code count (`--keep-results`).
     """
 

@@ -14,9 +14,9 @@ Finite: TypeAlias = Annotated[float, {"type": "number"}]  # of a record's field 
 
 
 def finite_or_none(value: T) -> T:
-    """Returns what JSON can hold of nested records, dicts, lists and tuples: NaN and infinities as None.
+    """Replaces NaN and infinities by None in nested records, dicts, lists and tuples, because JSON cannot hold them.
 
-    The type is that of the value: of a record that is printed a float means a number or null.
+    The return type is that of the value, although a float field of a returned record may be None.
     """
     return cast(T, _finite(value))
 

@@ -1,13 +1,13 @@
 """Lazy exports: names of a package that are imported on first use.
 
-`import lobench` must import neither jax nor pandas, yet `lobench.Task` lives beside jax. Example: after
+`import lobench` must import neither jax nor pandas, although `lobench.Task` needs jax. Example: after
 
     if TYPE_CHECKING:
         from lobench.inner.task import Task, TaskFamily
 
     __getattr__ = on_first_use(__name__)
 
-`lobench.Task` imports `lobench.inner.task`, once, when somebody asks for it; who checks types reads the same lines.
+the first use of `lobench.Task` imports `lobench.inner.task`. Type checkers read the same lines.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 
 def on_first_use(package: str) -> Callable[[str], object]:
-    """Returns the `__getattr__` of a package: it loads what the package's text imports below `if TYPE_CHECKING:`.
+    """Returns a `__getattr__` for a package that loads the names imported below its `if TYPE_CHECKING:`.
 
     Args:
-      package: The `__name__` of the module that gets it.
+      package: `__name__` of the package.
     """
 
     @functools.cache
@@ -47,6 +47,6 @@ def on_first_use(package: str) -> Callable[[str], object]:
 
 
 def loaded(place: str) -> Any:
-    """Returns what "module:attribute" names, imported when it is asked for."""
+    """Imports "module:attribute" and returns its value."""
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)

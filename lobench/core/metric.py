@@ -38,12 +38,12 @@ _SPLITS = {
 }  # fmt: skip
 _WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
 
-# What a metric of this name is, whatever the split. Every other metric has to be declared.
+# Directions of metrics that need no declaration, in every split.
 _KNOWN = {"loss": Direction.MIN, "accuracy": Direction.MAX}
 
 
 class UnknownDirection(LobenchError):
-    """Something depends on which way a metric is better, and nobody has declared it."""
+    """The direction of a metric is needed and has not been declared."""
 
     def __init__(self, metric: str, *, where: str = "") -> None:
         self.metric = metric
@@ -53,16 +53,17 @@ class UnknownDirection(LobenchError):
 
 
 def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | None:
-    """Returns which way a metric is better; None where that is neither declared nor known.
+    """Returns the direction of a metric; None if it is neither declared nor known.
 
     Args:
-      declared: By the metric's whole name.
+      metric: Full name of the metric.
+      declared: Directions by full name of the metric.
     """
     return declared.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
 
 
 def is_of_batch(metric: str) -> bool:
-    """Says whether it is a training batch's own value (`batch/loss`), whose columns are log steps, not evaluations."""
+    """Returns whether a metric is of single training batches (`batch/loss`), with a value per log step."""
     return metric.startswith("batch/")
 
 
@@ -76,7 +77,7 @@ def metric_name(name: str) -> str:
 
 
 def split_name(name: str) -> str:
-    """Returns lobench's name of a split, `val` of `validation`; "" if there is no such split."""
+    """Returns lobench's name of a split, such as "val" for "validation"; "" if there is no such split."""
     return _SPLITS.get(name.lower(), "")
 
 
@@ -92,7 +93,7 @@ def stored_spelling(name: str, known: Iterable[str]) -> str:
 
 
 def how_to_declare(metric: str) -> str:
-    """Returns what to write, and where."""
+    """Returns advice on how to declare the direction of a metric."""
     name = metric.rpartition("/")[2]
     return (
         f'declare it: `metric_directions = {{"{name}": "max"}}` (or "min") in the task, or in the Declaration of the '
@@ -101,14 +102,14 @@ def how_to_declare(metric: str) -> str:
 
 
 def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -> dict[str, Direction]:
-    """Returns the directions of metrics by their whole names.
+    """Returns the directions of metrics by their full names.
 
     Args:
-      declared: A mapping to "min" or "max"; `return` counts for every split, `test/return` for one.
-      metrics: Whole names.
-      where: Whose declaration it is.
+      declared: Mapping to "min" or "max". `return` applies to every split, `test/return` to one.
+      metrics: Full names of the metrics.
+      where: Location of the declaration, for error messages.
     Raises:
-      ConfigError: it is no such mapping.
+      ConfigError: `declared` is not such a mapping.
     """
     if not isinstance(declared, Mapping):
         got = type(declared).__name__

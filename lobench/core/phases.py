@@ -12,18 +12,18 @@ __all__ = ["Clock", "Phase", "clocks", "prefix_sha256s", "state_prefix", "task_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A part of a training, as gin binds it (`Case.phases = [@warm/Phase(), @cool/Phase()]`).
+    """A part of a training, as bound by gin (`Case.phases = [@warm/Phase(), @cool/Phase()]`).
 
-    What is bound in a phase's scope (`cool/adam.learning_rate = 0.01`) holds for its optimizer, over what the case
-    binds. Evaluations and the log go on over all phases, in the training's count of steps.
+    Bindings in a phase's scope (`cool/adam.learning_rate = 0.01`) apply to its optimizer and override those of the
+    case. Evaluations and logs count the steps of the whole training.
 
     Attributes:
-      num_inner_steps: Its length, >= 1; there is no default. It is the horizon of its schedules.
-      opt_state: "keep": the state of the optimizer of the phase before goes on; "reset": a new one is made for the
-        parameters as they are. None: "reset" where the optimizer is another one, else "keep".
-      schedule: "new": schedules begin at step 0 of this phase; "continue": they count on.
-      optimizer: In place of the case's.
-      learned_optimizer: In place of the case's, for the same theta.
+      num_inner_steps: Number of steps, at least 1; required. Also the horizon of the phase's schedules.
+      opt_state: "keep": continue with the optimizer state of the previous phase. "reset": create a new state for the
+        current parameters. None: "reset" if the optimizer is a different one, else "keep".
+      schedule: "new": schedules start at step 0 of this phase. "continue": they continue from the previous phase.
+      optimizer: Optimizer of the phase. None: that of the case.
+      learned_optimizer: Learned optimizer of the phase, with the same theta. None: that of the case.
     """
 
     num_inner_steps: int | None = None
@@ -46,12 +46,12 @@ def task_sequence(*, num_tasks: int, num_inner_steps: int | None = None) -> tupl
 
 
 class Clock(NamedTuple):
-    """Where a phase's optimizer stands at its first update.
+    """Update counts of a phase's optimizer at its first update.
 
     Attributes:
-      num_updates: That its state has seen: 0 where it is a new one.
-      schedule_start: The count of the state at which its schedules have their update 0; before the state's own
-        beginning (negative), where they count on over a new state.
+      num_updates: Number of updates that its state has made; 0 for a new state.
+      schedule_start: Update count of the state at which its schedules are at update 0. Negative if schedules continue
+        although the state is new.
     """
 
     num_updates: int
@@ -59,10 +59,14 @@ class Clock(NamedTuple):
 
 
 def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]:
-    """Returns where the optimizer of each phase stands at its first update.
+    """Returns the update counts of each phase's optimizer at its first update.
 
-    Example: of two phases of 10 steps the second keeps the state, and its schedules are new: it has seen 10 updates,
-    and they start at 10.
+    Args:
+      phases: Phases in order, with `opt_state` and `schedule` set.
+      updates_per_step: Number of updates per inner step.
+
+    Example: of two phases with 10 steps, the second keeps the state and has new schedules. At its first update the
+    state has made 10 updates, and the schedules start at 10.
     """
     found = []
     seen = scheduled = 0
@@ -76,11 +80,11 @@ def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]
 
 
 def prefix_sha256s(common: Iterable[str], phases: Sequence[Iterable[str]]) -> tuple[str, ...]:
-    """Returns for each phase what names the training up to its end: two that begin alike have the same there.
+    """Returns a hash per phase of the training up to its end. Equal hashes mean equal trainings up to there.
 
     Args:
-      common: Lines on what is the same in all phases.
-      phases: Lines on each phase.
+      common: Lines that describe what all phases share.
+      phases: Lines that describe each phase.
     """
     found = []
     so_far = _sha256(common)
@@ -91,7 +95,13 @@ def prefix_sha256s(common: Iterable[str], phases: Sequence[Iterable[str]]) -> tu
 
 
 def state_prefix(prefix: str, theta_sha256: str, program: str) -> str:
-    """Returns what names the states up to the end of a phase, of one theta ("": of none) and one program's key."""
+    """Returns the key of the saved states up to the end of a phase.
+
+    Args:
+      prefix: Hash of the training up to there, as returned by `prefix_sha256s`.
+      theta_sha256: Hash of theta; "" if there is no theta.
+      program: Key of the program.
+    """
     return _sha256((prefix, theta_sha256, program))
 
 

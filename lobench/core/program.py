@@ -1,6 +1,6 @@
-"""Program identity: everything besides case, theta and seeds that fixes a result's bits.
+"""Program identity: everything that determines a result's bits besides case, theta and seeds.
 
-A key of the ledger holds `Program.key`; the parts stand beside it, for people.
+A key of the ledger contains `Program.key`. The ledger also stores the parts, for people.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 __all__ = ["ELSEWHERE", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_programs"]
 
-# Raise it when a change of the inner program changes its numbers: tests/test_golden_bits.py says when.
+# Raise it when a change of the inner program changes its numbers; then tests/test_golden_bits.py fails.
 PROGRAM_VERSION = "5"
 
 ELSEWHERE = "elsewhere"  # the device of work whose machine is not known before it is done
 
 _HASHED = 10  # hex digits
-_IMPORTED = "imported"  # the version of what lobench did not compute
+_IMPORTED = "imported"  # version of results that lobench did not compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What computed a result.
+    """Program that computed a result.
 
     Attributes:
-      version: Of lobench's inner program.
-      jax, jaxlib: Their versions; "" where they are not known.
-      device: Kind of device, `gpu: NVIDIA H200`, of a CPU its instruction set, `cpu: x86-64-v3`; "" where not known.
-      together: How many thetas the program computed.
-      at_once: How many of its trainings a device computed at once (`Provenance.at_once`); 0: all of its own.
+      version: Version of lobench's inner program.
+      jax, jaxlib: Versions of the packages; "" if unknown.
+      device: Kind of device: `gpu: NVIDIA H200`, or the instruction set of a CPU, `cpu: x86-64-v3`; "" if unknown.
+      together: Number of thetas that the program computed.
+      at_once: Number of its trainings that a device computed at once (`Provenance.at_once`); 0: all of them.
     """
 
     version: str = PROGRAM_VERSION
@@ -46,7 +46,7 @@ class Program:
 
     @classmethod
     def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
-        """Returns the program of a result, as far as its provenance says it."""
+        """Returns the program of a result, from the fields of its provenance."""
         place, _, count = provenance.together.partition(" of ")
         return cls(
             version=version,
@@ -59,12 +59,12 @@ class Program:
 
     @property
     def whole(self) -> Program:
-        """This program, whatever it computes at once: that hangs on the case, and all machines agree on it."""
+        """This program without `at_once`, which depends on the case alone and is the same on all machines."""
         return replace(self, at_once=0)
 
     @property
     def key(self) -> str:
-        """The version, and a hash of it all."""
+        """Version, and a hash of all fields."""
         return _key(self)
 
     def __str__(self) -> str:
@@ -91,9 +91,11 @@ IMPORTED = Program(version=_IMPORTED)
 
 
 def describe_programs(programs: Collection[Program | str]) -> str:
-    """Returns a line on results of several programs, or their texts; "" where there is one at most.
+    """Returns a line on results of several programs; "" if there are fewer than two.
 
-    What was imported is no program's. Programs that differ in what they compute at once are one: cases differ in that.
+    Args:
+      programs: Programs, or their texts. Imported results are ignored, and so are differences in `at_once`, which
+        depends on the case.
     """
     named = sorted({str(one.whole if isinstance(one, Program) else one) for one in programs} - {_IMPORTED})
     return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""

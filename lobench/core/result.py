@@ -24,10 +24,10 @@ __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "curves_of", "exp
 _MAGIC = b"LOB1"
 _SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
-_decode = json.JSONDecoder().raw_decode  # without a look for white space, which no payload has around its header
+_decode = json.JSONDecoder().raw_decode  # `raw_decode`, because a payload has no white space around its header
 _STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
-_SELDOM = ("together", "at_once", "optimizer", "imported")  # of a provenance: left out where it says nothing
+_SELDOM = ("together", "at_once", "optimizer", "imported")  # fields of a provenance that are omitted if empty
 
 
 class Outcome(enum.StrEnum):
@@ -189,7 +189,7 @@ class Curves:
     added: tuple[str, ...] | None = ()
     film: Film | None = None
     cost: StepCost | None = None
-    _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # what it was read from
+    _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # payload that it was read from
 
     @property
     def read_from(self) -> bytes | None:
@@ -330,7 +330,7 @@ class Curves:
             offset += size
         return cls(
             seeds=tuple(header["seeds"]),
-            metrics=types.MappingProxyType(metrics),  # what one reader put there, all would read
+            metrics=types.MappingProxyType(metrics),  # read-only, because readers share it
             eval_steps=header["eval_steps"],
             log_steps=tuple(header["log_steps"]),
             diverged_at=tuple(header["diverged_at"]),
@@ -401,7 +401,7 @@ def mean_of(values: Sequence[float]) -> float:
     """Returns the mean, whatever the order; infinities of both signs make NaN, where `math.fsum` would raise."""
     try:
         return math.fsum(values) / len(values)
-    except (ValueError, OverflowError):  # infinities of both signs, or a sum beyond what a float holds
+    except (ValueError, OverflowError):  # infinities of both signs, or a sum that overflows
         return sum(values) / len(values)
 
 

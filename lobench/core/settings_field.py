@@ -10,14 +10,14 @@ __all__ = ["Option", "option"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How the command line says a field: `--name`, with the field's type.
+    """Command-line option of a field: `--name`, with the field's type.
 
     Attributes:
-      help: A line.
-      flag: Its name where that is not the field's: "--suite" of `suites`, "--quiet -q" for two.
-      metavar: What stands for its value in the help.
-      least, above, most: Bounds of a number: at least, more than, at most.
-      required: Whether it must be given.
+      help: Help text, one line.
+      flag: Name of the option if it is not the field's: "--suite" for `suites`, "--quiet -q" for two names.
+      metavar: Placeholder of the value in the help.
+      least, above, most: Bounds of a number: inclusive lower, exclusive lower, inclusive upper.
+      required: Whether the option must be given.
     """
 
     help: str

@@ -1,4 +1,4 @@
-"""Cost of an inner step: seconds, bytes of the optimizer's state, peak memory, and the class of machine they are of."""
+"""Cost of an inner step: seconds, bytes of the optimizer's state, peak memory, and the class of machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MOST_KEPT = 33  # samples of an evaluation, so that its payload stays small
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class MachineClass:
-    """What times must have in common to be compared.
+    """Class of machines whose times are comparable.
 
     Attributes:
-      machine: Kind of the device or model of the processor, and how many devices or threads.
-      num_together: Trainings that one program steps at once: seeds of a block times checkpoints.
+      machine: Kind of the device or model of the processor, and the number of devices or threads.
+      num_together: Number of trainings that one program steps at once: seeds of a block times checkpoints.
     """
 
     machine: str
@@ -39,10 +39,10 @@ class StepSeconds:
     """Seconds of an inner step of one seed.
 
     Attributes:
-      median: Over the samples; NaN where there is none.
-      spread: Between the quartiles, over the median; NaN of fewer than two samples.
-      busy: Processor seconds over wall seconds; NaN where the processor does not compute.
-      num_samples: Chunks of inner steps.
+      median: Median over the samples; NaN if there are no samples.
+      spread: Interquartile range divided by the median; NaN for fewer than two samples.
+      busy: Processor seconds per wall second; NaN if the processor does not compute.
+      num_samples: Number of samples, one per chunk of inner steps.
     """
 
     median: float
@@ -84,10 +84,11 @@ class StepSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """Time of an inner step over that of a bare gradient step.
+    """Time of an inner step relative to that of a bare gradient step.
 
     Attributes:
-      step: Of the evaluations of which the gradient was timed too. gradient: Of the bare step.
+      step: Time of a step in the evaluations whose gradient was timed too.
+      gradient: Time of a bare gradient step.
     """
 
     step: StepSeconds
@@ -101,7 +102,10 @@ class Overhead:
 
     @property
     def ratio(self) -> float:
-        """1 is an optimizer that costs nothing; NaN where nobody measured."""
+        """Time of a step divided by that of a bare gradient step; NaN if not measured.
+
+        1: the optimizer costs nothing.
+        """
         return self.step.median / self.gradient.median if self.gradient.median > 0 else math.nan
 
     @property
@@ -111,16 +115,17 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """What the steps of one evaluation cost; no part of its identity.
+    """Cost of the steps of one evaluation. Not part of its identity.
 
     Attributes:
       machine, num_together: See `MachineClass`.
-      samples: Seconds of a step of the whole program, one a chunk of inner steps without an evaluation.
-      busy: Processor seconds over wall seconds of these chunks; NaN where the processor does not compute.
-      state_bytes: Leaves of the optimizer's state of one seed, by their shapes.
-      peak_bytes: Of the device, where its backend tells and no earlier program of the process needed more; else None.
-      gradient: Of a step that adds the gradient to the parameters and does nothing else, in the same process, of as
-        many trainings together; None where nobody asked (`Case.time_gradient`).
+      samples: Seconds of a step of the whole program, one value per chunk of inner steps without an evaluation.
+      busy: Processor seconds per wall second in these chunks; NaN if the processor does not compute.
+      state_bytes: Size of the optimizer's state of one seed, from the shapes of its leaves.
+      peak_bytes: Peak memory of the device. None if its backend does not report it, or if an earlier program of the
+        process needed more.
+      gradient: Cost of a step that only adds the gradient to the parameters, in the same process, with as many
+        trainings together. None unless `Case.time_gradient` is set.
     """
 
     machine: str
@@ -136,7 +141,7 @@ class StepCost:
         return MachineClass(machine=self.machine, num_together=self.num_together)
 
     def header(self) -> dict[str, Any]:
-        """Returns what a payload's header holds of it."""
+        """Returns the fields as stored in a payload's header."""
         found = {
             "machine": self.machine,
             "num_together": self.num_together,
@@ -162,7 +167,7 @@ class StepCost:
 
 
 def _thinned(samples: Sequence[float]) -> Sequence[float]:
-    """Returns the samples, or quantiles of them where they are many: the median and the quartiles stay."""
+    """Returns the samples, or quantiles of them if there are many. The median and the quartiles do not change."""
     if len(samples) <= _MOST_KEPT:
         return samples
     inner = statistics.quantiles(samples, n=_MOST_KEPT - 1, method="inclusive")

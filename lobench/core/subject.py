@@ -220,7 +220,7 @@ def canonical_optimizer(text: str) -> str:
     try:
         call = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError):
-        return text  # gin's parser reports what is wrong
+        return text  # gin's parser reports the error
     if not isinstance(call, ast.Call) or call.args or any(one.arg is None for one in call.keywords):
         return text
     bindings = [f"{match['name']}.{one.arg} = {ast.get_source_segment(source, one.value)}" for one in call.keywords]

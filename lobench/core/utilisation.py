@@ -8,20 +8,21 @@ from dataclasses import dataclass
 
 __all__ = ["CoreUse", "utilisation_line"]
 
-_LEAST_SECONDS = 0.5  # of running, below which nothing is said
-_IDLE = 0.6  # of its cores that a block has to use; rounding up what it uses then saves a core at least
-_THRASHING = 0.75  # of a core that each core's work gets, below which more workers than cores cost time
+_LEAST_SECONDS = 0.5  # run time below which there is no advice
+_IDLE = 0.6  # fraction of its cores below which a block could do with at least one core less
+_THRASHING = 0.75  # fraction of a core per worker core, below which having more workers than cores costs time
 _IDLE_GPU = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreUse:
-    """What the evaluations of one case used together, compilation excepted.
+    """Cores that the evaluations of one case used in total, without compilation.
 
     Attributes:
+      case: Name of the case.
       num_cpus: `Case.num_cpus`.
-      num_gpus: `Case.num_gpus`; the cores of a case on a device wait for it, and nothing is said of them.
-      wall_seconds, cpu_seconds: Of running, summed over the evaluations.
+      num_gpus: `Case.num_gpus`. Cases on a device are not reported on, because their cores wait for the device.
+      wall_seconds, cpu_seconds: Run time and processor time, summed over the evaluations.
     """
 
     case: str
@@ -37,13 +38,13 @@ class CoreUse:
 
 
 def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: int, gpu: float | None = None) -> str:
-    """Returns where cores or devices stood idle, or were fought for, and what to bind instead; "" where they did not.
+    """Returns advice if cores or devices were idle or overcommitted; "" otherwise.
 
     Args:
-      uses: By case.
-      num_workers: Cores that workers were given together.
-      num_cores: Those of the machine; workers elsewhere have their own: as many as workers then.
-      gpu: Mean share of the time in which the devices were busy; None where it is not known.
+      uses: Use of cores by each case.
+      num_workers: Number of cores of all workers.
+      num_cores: Number of cores of this machine. If workers run on other machines: `num_workers`.
+      gpu: Mean fraction of the time in which the devices were busy; None if unknown.
     """
     of_cores = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _LEAST_SECONDS and use.cpu_seconds > 0]
     parts = []
@@ -53,7 +54,7 @@ def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: in
         parts.append(
             f"{num_workers} cores of workers on {num_cores}: each had {had:.0%} of a core; take --workers {num_cores}"
         )
-    # On a busy machine nobody has a core of its own: what could be used there is not known.
+    # On an overcommitted machine the number of usable cores is unknown.
     elif idle := [use for use in of_cores if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:
         worst = min(idle, key=lambda use: (use.cores - use.num_cpus) * use.wall_seconds)
         more = f" (and {len(idle) - 1} more)" if len(idle) > 1 else ""

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def one_line(text: str) -> str:
-    """Returns text with what would break a line, or steer a terminal, as escapes (`\\n`, `\\x1b`)."""
+    """Returns a text with line breaks and control characters escaped (`\\n`, `\\x1b`)."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
@@ -50,7 +50,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 def short_path(path: str) -> str:
-    """Returns a path relative to the working directory if it lies below it; any other text as it is."""
+    """Returns a path below the working directory as a relative path; any other text unchanged."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return path if relative.startswith("..") else relative
 
@@ -82,7 +82,7 @@ def one_line_of(
     where: Path | str,
     next_step: str = "",
 ) -> Iterator[None]:
-    """Turns errors of the system or of a library into one clear line: a `kind` that says what, where and the cause."""
+    """Converts errors of the system or of a library into a one-line `kind` with `what`, `where` and the cause."""
     try:
         yield
     except errors as error:
@@ -90,10 +90,10 @@ def one_line_of(
 
 
 def headline(error: BaseException) -> str:
-    """Returns the class of an exception and what it says first; of lobench's own, which say all, only that.
+    """Returns the class of an exception and its first line; for errors of lobench, only the line.
 
-    Example: "KeyError: 'relu'". A line that only announces the next one has it behind it: jax says "... must have
-    equal types, but they differ:", and below which of them do. Its notes, and gin's on where it was, are left away.
+    Example: "KeyError: 'relu'". A line that ends with a colon is joined with the next one, as in jax's "... must have
+    equal types, but they differ:". Notes of the exception, such as gin's, are left out.
     """
     if isinstance(error, LobenchError):
         return cause(error)
@@ -101,9 +101,9 @@ def headline(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Returns what an exception says first, without its class; of the system's errors their text.
+    """Returns the first line of an exception without its class; for errors of the system, their description.
 
-    Example: "No space left on device", and not "[Errno 28] No space left on device: '/data/store'".
+    Example: "No space left on device" for "[Errno 28] No space left on device: '/data/store'".
     """
     return getattr(error, "strerror", None) or _first(str(error)) or type(error).__name__
 

@@ -60,7 +60,7 @@ def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Ax
 
 
 def plain(name: str) -> str:
-    """Returns text as matplotlib shows it: what is between two dollars would be a formula, or an error."""
+    """Returns a text with escaped dollar signs, which matplotlib would read as a formula."""
     return one_line(name).replace("$", r"\$")
 
 
@@ -97,11 +97,14 @@ def draw_intervals(
     label: str,
     offset: float = 0.0,
 ) -> None:
-    """Draws a dot with a bar for each name, the first one on top.
+    """Draws a dot with an error bar for each name, the first one on top.
 
     Args:
-      intervals: Mean, lower and upper bound; NaN where there is none.
-      offset: Of a second call on the same axes, in rows.
+      axes: Axes to draw on.
+      names: Labels of the rows.
+      intervals: (mean, lower, upper) per name; NaN if unknown.
+      label: Label in the legend.
+      offset: Vertical shift in rows, for a second call on the same axes.
     """
     rows = np.arange(len(names), 0, -1) - offset
     means, lows, highs = (np.asarray(column, np.float64) for column in zip(*intervals, strict=True))

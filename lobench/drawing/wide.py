@@ -13,7 +13,7 @@ _LOG_FROM = 20.0  # positive values that differ by more than this factor
 
 
 def spans_decades(values: ArrayLike) -> bool:
-    """Says whether the finite values are all positive and so far apart that they belong on a log axis."""
+    """Returns whether the finite values are all positive and span enough decades for a log axis."""
     found = np.asarray(values, np.float64)
     known = found[np.isfinite(found)]
     return bool(len(known)) and bool(known.min() > 0) and bool(known.max() / known.min() > _LOG_FROM)

@@ -14,10 +14,11 @@ __all__ = ["Backlog", "Replan"]
 
 
 class Replan(NamedTuple):
-    """A checkpoint of an earlier start on which the policy has had its word.
+    """A checkpoint that an earlier run already passed to the admission policy.
 
     Attributes:
-      is_chosen: Whether the policy would run it today; otherwise it is only looked through for what is tried again.
+      position: Position of the checkpoint.
+      is_chosen: Whether the policy would run it now. Otherwise only its evaluations to retry are planned.
     """
 
     position: int
@@ -25,13 +26,14 @@ class Replan(NamedTuple):
 
 
 class Backlog:
-    """Checkpoints by position, from their sighting to the policy's word.
+    """Checkpoints by position, from their sighting to the decision of the admission policy.
 
-    What an earlier start finished or skipped waits for the policy like the rest: what it chooses is planned anew.
+    Checkpoints that an earlier run finished or skipped are passed to the policy again. Those that it chooses are
+    planned again.
 
     Args:
-      policy: Which waiting checkpoints are admitted.
-      history: What the ledger knows.
+      policy: Admission policy.
+      history: Evaluations and decisions of earlier runs.
     """
 
     def __init__(self, policy: AdmissionPolicy, history: History) -> None:

@@ -55,9 +55,9 @@ class Member:
 
 
 class Pool(enum.StrEnum):
-    """Whom an asynchronous controller shows to a strategy beside the initiator, of the last two generations.
+    """Members of the last two generations that an asynchronous controller passes to a strategy with the initiator.
 
-    NONE nobody; ALL everybody that succeeded; NEWEST the newest of each line of descent; OWN the initiator's own line.
+    NONE: no others. ALL: all that succeeded. NEWEST: the newest of each line of descent. OWN: the initiator's own line.
     """
 
     NONE = "none"
@@ -68,13 +68,14 @@ class Pool(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Who succeeds an initiator.
+    """Successor of an initiator.
 
     Attributes:
-      parent: Member whose weights and parameters the child inherits; None where nobody is fit to be one, so that the
-        child starts afresh.
-      other: Member that the parent was chosen over, whose parameters crossover may take; None where there is none.
-      explore: Whether the child's parameters change; an elite that is copied stays as it is.
+      parent: Id of the member whose weights and parameters the child inherits. None: no member is feasible, and the
+        child starts from scratch.
+      other: Id of the member that the parent was preferred to, whose parameters crossover may use. None if there is
+        none.
+      explore: Whether the child's parameters change. False for an elite that is copied.
     """
 
     parent: int | None
@@ -105,7 +106,7 @@ def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
 
 
 def better(one: Member, other: Member) -> bool:
-    """Says whether `one` beats `other`: no worse in every value and better in one. A tie beats nobody.
+    """Returns whether `one` beats `other`: no worse in every value and better in at least one.
 
     With one value that is `>`; with several, Pareto improvement. A feasible member beats an infeasible one.
     """
@@ -116,7 +117,7 @@ def better(one: Member, other: Member) -> bool:
 
 
 def front(population: Iterable[Member]) -> list[Member]:
-    """Returns the members that nobody beats, by id; with one value, the best and its equals. Infeasible ones never."""
+    """Returns the feasible members that no other member beats, by id; with one value, the best and its ties."""
     found: list[Member] = []
     for member in sorted(population, key=lambda member: member.id):
         if member.fitness is not None and not any(better(other, member) for other in found):

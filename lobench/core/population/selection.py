@@ -1,8 +1,8 @@
 """Selection strategies: pure functions of a population, an initiator and a seed.
 
-`select(population, initiator, seed)` says who succeeds the initiator. The order of the population does not matter, NaN
-never wins, and a tie keeps the initiator. The same strategies serve populations of training runs, genetic algorithms
-and the choice of a best checkpoint.
+`select(population, initiator, seed)` returns the successor of the initiator. The order of the population does not
+matter, NaN never wins, and a tie keeps the initiator. The same strategies serve populations of training runs, genetic
+algorithms and the choice of a best checkpoint.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Tournament:
     """Binary tournament that each member initiates once (Li et al. 2019): the opponent must beat the initiator.
 
     Attributes:
-      pareto: Whether several objectives are compared by Pareto improvement; else there must be one.
-      pool: Where opponents come from; OWN makes each line of descent a search of its own.
+      pareto: Whether several objectives are compared by Pareto improvement. False: there must be one objective.
+      pool: Members from which opponents are drawn. OWN makes each line of descent a search of its own.
     """
 
     pareto: bool = False
@@ -82,7 +82,7 @@ class Truncation:
 class ExploitExplore:
     """Truncation selection of PBT (Jaderberg et al. 2017): the worst share copies one of the best share and explores.
 
-    Everybody else goes on as it is. A member copies only one that beats it, so that equals go on for ever.
+    All other members continue unchanged. A member copies only a member that beats it, so ties continue unchanged.
     """
 
     share: float = 0.2
@@ -100,7 +100,10 @@ class ExploitExplore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinnerTakesAll:
-    """The best member is the parent of all that it beats, and goes on itself as it is; of equals, the smallest id."""
+    """Winner-takes-all: the best member is the parent of all members that it beats, and continues unchanged.
+
+    The member with the smallest id wins a tie.
+    """
 
     pool: Pool = Pool.NEWEST
 
@@ -114,7 +117,7 @@ class WinnerTakesAll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """Everybody goes on as it is: random search, or a schedule that was fixed before."""
+    """No selection: every member continues unchanged, as in random search or a fixed schedule."""
 
     pool: Pool = Pool.NONE
 

@@ -63,15 +63,18 @@ class Trial:
 
 
 class SearchStrategy(Protocol):
-    """Proposes trials. Factory: called with what is bound of it in gin, `optuna(sampler="tpe")`. Pure."""
+    """Strategy that proposes trials.
+
+    It is pure. Factories are called with their gin bindings: `optuna(sampler="tpe")`.
+    """
 
     def size(self, space: Space) -> int | None:
-        """Returns how many trials a search has that knows it, a grid's; None: as many as are asked for.
+        """Returns the number of trials of a search that determines it, such as a grid; None if any number is possible.
 
-        Where conditions make it depend on what is found, it is the largest number.
+        If conditions make the number depend on results, it is the largest possible number.
 
         Raises:
-          ConfigError: The space does not fit: a grid over a range without `num_values`.
+          ConfigError: The space does not fit, such as a grid over a range without `num_values`.
         """
 
     def next_wave(
@@ -80,25 +83,30 @@ class SearchStrategy(Protocol):
         """Returns the settings to try next; () ends the search.
 
         Args:
+          space: Parameters and their domains.
           history: All trials so far, by number; all of them have ended.
-          seed: All the chance that there is; see `search_seed`.
-          width: How many trials can run side by side; a search that learns from each wave proposes no more at once.
-          num_trials: How many trials there may be in all; None where the search knows its size.
+          seed: The only source of randomness; see `search_seed`.
+          width: Number of trials that can run in parallel. A search that learns from each wave proposes at most as
+            many.
+          num_trials: Largest number of trials in total; None if the search determines it.
         """
 
 
 def search_seed(seed: int, method: str) -> int:
-    """Returns the seed of a method's search: a stream of its own, which no session's seed is drawn from."""
+    """Returns the seed of a method's search. Its random stream is independent of the training seeds."""
     return fold(seed, "search", method)
 
 
 def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None, *, where: str) -> int:
-    """Returns how many trials a search will have, at most.
+    """Returns the largest number of trials that a search will have.
 
     Args:
-      num_trials: What is asked for, or None.
+      strategy: Search strategy.
+      space: Parameters and their domains.
+      num_trials: Number of trials that was bound; None if unbound.
+      where: Location of the search, for error messages.
     Raises:
-      ConfigError: It has a size of its own, which is another one; it has none, and nothing is asked for.
+      ConfigError: The strategy determines another number, or neither the strategy nor `num_trials` gives one.
     """
     size = strategy.size(space)
     if size is None and num_trials is None:

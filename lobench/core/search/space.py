@@ -25,7 +25,7 @@ Value = str | bool | int | float
 
 _STEP = 0.2  # of the value (multiply) or of the range (add)
 _NOISE = 0.1  # of the range
-_INTEGERS = range(-(1 << 63), 1 << 63)  # what a message holds
+_INTEGERS = range(-(1 << 63), 1 << 63)  # range of integers in messages
 
 
 class Kind(enum.StrEnum):
@@ -38,15 +38,17 @@ class Kind(enum.StrEnum):
 
 
 class Scale(enum.StrEnum):
-    """How the prior of a range is uniform."""
+    """Scale on which the prior of a range is uniform."""
 
     LINEAR = "linear"
     LOG = "log"
 
 
 class Rule(enum.StrEnum):
-    """How a range mutates: times 1.2 or 0.8; a fifth of the range up or down; by a normal draw, a tenth of the range
-    wide; anew from the prior.
+    """Mutation rule of a range.
+
+    MULTIPLY multiplies by 1.2 or 0.8, ADD moves by a fifth of the range, NOISE adds a normal draw with a standard
+    deviation of a tenth of the range, RESAMPLE draws from the prior.
     """
 
     MULTIPLY = "multiply"
@@ -57,14 +59,15 @@ class Rule(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One hyper-parameter.
+    """One hyperparameter.
 
     Attributes:
-      path: gin path that it is bound to, `outer_adam.learning_rate`; its name everywhere.
-      low, high: Bounds of a range, both within.
-      values: Of DISCRETE (increasing numbers) and CATEGORICAL.
-      when: For each parameter that it depends on, the values at which it is active.
-      num_values: How many values of a range a grid takes.
+      path: gin path that it is bound to, such as `outer_adam.learning_rate`. It is the parameter's name everywhere.
+      kind: Kind of its domain.
+      low, high: Bounds of a range, inclusive.
+      values: Values of DISCRETE (increasing numbers) and CATEGORICAL.
+      when: Values at which this parameter is active, by path of the parameter that it depends on.
+      num_values: Number of values of a range in a grid.
     """
 
     path: str
@@ -100,10 +103,11 @@ class Parameter:
         return self.between(self.low, self.high, num_values) if self.is_range else self.values
 
     def between(self, low: float, high: float, num_values: int) -> tuple[Value, ...]:
-        """Returns values of the domain from `low` to `high`, both within, each once.
+        """Returns distinct values of the domain from `low` to `high`, inclusive.
 
-        Equal steps, or equal ratios on a log scale; a single value is the mean of the ends, the geometric one on a log
-        scale. A real has 15 digits at most, so that it is read as it is written: 0.001, and not 0.0009999999999999998.
+        Steps are equal, or ratios on a log scale. A single value is the mean of the ends, on a log scale their
+        geometric mean. Reals are rounded to 15 digits, so that they print as written: 0.001 instead of
+        0.0009999999999999998.
         """
         found = []
         for place in range(num_values):
@@ -124,7 +128,9 @@ class Parameter:
         if self.kind is Kind.INT and self.scale is Scale.LINEAR:
             return int(self.low) + draws.below(int(self.high) - int(self.low) + 1)
         if self.scale is Scale.LOG:
-            margin = 0.5 if self.kind is Kind.INT else 0.0  # what is rounded to the ends comes from both their sides
+            margin = (
+                0.5 if self.kind is Kind.INT else 0.0
+            )  # so that the ends, which values are rounded to, are as likely as the rest
             value = math.exp(draws.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         else:
             value = draws.uniform(self.low, self.high)
@@ -226,13 +232,13 @@ _KEYWORDS = {
 
 
 def parameter_of(path: str, kind_name: str, keywords: Mapping[str, Any], where: str) -> Parameter:
-    """Returns the parameter that stands where a value does: `adam.learning_rate = @rate/Real()`.
+    """Returns the parameter of a search space that is bound in place of a value (`adam.learning_rate = @rate/Real()`).
 
     Args:
-      path: What it is bound to, `adam.learning_rate` or `outer/adam.learning_rate`.
+      path: Path that it is bound to, `adam.learning_rate` or `outer/adam.learning_rate`.
       kind_name: "Real", "Int", "Discrete" or "Categorical".
-      keywords: What is bound of it: `low`, `high`, `scale`, `num_values`; `values`; `when`.
-      where: File and method.
+      keywords: Bindings of the space: `low`, `high`, `scale`, `num_values`; `values`; `when`.
+      where: File and method, for error messages.
     Raises:
       ConfigError: An unknown keyword, a reversed or empty range, the log of 0, ...; conditions are checked by
         `check_parameters`, which sees all parameters.
@@ -279,7 +285,7 @@ def _range_of(keywords: Mapping[str, Any], here: str) -> dict[str, Any]:
 
 
 def _crosses(value: object) -> bool:
-    """Says whether a trainer gets this very value: None, say, would be another one on the other side."""
+    """Returns whether a value reaches a trainer unchanged. None, for example, would arrive as another value."""
     if isinstance(value, int):
         return value in _INTEGERS
     return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
@@ -313,7 +319,7 @@ class Space:
         self.parents_first = tuple(ordered.values())
 
     def active(self, params: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns the values of the active parameters, in the order given; what is not active is left out.
+        """Returns the values of the active parameters, in the order of the space.
 
         Raises:
           KeyError: An active parameter has no value.
@@ -329,7 +335,7 @@ class Space:
         return all(parent in params and params[parent] in values for parent, values in when.items())
 
     def contains(self, params: Mapping[str, Value]) -> bool:
-        """Says whether exactly the active parameters are there, each in its domain."""
+        """Returns whether the settings have exactly the active parameters, each with a value in its domain."""
         active = {path for path in self._paths if self.is_active(path, params)}
         return active == set(params) and all(self._by_path[path].contains(value) for path, value in params.items())
 
@@ -338,11 +344,13 @@ class Space:
         return self._walk({}, seed)
 
     def mutate(self, params: Mapping[str, Value], seed: int, *, p_resample: float, p_switch: float) -> dict[str, Value]:
-        """Mutates what is active; what becomes active is drawn from the prior, what no longer is, dropped.
+        """Mutates the active parameters. Newly active ones are drawn from the prior, and inactive ones are dropped.
 
         Args:
-          p_resample: Chance that a number is drawn anew.
-          p_switch: Chance that a category is.
+          params: Values by path.
+          seed: Seed of the draws.
+          p_resample: Probability that a number is drawn from the prior.
+          p_switch: Probability that a category is drawn from the prior.
         """
         return self._walk(params, seed, (p_resample, p_switch))
 
