@@ -111,7 +111,7 @@ class PageCache:
             self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
 
     def _read(self) -> Page:
-        snapshot = read_methods(self._store, self._experiment, every=self._every, summarized=True)
+        snapshot = read_methods(self._store, self._experiment, every=self._every)
         if not snapshot.rows:
             return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
