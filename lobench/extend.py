@@ -12,6 +12,7 @@ from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.event_numbers import Group, Number, numbers_of, run_label
+    from lobench.analysis.comparisons.summary import Summary
     from lobench.analysis.stats.intervals import Interval, metric_mean, stratified_t_mean
     from lobench.cli.output import emit, format_option
     from lobench.core import schedule
@@ -58,8 +59,10 @@ if TYPE_CHECKING:
     from lobench.engine.store.states import leave_mark, marked_folder
     from lobench.engine.whole_file import sync, write_whole
     from lobench.engine.workers.channel import Channel, ChiefEnd
+    from lobench.engine.workers.entry import run_worker
     from lobench.engine.workers.parcel import Parcel
     from lobench.engine.workers.pool import LocalPool, WorkerConfig
+    from lobench.engine.workers.process import WorkerProcess
     from lobench.engine.workers.protocol import Configure, Exit
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
@@ -74,22 +77,23 @@ if TYPE_CHECKING:
     from lobench.report.tables.text import text_table
     from lobench.tools.curve_import.formats.kinds import FileKind
     from lobench.tools.curve_import.formats.wandb_log import wandb_rows
-    from lobench.tools.curve_import.points import CurveRun, Points
+    from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, RequestedMetrics, named_run
 
 # fmt: off
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Chart", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd",
-    "Codec", "Configure", "CurveRun", "Curves", "Direction", "Draws", "Exit", "Figure", "FileKind", "Grid", "Group",
-    "Interval", "Kind", "Layers", "LocalPool", "LossSchedule", "Member", "Message", "Number", "Objective",
-    "Parameter", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Points", "Pool", "Rule", "Scale",
-    "Section", "SeedBlock", "SeenCheckpoint", "Selection", "Series", "Space", "StoreBusy", "StoreLock", "Subject",
-    "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better",
-    "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
-    "counted", "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten",
-    "fold", "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kind_of",
-    "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of",
-    "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading",
-    "run_label", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion",
+    "Codec", "Configure", "CurveRequest", "CurveRun", "Curves", "Direction", "Draws", "Exit", "Figure", "FileKind",
+    "Grid", "Group", "Interval", "Kind", "Layers", "LocalPool", "LossSchedule", "Member", "Message", "Number",
+    "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Points", "Pool",
+    "RequestedMetrics", "Rule", "Scale", "Section", "SeedBlock", "SeenCheckpoint", "Selection", "Series", "Space",
+    "StoreBusy", "StoreLock", "Subject", "Summary", "Trial", "Value", "Variant", "WorkerConfig", "WorkerProcess",
+    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "check_parameters",
+    "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted", "database_errors",
+    "device_description", "emit", "environment_with", "finite_or_none", "flatten", "fold", "format_option", "front",
+    "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kind_of", "leaf_paths", "leave_mark",
+    "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema", "numbers_of", "open_to_read",
+    "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label",
+    "run_worker", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion",
     "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on

@@ -147,10 +147,12 @@ class AlarmRaised(_OfSubject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a sink gets: an event, its place in the ledger's order, and the run that its numbers are of.
+    """What a sink gets: an event, its number, and the run that its numbers are of.
 
     Attributes:
-      sequence: 1, 2, ... without end. Alarms are counted by themselves.
+      sequence: Number of the delivery, the same whenever it comes again; no other delivery of the store has it. Results
+        have 1, 2, ... in the order of the ledger, without end. Alarms, which come beside them at any time, have -1, -2,
+        ...: a sink that skips what is not above the last number gets no alarms, and loses no results.
       run: Name of the run, as tables name it: of an experiment a method, or a session of a command (`mine-0`); of a
         watch the run's folder, and "" where the watched folder holds checkpoints itself. A sink writes the numbers of
         each run and generation (`event.checkpoint.generation`) apart from all others: two runs have equal outer steps.

@@ -244,28 +244,53 @@ class PluginManager(pluggy.PluginManager):
           PluginError: two plugins declare one name (both are named), or one declares something else than declarations.
         An implementation that raises is left out, and is one of `broken`.
         """
+        found, problems = self._collected(hook)
+        for problem in problems.values():
+            raise problem
+        return found
+
+    def usable_declarations(self, hook: str) -> dict[str, Registered]:
+        """Returns what plugins declare without a fault; the faults of the others are among `broken`.
+
+        For commands that use whatever is there: two plugins with one name must not refuse those that need neither.
+        """
+        found, problems = self._collected(hook)
+        for problem in problems.values():
+            self._note_broken(problem.where or hook, hook, str(problem))
+        return found
+
+    def _collected(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
+        """Returns what plugins declare by name, and the errors of names, or of plugins, that cannot be used."""
         found: dict[str, Registered] = {}
+        problems: dict[str, PluginError] = {}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
             plugin = implementation.plugin_name
             try:
                 declared = self._declared(hook, implementation.function, plugin)
-            except PluginFailure as error:  # whoever asks for what it would declare gets to know: see `find`
-                failed = BrokenPlugin(name=plugin, distribution=hook, cause=str(error), imports=True)
-                if failed not in self.broken:
-                    self.broken.append(failed)
+            except PluginFailure as error:  # `find` names it if a name is missing
+                self._note_broken(plugin, hook, str(error))
+                continue
+            except PluginError as error:
+                problems[f"plugin {plugin}"] = error
                 continue
             for declaration in declared:
                 other = found.get(declaration.name)
                 if other is not None:
-                    raise PluginError(
+                    problems[declaration.name] = PluginError(
                         f"{hook}: two plugins declare {declaration.name!r}: {other.plugin!r} "
                         f"({other.declaration.factory}) and {plugin!r} ({declaration.factory})",
                         next_step="remove or rename one",
                     )
-                found[declaration.name] = Registered(
-                    declaration=declaration, plugin=plugin, module=implementation.plugin
-                )
-        return dict(sorted(found.items()))
+                else:
+                    found[declaration.name] = Registered(
+                        declaration=declaration, plugin=plugin, module=implementation.plugin
+                    )
+        return {name: one for name, one in sorted(found.items()) if name not in problems}, problems
+
+    def _note_broken(self, plugin: str, hook: str, cause: str) -> None:
+        failed = BrokenPlugin(name=plugin, distribution=hook, cause=cause, imports=True)
+        if failed not in self.broken:
+            self.broken.append(failed)
 
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         try:
@@ -297,9 +322,13 @@ class PluginManager(pluggy.PluginManager):
         Args:
           where: What the user wrote it in.
         """
-        known = self.declarations(hook)
+        known, problems = self._collected(hook)
+        if name in problems:
+            raise problems[name]
         if name in known:
             return known[name]
+        for problem in problems.values():
+            raise problem
         broken = "".join(f"; plugin {plugin.name!r} failed to import: {plugin.cause}" for plugin in self.broken)
         raise UsageError(
             f"unknown {kind} {name!r}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 
 import lobench
 import lobench.extend
+from lobench import hookspecs
 
 
 @pytest.mark.parametrize("package", [lobench, lobench.extend])
@@ -29,3 +32,20 @@ def test_what_nobody_asked_for_is_not_imported() -> None:
     code = "import sys, lobench.extend as extend; extend.fold; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"jax", "pandas", "numpy", "gin", "pytest"} & set(loaded)
+
+
+def test_types_in_signatures_of_hooks_are_public() -> None:
+    """A plugin can name every type that it gets or returns."""
+    public = {*lobench.__all__, *lobench.extend.__all__, *hookspecs.__all__}
+    public |= {"Path", "Connection", "Iterable", "Iterator", "Mapping", "Sequence", "Callable", "Protocol", "None"}
+    public |= {"Any", "Literal", "True", "False", "NDArray", "ArrayLike", "Collection"}
+    places = [value for name in hookspecs.__all__ if inspect.isclass(value := getattr(hookspecs, name))]
+    places += [hookspecs.HookSpecs, lobench.extend.FileKind, lobench.extend.CurveRequest, lobench.extend.Points]
+    for place in places:
+        annotations = dict(getattr(place, "__annotations__", {}))
+        for method in (one for one in vars(place).values() if inspect.isfunction(one)):
+            annotations |= {f"{method.__name__}({name})": text for name, text in method.__annotations__.items()}
+        for where, text in annotations.items():
+            unknown = set(re.findall(r"\b[A-Z]\w+", str(text))) - public
+            if not where.startswith("_"):
+                assert not unknown, f"{place.__name__}.{where}: {unknown}"

@@ -21,7 +21,7 @@ from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
-from lobench.engine.store.delivery import Deliverer, exits_raise
+from lobench.engine.store.delivery import Deliverer, plugins_contained
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
 from lobench.engine.workers.child_python import cache_folder
@@ -87,7 +87,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
       PluginError: Two plugins declare one name, or a component cannot be created.
     """
     manager = plugins_of(settings.suites, progress)
-    manager.declarations("lobench_metrics")  # workers compute them; a name declared twice fails before they start
+    manager.usable_declarations("lobench_metrics")  # workers compute them; what is wrong with one is logged below
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
@@ -122,7 +122,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
     layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
-        layers=replace(layers, import_folders=settings.import_folders),
+        layers=replace(layers, import_folders=settings.import_folders).relocated(Path.cwd()),
         serve=CASE_WORKER if settings.suites else COMMAND_WORKER,
         log_folder=store / "logs",
         compilation_cache=cache_folder(store).absolute(),
@@ -200,7 +200,7 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            with exits_raise():
+            with plugins_contained():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.log(f"{file} does not import: {headline(error)}; its hooks do not take part")

@@ -29,7 +29,7 @@ from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
-from lobench.engine.store.delivery import exits_raise
+from lobench.engine.store.delivery import plugins_contained
 from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
@@ -94,7 +94,7 @@ def run_rounds(
     progress = measuring = Measuring(progress, devices=is_here)
     num_workers(settings.workers)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(exits_raise())
+        stack.enter_context(plugins_contained())
         while True:
             settings = settings.found()
             if settings.executor == "inline" and forget_edited_code():
@@ -161,10 +161,12 @@ def _run_round(
     guest: Guest | None,
 ) -> Ending:
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
-    config = partial(worker_config, settings, named.manager, store)
+    # Workers may have another working directory, and a plugin may leave this one.
+    folder = store.absolute()
+    config = partial(worker_config, settings, named.manager, folder)
     with (
-        Ledger.open(store, name=settings.called, on_problem=progress.log) as ledger,
-        contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
+        Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
+        contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,
         _observed(progress, ledger, settings.suites),
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
@@ -178,7 +180,7 @@ def _run_round(
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,
-            spool=Spool(store / "spool", progress.log),
+            spool=Spool(folder / "spool", progress.log),
             source=source,
             given=given,
             arrivals=arrivals,

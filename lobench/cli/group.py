@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -59,6 +60,7 @@ class _Group(click.Group):
             return refuse_repeated_options(_own_command(cmd_name))
         found = plugin_commands().get(cmd_name)
         if found is None:
+            _refuse_shared_name(cmd_name)
             return None
         command = found.load()
         if not isinstance(command, click.Command):
@@ -134,15 +136,20 @@ def _own_command(name: str) -> click.Command:
     return command
 
 
-def plugin_commands() -> dict[str, Any]:
-    """Returns the commands that other packages declare.
-
-    Raises:
-      PluginError: two have one name, or one has a name of lobench's own.
-    """
+def _refuse_shared_name(name: str) -> None:
+    """Raises PluginError if two plugins declare a command of this name."""
+    from lobench.core.errors import UsageError
     from lobench.plugins import load_plugins
 
-    found = load_plugins().declarations("lobench_cli_commands")
+    with contextlib.suppress(UsageError):
+        load_plugins().find("lobench_cli_commands", name, kind="command")
+
+
+def plugin_commands() -> dict[str, Any]:
+    """Returns the commands that other packages declare; of those with one name, none."""
+    from lobench.plugins import load_plugins
+
+    found = load_plugins().usable_declarations("lobench_cli_commands")
     return {name: one for name, one in found.items() if name not in own_commands()}
 
 

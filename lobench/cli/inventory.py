@@ -125,12 +125,13 @@ def _list_kinds() -> list[Item]:
 
 
 def _list_declared(hook: str) -> list[Item]:
-    from lobench.cli.group import plugin_commands
+    from lobench.cli.group import own_commands
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import described_list
 
     manager = load_plugins()
-    found = plugin_commands() if hook == "lobench_cli_commands" else manager.declarations(hook)
+    hidden = own_commands() if hook == "lobench_cli_commands" else {}
+    found = {name: one for name, one in manager.declarations(hook).items() if name not in hidden}
     if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook that raised
         raise PluginFailure(failed[0].cause)
     if found:

@@ -125,11 +125,15 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
     return {metric: direction for metric, direction in found.items() if direction is not None}
 
 
-def final_columns(primary: Iterable[str]) -> dict[str, str]:
+def final_columns(primary: Iterable[str], added: Iterable[str] = ()) -> dict[str, str]:
     """Returns the final values that a table of evaluations shows, by metric, with the titles of their columns.
 
-    They are the losses of train and test, and the primary metric of each case. Example: cases whose primary metric is
-    `val/loss` have a third column, `val/loss final`.
+    They are the losses of train and test, the primary metric of each case, and the metrics of plugins. Example: cases
+    whose primary metric is `val/loss` have a third column, `val/loss final`.
+
+    Args:
+      added: Metrics that plugins computed from the others.
     """
     found = {"train/loss": "train final", "test/loss": "test final"}
-    return found | {name: f"{name} final" for name in sorted({*primary} - found.keys())}
+    found |= {name: f"{name} final" for name in sorted({*primary} - found.keys())}
+    return found | {name: name for name in sorted({*added} - found.keys())}

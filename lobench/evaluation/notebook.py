@@ -51,7 +51,7 @@ def evaluate(
     bound.require_optimizer()
     runner = _runner(layers, bound)
     blocks = bound.info.blocks()
-    metrics = manager.declarations("lobench_metrics")
+    metrics = manager.usable_declarations("lobench_metrics")
     return Result([with_metrics(runner.run(layers, spec, test or "", theta, block), metrics) for block in blocks])
 
 

@@ -210,7 +210,7 @@ def metrics_of(config: pytest.Config) -> dict[str, Registered]:
     if _METRICS not in config.stash:
         manager = manager_of(config)
         register_conftests(config, manager)
-        config.stash[_METRICS] = manager.declarations("lobench_metrics")
+        config.stash[_METRICS] = manager.usable_declarations("lobench_metrics")
     return config.stash[_METRICS]
 
 

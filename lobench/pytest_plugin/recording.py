@@ -162,15 +162,20 @@ class SessionRecorder:
                 self._ledger.close()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        from lobench.pytest_plugin.options import MANAGER
+
         if not self._finished:
             return
         terminalreporter.section("lobench")
-        finals = final_columns(finished.case.primary_metric for finished in self._finished)
+        results = [Curves.from_payload(finished.payload) for finished in self._finished if finished.payload]
+        added = {name for curves in results for name in curves.added or ()}
+        finals = final_columns((finished.case.primary_metric for finished in self._finished), added)
         rows = [(*_HEADER[:3], *finals.values(), *_HEADER[3:])]
         rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
         terminalreporter.write_line(text_table(rows, left={0}))
-        payloads = [finished.payload for finished in self._finished if finished.payload]
-        for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
+        manager = self._config.stash.get(MANAGER, None)
+        broken = [f"plugin {one}" for one in manager.broken if one.distribution == "lobench_metrics"] if manager else []
+        for line in dict.fromkeys([*broken, *(line for curves in results for line in curves.problems)]):
             terminalreporter.write_line(line, yellow=True)
         for maker in sorted(self._apart):
             terminalreporter.write_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
 import time
 from hashlib import sha256
 from multiprocessing.connection import Connection
@@ -57,11 +58,14 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
 
 def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
     chief.send(protocol.Progress(lease=job.lease, step=1))
+    pid = os.getpid()
+    if job.case_key == case_named("fork").key:
+        pid = subprocess.Popen(["sleep", "600"]).pid
     if job.case_key != case_named("good").key:
-        Path((Path(configure.arguments[0]) / PID_FILE).read_text()).write_text(str(os.getpid()))
+        Path((Path(configure.arguments[0]) / PID_FILE).read_text()).write_text(str(pid))
     if job.case_key == case_named("die").key:
         os._exit(7)
-    if job.case_key == case_named("hang").key:
+    if job.case_key in (case_named("hang").key, case_named("fork").key):
         time.sleep(600)
     paths = [Path(path) for path in (job.theta_path, *(path for _, path in job.companions))]
     if configure.file_folder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ClassVar, TypeVar
+
+import pytest
 
 from lobench.core.case import SeedBlock
 from lobench.core.codec import Message
@@ -27,6 +30,7 @@ from lobench.engine.workers import protocol
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 from lobench.testing.contract_worker import PID_FILE, answer_to, case_named
+from lobench.testing.watches import NAME, watch_with, write_run
 
 __all__ = ["ExecutorContract"]
 
@@ -39,11 +43,13 @@ class ExecutorContract:
     Attributes:
       factory: "module:attribute", as in the executor's declaration.
       has_processes: False for one whose worker is this process, which cannot be killed.
+      most_cpus: Cores of the largest worker that can be started, at most 2.
       patience_seconds: How long a worker may take to start, to answer or to end.
     """
 
     factory: ClassVar[str]
     has_processes: ClassVar[bool] = True
+    most_cpus: ClassVar[int] = 2
     patience_seconds: ClassVar[float] = 600.0
 
     def make(self, config: WorkerConfig, wakeup: Connection | None) -> Executor:
@@ -78,8 +84,8 @@ class ExecutorContract:
                 assert isinstance(message, protocol.Ready | protocol.Progress | protocol.JobResult), message
         raise AssertionError(f"not received within {self.patience_seconds:g} s")
 
-    def start(self, executor: Executor, worker: int) -> None:
-        executor.start(worker, 1)
+    def start(self, executor: Executor, worker: int, num_cpus: int = 1) -> None:
+        executor.start(worker, num_cpus)
         assert self.received(executor, protocol.Ready)[0] == worker
 
     def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[protocol.Job, bytes]:
@@ -119,6 +125,60 @@ class ExecutorContract:
             worker, described = self.received(executor, protocol.Described)
             assert (worker, described.variant_key) == (0, variant.key)
             assert described.cases == (case_named("of the variant"), case_named("of the layers"))
+
+    def test_a_worker_has_as_many_cores_as_it_was_started_with(self, tmp_path: Path) -> None:
+        with self.running(tmp_path) as executor:
+            self.start(executor, 3, num_cpus=self.most_cpus)
+            executor.send(3, protocol.Describe(variant=Variant(bindings=("x",))).to_bytes())
+            _, described = self.received(executor, protocol.Described)
+            assert described.cases[0].num_cpus == self.most_cpus, "NPROC is not num_cpus"
+
+    def test_several_workers_work_at_once(self, tmp_path: Path) -> None:
+        """Each gets its own messages; one that is busy holds up no other."""
+        if not self.has_processes:
+            return
+        with self.running(tmp_path) as executor:
+            self.start(executor, 0)
+            self.start(executor, 12)
+            self.job(executor, 0, 1, "hang", tmp_path)
+            pid = self.pid(executor, tmp_path)
+            for lease in (2, 3):
+                job, payload = self.job(executor, 12, lease, "good", tmp_path)
+                found = self.received(executor, protocol.JobResult)
+                assert found == (12, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+            executor.kill(12)
+            assert _is_alive(pid), "the end of one worker ended another"
+        self._ends(pid)
+
+    def test_processes_that_a_worker_started_end_with_it(self, tmp_path: Path) -> None:
+        """A case may start a program, as loaders of data do."""
+        if not self.has_processes:
+            return
+        for how in ("kill", "close"):
+            with self.running(tmp_path) as executor:
+                _pid_file(tmp_path).unlink(missing_ok=True)
+                self.start(executor, 0)
+                self.job(executor, 0, 1, "fork", tmp_path)
+                child = self.pid(executor, tmp_path)
+                if how == "kill":
+                    executor.kill(0)
+                    self._ends(child)
+            self._ends(child)
+
+    def test_a_watch_evaluates_with_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The store's path is relative there, and workers may have another working directory."""
+        made = []
+
+        def make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
+            made.append(self.make(config, wakeup))
+            return made[-1]
+
+        monkeypatch.setattr(sys.modules[__name__], "_make", make)
+        run = write_run(tmp_path)
+        place = f"{__name__}:_make"
+        watched = watch_with(tmp_path, "lobench_executors", place, run, executor=NAME, workers=1)
+        assert made, "the watch did not use the executor"
+        assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")], watched.lines
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:
@@ -193,6 +253,11 @@ class ExecutorContract:
         while _is_alive(pid):
             assert time.monotonic() < deadline, f"process {pid} lives on"
             time.sleep(0.02)
+
+
+def _make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
+    """Factory of the executor in a watch; the test sets it."""
+    raise NotImplementedError
 
 
 def _pid_file(folder: Path) -> Path:

@@ -2,23 +2,36 @@
 
 class TestRatio(MetricContract):
     factory = "mypackage.metrics:ratio"
+
+    def value_of(self, name, row):
+        return row[-1] / row[0]
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
 from lobench.core.lazy import loaded
+from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
+from lobench.plugins import load_plugins
+from lobench.testing.watches import NAME, watch_with, write_run
 
 __all__ = ["MetricContract", "sample_curves"]
 
+_FIRST_SEED = 5
 _ROWS = ((9.0, 8.0, 3.0), (7.0, 7.5, 7.0), (5.0, math.nan, math.nan), (0.0, 0.0, 0.0))
+# Curves of more seeds and evaluations than one digit counts, for known values.
+_KNOWN: list[list[float]] = np.random.default_rng(0).lognormal(0.0, 2.0, (13, 12)).astype(np.float32).tolist()
+_KNOWN[3][7:] = [math.nan] * 5
 
 
 def sample_curves(rows: Sequence[Sequence[float]], *, first_seed: int = 0, eval_every: int = 10) -> Curves:
@@ -40,17 +53,31 @@ class MetricContract:
 
     Attributes:
       factory: "module:attribute", as in the metric's declaration.
+      directions: `metric_directions`, as in the metric's declaration.
     """
 
     factory: ClassVar[str]
+    directions: ClassVar[Mapping[str, str]] = {}
 
     def curves(self, rows: Sequence[Sequence[float]]) -> Curves:
         """Returns what the metric is computed from; override it for a metric of other curves than losses."""
-        return sample_curves(rows)
+        return sample_curves(rows, first_seed=_FIRST_SEED)
+
+    def value_of(self, name: str, row: Sequence[float]) -> float:
+        """Returns the right value of one seed, computed by hand: the metric's model.
+
+        Args:
+          name: One of the names that the metric returns.
+          row: Training losses of the seed, `train/loss` of `curves([row])`; NaN from the first diverged step on.
+        """
+        raise NotImplementedError("define value_of(): the right value for a seed with these training losses")
 
     def computed(self, rows: Sequence[Sequence[float]]) -> dict[str, np.ndarray[Any, Any]]:
         """Returns what the metric says of curves that cannot be written to."""
-        shown = Curves.from_payload(self.curves(rows).to_payload())
+        return self.computed_of(self.curves(rows))
+
+    def computed_of(self, curves: Curves) -> dict[str, np.ndarray[Any, Any]]:
+        shown = Curves.from_payload(curves.to_payload())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of 0 / 0, say
             found = loaded(self.factory)(shown)
@@ -64,6 +91,45 @@ class MetricContract:
                 assert values.shape == (len(rows),), (
                     f"{name!r} has shape {values.shape}, and there are {len(rows)} seeds"
                 )
+
+    def test_known_values_are_found(self) -> None:
+        for name, values in self.computed(_KNOWN).items():
+            known = [self.value_of(name, row) for row in _KNOWN]
+            np.testing.assert_allclose(values, known, rtol=1e-5, atol=1e-30, err_msg=name)
+
+    def test_numbers_of_seeds_do_not_matter(self) -> None:
+        """A seed is a row of the curves; blocks begin at any number."""
+        curves = self.curves(_ROWS)
+        values = self.computed_of(curves)
+        for first in (0, 70):
+            moved = dataclasses.replace(curves, seeds=tuple(range(first, first + len(_ROWS))))
+            for name, found in self.computed_of(moved).items():
+                np.testing.assert_array_equal(found, values[name], err_msg=name)
+
+    def test_its_directions_name_its_metrics(self) -> None:
+        names = self.computed(_ROWS)
+        spread_directions(self.directions, names, where=self.factory)
+        for declared in self.directions:
+            assert any(declared in (name, name.rpartition("/")[2]) for name in names), f"no metric is {declared!r}"
+
+    def test_a_watch_stores_it(self, tmp_path: Path) -> None:
+        curves = self.curves(_ROWS)
+        losses = dataclasses.replace(curves, metrics={"train/loss": curves.metrics["train/loss"]})
+        try:
+            names = {name if "/" in name else f"{NAME}/{name}" for name in self.computed_of(losses)}
+        except KeyError:
+            pytest.skip("the metric is computed from more than training losses")
+        run = write_run(tmp_path)
+        watched = watch_with(tmp_path, "lobench_metrics", self.factory, run, directions=self.directions)
+        (found,) = watched.curves
+        installed = load_plugins().usable_declarations("lobench_metrics").values()
+        if all(one.declaration.factory != self.factory for one in installed):  # otherwise it is computed twice
+            assert not found.problems, found.problems
+        assert names <= set(found.metrics), f"not stored: {names - set(found.metrics)}"
+        rows = np.asarray(found.metrics["train/loss"]).tolist()
+        for name in names:
+            known = [self.value_of(name.removeprefix(f"{NAME}/"), row) for row in rows]
+            np.testing.assert_allclose(found.final(name), known, rtol=1e-5, err_msg=name)
 
     def test_its_names_are_the_same_whatever_happened(self) -> None:
         """A column that comes and goes is in no table, and has no direction."""

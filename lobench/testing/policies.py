@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from lobench.core.errors import UsageError
 from lobench.core.lazy import loaded
 from lobench.hookspecs import AdmissionPolicy
+from lobench.testing.watches import NAME, watch_with, write_run
 
 __all__ = ["PolicyContract"]
 
@@ -41,7 +43,10 @@ class PolicyContract:
 
     def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Returns what a new policy says, after checking that it may say so."""
-        run, skip = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
+        answer = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
+        assert isinstance(answer, tuple) and len(answer) == 2, f"admit() returned {answer!r}, not (run, skip)"
+        run, skip = answer
+        assert list(run) == sorted(run) and list(skip) == sorted(skip), "positions are not in the order of sighting"
         assert set(run) | set(skip) <= set(waiting), "it decides on what does not wait"
         assert not set(run) & set(skip), "it runs and skips the same checkpoint"
         assert len(set(run)) == len(run) and len(set(skip)) == len(skip), "it names a checkpoint twice"
@@ -84,6 +89,19 @@ class PolicyContract:
             skip = tuple(position for position in skip if position != waiting[-1])
         waiting[:] = [position for position in waiting if position not in {*run, *skip}]
         return run
+
+    def test_one_that_takes_only_the_newest_says_the_same_of_what_waits(self) -> None:
+        """`only_newest = True`: of checkpoints that are found at once the others are not even read."""
+        if not getattr(self.make(self.argument), "only_newest", False):
+            pytest.skip("the policy looks at all checkpoints")
+        for waiting in ((4,), (8, 9, 10, 11), tuple(range(30))):
+            assert self.asked(waiting, idle=True, last=False) == (waiting[-1:], waiting[:-1])
+
+    def test_a_watch_ends_with_its_last_checkpoint(self, tmp_path: Path) -> None:
+        run = write_run(tmp_path, steps=tuple(range(1, 13)))
+        checkpoints = f"{NAME}:{self.argument}" if self.argument else NAME
+        watched = watch_with(tmp_path, "lobench_admission_policies", self.factory, run, checkpoints=checkpoints)
+        assert watched.finished[-1].outer_step == 12, watched.lines
 
     def test_a_wrong_argument_is_one_clear_line(self) -> None:
         for argument in self.wrong_arguments:

@@ -23,15 +23,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 import pytest
 from etils import epath
 
 from lobench.core.errors import CheckpointError
 from lobench.core.lazy import loaded
+from lobench.core.result import Outcome
 from lobench.hookspecs import CheckpointReader
+from lobench.testing.watches import watch_with
 
-__all__ = ["ReaderContract", "sample_theta"]
+__all__ = ["ReaderContract", "large_theta", "sample_theta"]
+
+_DTYPES = {
+    str(np.dtype(dtype)): np.dtype(dtype)
+    for dtype in (
+        np.float64,
+        np.float16,
+        ml_dtypes.bfloat16,
+        np.int64,
+        np.int32,
+        np.uint32,
+        np.int8,
+        np.uint8,
+        np.bool_,
+    )
+}
 
 
 def sample_theta() -> dict[str, np.ndarray]:
@@ -45,16 +63,28 @@ def sample_theta() -> dict[str, np.ndarray]:
     }
 
 
+def large_theta() -> dict[str, np.ndarray]:
+    """Returns more leaves, values and bytes than a constant or a fixed buffer fakes; lists have more than ten items."""
+    random = np.random.default_rng(0)
+    layers = {f"layers/{index}/w": random.normal(size=(index + 1, 3)).astype(np.float32) for index in range(12)}
+    return {**layers, "embedding": random.normal(size=(700, 173)).astype(np.float32)}
+
+
 class ReaderContract:
     """Tests that every checkpoint reader must pass.
 
     Attributes:
       factory: "module:attribute", as in the reader's declaration.
       allow_pickle: What the factory gets; only a reader of pickles needs it.
+      missing_dtypes: Names of dtypes that the format cannot hold, such as `bfloat16`.
+      knows_no_end: Whether half of a file looks like a whole one, until it is read (pickles). Such a format is written
+        in place, and a watch waits until the file has not changed for a while.
     """
 
     factory: ClassVar[str]
     allow_pickle: ClassVar[bool] = False
+    missing_dtypes: ClassVar[tuple[str, ...]] = ()
+    knows_no_end: ClassVar[bool] = False
 
     @abstractmethod
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
@@ -72,6 +102,44 @@ class ReaderContract:
         assert reader.recognises(path)
         assert reader.is_complete(path)
         _assert_equal(reader.read(path).leaves, sample_theta())
+
+    def test_many_large_leaves_are_read_in_their_places(self, tmp_path: Path) -> None:
+        path = epath.Path(self.write(tmp_path, large_theta()))
+        _assert_equal(self.open().read(path).leaves, large_theta())
+        _assert_equal(self.open().read(path).leaves, large_theta())
+
+    @pytest.mark.parametrize("name", _DTYPES)
+    def test_dtypes_are_kept(self, tmp_path: Path, name: str) -> None:
+        if name in self.missing_dtypes:
+            pytest.skip(f"the format holds no {name}")
+        numbers = np.asarray([[1.0, 0.0, 3.1415926535], [1e-3, 77.0, 2.0]])
+        theta = {"w": numbers.astype(_DTYPES[name]), "s": np.asarray(77.0, _DTYPES[name])}
+        _assert_equal(self.open().read(epath.Path(self.write(tmp_path, theta))).leaves, theta)
+
+    def test_the_outer_step_is_of_the_content(self, tmp_path: Path) -> None:
+        """Whatever number the name has; None if the content has none."""
+        for step in (12, None, 0):
+            folder = tmp_path / str(step)
+            folder.mkdir()
+            counter = {} if step is None else {"outer_step": np.asarray(step, np.int32)}
+            content = self.open().read(epath.Path(self.write(folder, {"w": np.ones(3, np.float32), **counter})))
+            assert content.outer_step == step
+
+    def test_what_was_read_stays_when_the_file_is_written_again(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, large_theta())
+        leaves = self.open().read(epath.Path(path)).leaves
+        for file in _files(path):
+            with file.open("r+b") as opened:  # in place, of the same size: a mapping of the file shows it
+                opened.write(bytes(file.stat().st_size))
+        _assert_equal(leaves, large_theta())
+
+    def test_reading_changes_nothing(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, sample_theta())
+        before = {file: file.read_bytes() for file in _files(path)}
+        self.open().is_complete(epath.Path(path))
+        self.open().read(epath.Path(path))
+        assert {file: file.read_bytes() for file in _files(path)} == before
+        assert {file.name for file in tmp_path.iterdir()} == {path.name}
 
     def test_the_path_may_hold_spaces_and_a_percent_sign(self, tmp_path: Path) -> None:
         folder = tmp_path / "my run 5%20"
@@ -99,6 +167,15 @@ class ReaderContract:
             size = file.stat().st_size
             os.truncate(file, max(min(int(kept * size), size - 1), 0))
             self._assert_refused_or_whole(path, file)
+
+    def test_half_of_it_is_not_complete(self, tmp_path: Path) -> None:
+        """A format that is renamed into place, or knows its size, is never seen half written as complete."""
+        path = self.write(tmp_path, large_theta())
+        if path.is_dir():
+            pytest.skip("a file of a folder says nothing of the others")
+        os.truncate(path, path.stat().st_size // 2)
+        if self.open().is_complete(epath.Path(path)):
+            assert self.knows_no_end, "half of the file is complete"
 
     def test_with_a_file_missing_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path) -> None:
         whole = self.write(tmp_path, sample_theta())
@@ -153,8 +230,19 @@ class ReaderContract:
             str(path),
             str(int(self.allow_pickle)),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # it may lie beside a suite
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_a_watch_evaluates_what_it_reads(self, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        run.mkdir()
+        theta = {"log_lr": np.asarray(-3.0, np.float32), "outer_step": np.asarray(12, np.int32)}
+        path = self.write(run, theta)
+        watched = watch_with(tmp_path, "lobench_checkpoint_readers", self.factory, run, allow_pickle=self.allow_pickle)
+        assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")], watched.lines
+        (subject,) = watched.sightings
+        assert (Path(subject.uri).name, subject.outer_step) == (path.name, 12)
 
 
 def _files(path: Path) -> list[Path]:
@@ -176,7 +264,7 @@ def _assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, np.nda
     for path, leaf in expected.items():
         assert isinstance(found[path], np.ndarray), f"{path} is a {type(found[path]).__name__}, not an array"
         assert (found[path].shape, found[path].dtype) == (leaf.shape, leaf.dtype), path
-        np.testing.assert_array_equal(found[path], leaf, err_msg=path)
+        assert found[path].tobytes() == leaf.tobytes(), f"{path} has other values"
 
 
 def _main(factory: str, path: str, allow_pickle: str) -> int:

@@ -6,13 +6,16 @@
         def contents(self, store):
             return [json.loads(line) for line in (store / "results.jsonl").read_text().splitlines()]
 
+        def value_of(self, store, run, generation, step, suite, case, metric):
+            key = [run, generation, step, suite, case, metric]
+            return next((row["value"] for row in self.contents(store) if row["key"] == key), None)
+
 Run as a program (`python -m lobench.testing.sinks FACTORY STORE ARGUMENT COUNT`) it delivers and then kills itself: so
 the contract has a sink die between a delivery and its acknowledgement.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import signal
@@ -20,11 +23,13 @@ import subprocess
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -34,10 +39,25 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import AlarmRaised, CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
 from lobench.testing.metrics import sample_curves
+from lobench.testing.watches import NAME, watch_with, write_run
 
-__all__ = ["SinkContract", "sample_deliveries"]
+__all__ = ["KnownNumber", "SinkContract", "known_numbers", "sample_deliveries"]
 
+_Event = EvaluationFinished | CheckpointFinished | AlarmRaised
 _NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownNumber:
+    """Number that a sink must have: the mean over seeds of a metric at the last inner step; NaN if a seed diverged."""
+
+    run: str
+    generation: int
+    step: int
+    suite: str
+    case: str
+    metric: str
+    value: float
 
 
 def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delivery]:
@@ -49,7 +69,7 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
     Args:
       run: Name of the run that all are of.
     """
-    events: list[EvaluationFinished | CheckpointFinished | AlarmRaised] = []
+    events: list[_Event] = []
     for index in range(num_checkpoints):
         last = index == num_checkpoints - 1
         subject = Subject.of_checkpoint(
@@ -66,16 +86,78 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
     events.append(
         AlarmRaised(subject=subject, kind="regress", reference=subject, value=0.2, bound=0.1, message="it is worse")
     )
-    return [Delivery(sequence=place, event=event, run=run) for place, event in enumerate(events, start=1)]
+    return _numbered((run, event) for event in events)
+
+
+def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
+    """Returns deliveries, and the numbers that readers of a sink's output must find after them.
+
+    Two runs, three generations of one of them and two suites share outer steps and names of cases; seeds begin at 5,
+    numbers of generations and steps have one to three digits, one seed diverges, and an alarm comes in between.
+    """
+    events: list[tuple[str, _Event]] = []
+    numbers: list[KnownNumber] = []
+    values = iter(np.random.default_rng(0).lognormal(0.0, 3.0, 100).astype(np.float32).tolist())
+    places = (("", 0, 3), ("", 0, 20), ("", 2, 3), ("", 12, 20), ("other", 0, 3), ("other", 0, 100))
+    for index, (run, generation, step) in enumerate(places):
+        checkpoint = Checkpoint(
+            uri=f"{run}/checkpoint_{index + 7}",
+            sha256=f"{index + 7:064x}",
+            outer_step=step,
+            generation=generation,
+            run=run,
+        )
+        subject = Subject.of_checkpoint(checkpoint)
+        evaluations: list[EvaluationFinished] = []
+        for suite, name, sizes in (("one", "bowl", (2,)), ("two", "bowl", (2,)), ("one", "blocks", (2, 1))):
+            finals = [next(values) for _ in range(sum(sizes))]
+            if (index, suite, name) == (1, "two", "bowl"):
+                finals[1] = _NAN
+            start = 0
+            for size in sizes:
+                block = SeedBlock(start=5 + start, size=size)
+                own = tuple(finals[start : start + size])
+                evaluations.append(_evaluation(subject, name, block, own, num_seeds=len(finals), suite=suite))
+                start += size
+            known: dict[str, Any] = {"run": run, "generation": generation, "step": step, "suite": suite, "case": name}
+            mean = float(np.mean(np.asarray(finals, np.float64)))
+            numbers.append(KnownNumber(**known, metric="train/loss", value=mean))
+            numbers.append(KnownNumber(**known, metric="test/loss", value=mean + 1))
+        events.extend((run, evaluation) for evaluation in evaluations)
+        events.append((run, CheckpointFinished(subject=subject, evaluations=tuple(evaluations))))
+        if index in (0, 3):
+            alarm = AlarmRaised(
+                subject=subject, kind="regress", reference=subject, value=0.3, bound=0.1, message="it is worse"
+            )
+            events.append((run, alarm))
+    return _numbered(events), numbers
+
+
+def _numbered(events: Iterable[tuple[str, _Event]]) -> list[Delivery]:
+    """Returns deliveries of (run, event), with the sequences that a watch gives them."""
+    deliveries: list[Delivery] = []
+    num_alarms = 0
+    for run, event in events:
+        is_alarm = isinstance(event, AlarmRaised)
+        num_alarms += is_alarm
+        sequence = -num_alarms if is_alarm else len(deliveries) - num_alarms + 1
+        deliveries.append(Delivery(sequence=sequence, event=event, run=run))
+    return deliveries
 
 
 def _evaluation(
-    subject: Subject, name: str, block: SeedBlock, finals: tuple[float, ...], *, num_seeds: int
+    subject: Subject,
+    name: str,
+    block: SeedBlock,
+    finals: tuple[float, ...],
+    *,
+    num_seeds: int,
+    suite: str = "suite",
 ) -> EvaluationFinished:
     case = CaseInfo(
-        identity=name,
+        identity=name if suite == "suite" else f"{suite} {name}",
         optimizer_hash="optimizer",
-        suite="suite",
+        suite=suite,
         name=name,
         node_id=f"suite/test_suite.py::test[{name}]",
         num_inner_steps=4,
@@ -96,10 +178,13 @@ class SinkContract:
     Attributes:
       factory: "module:attribute", as in the sink's declaration.
       argument: What a user would write after `NAME:`.
+      metrics: Which of `train/loss` and `test/loss` it writes; () for a sink that needs no `value_of`, since it writes
+        outcomes only, say.
     """
 
     factory: ClassVar[str]
     argument: ClassVar[str] = ""
+    metrics: ClassVar[tuple[str, ...]] = ("train/loss", "test/loss")
 
     @abstractmethod
     def contents(self, store: Path) -> Iterable[object]:
@@ -107,6 +192,20 @@ class SinkContract:
 
         Things are compared by their `repr`, whatever their order, so that NaN equals NaN.
         """
+
+    def value_of(
+        self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
+    ) -> float | None:
+        """Returns one number as a reader of the sink's output finds it; None if it is not there.
+
+        It is the mean over all seeds of the metric at the last inner step, and NaN if a seed diverged. A sink that
+        writes each seed, or each seed block, has it computed here.
+
+        Args:
+          run, generation, step: `Delivery.run`, generation and outer step of the checkpoint.
+          suite, case, metric: `CaseInfo.suite`, `CaseInfo.name` and a name such as `train/loss`.
+        """
+        raise NotImplementedError("define value_of(), or metrics = () for a sink that writes none")
 
     def open(self, store: Path) -> ResultSink:
         """Makes a sink whose store is `store`."""
@@ -125,6 +224,10 @@ class SinkContract:
     def test_something_is_there(self, tmp_path: Path) -> None:
         assert self.expected(tmp_path, sample_deliveries()), "contents() finds nothing after a delivery"
 
+    def test_nothing_is_there_twice(self, tmp_path: Path) -> None:
+        counts = self.expected(tmp_path, sample_deliveries())
+        assert counts.most_common(1)[0][1] == 1, f"it is there several times: {counts.most_common(1)}"
+
     def test_a_sink_that_got_nothing_can_be_closed(self, tmp_path: Path) -> None:
         self.open(tmp_path).close()
         sink = self.open(tmp_path)
@@ -133,11 +236,11 @@ class SinkContract:
 
     def test_a_closed_sink_leaves_its_process_as_it_was(self, tmp_path: Path) -> None:
         """The process may be a user's, who has other things to do in it, with the same tracker too."""
-        before = dict(os.environ), sys.excepthook, sys.exit
+        before = dict(os.environ), sys.excepthook, sys.exit, Path.cwd()
         sink = self.open(tmp_path)
         sink.deliver(sample_deliveries(1))
         sink.close()
-        assert (dict(os.environ), sys.excepthook, sys.exit) == before
+        assert (dict(os.environ), sys.excepthook, sys.exit, Path.cwd()) == before
 
     def test_another_thread_delivers_than_the_one_that_made_it(self, tmp_path: Path) -> None:
         """As in a watch, where a slow sink holds up nobody."""
@@ -181,11 +284,63 @@ class SinkContract:
         others must not make two names one.
         """
         names = ("", "Adam", "Adam-0", "mine/3", "mine_3", "mine%2F3", "Größe", "Gr__e", ".hidden", "hidden", "x" * 300)
-        found = [delivery for name in names for delivery in sample_deliveries(1, run=name)]
-        deliveries = [dataclasses.replace(one, sequence=place) for place, one in enumerate(found, start=1)]
+        deliveries = _numbered((name, one.event) for name in names for one in sample_deliveries(1, run=name))
         num_expected = len(names) * self.expected(tmp_path / "one", sample_deliveries(1)).total()
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected, "the same again changes nothing"
+
+    def test_known_numbers_are_read_back(self, tmp_path: Path) -> None:
+        """Also after a restart that delivers the last batch again."""
+        if not self.metrics:
+            pytest.skip("the sink writes no metrics")
+        deliveries, numbers = known_numbers()
+        middle = len(deliveries) // 2
+        for half in (deliveries[:middle], deliveries[max(0, middle - 5) :]):
+            sink = self.open(tmp_path / "known")
+            for start in range(0, len(half), 7):
+                sink.deliver(half[start : start + 7])
+            sink.close()
+        self._assert_numbers(tmp_path / "known", numbers)
+
+    def test_a_number_that_was_not_delivered_is_not_there(self, tmp_path: Path) -> None:
+        if not self.metrics:
+            pytest.skip("the sink writes no metrics")
+        self.expected(tmp_path, known_numbers()[0])
+        metric = self.metrics[0]
+        for absent in (
+            ("", 0, 100, "one", "bowl", metric),
+            ("", 1, 3, "one", "bowl", metric),
+            ("third", 0, 3, "one", "bowl", metric),
+            ("", 0, 3, "two", "blocks", metric),
+        ):
+            assert self.value_of(tmp_path, *absent) is None, f"a number that was never delivered: {absent}"
+
+    def _assert_numbers(self, store: Path, numbers: Sequence[KnownNumber]) -> None:
+        for known in (one for one in numbers if one.metric in self.metrics):
+            place = (known.run, known.generation, known.step, known.suite, known.case, known.metric)
+            found = self.value_of(store, *place)
+            assert found is not None, f"it is not there: {known}"
+            np.testing.assert_allclose(found, known.value, rtol=1e-6, err_msg=str(known))
+
+    def test_it_takes_the_results_of_a_watch(self, tmp_path: Path) -> None:
+        address = f"{NAME}:{self.argument}" if self.argument else NAME
+        run = write_run(tmp_path, steps=(3, 20))
+        watched = watch_with(tmp_path, "lobench_result_sinks", self.factory, run, sinks=(address,))
+        assert not [line for line in watched.lines if line.startswith("sink ")], watched.lines
+        assert self.found(watched.folder), "contents() finds nothing after a watch"
+        if "train/loss" in self.metrics:
+            steps = [subject.outer_step for row in watched.rows for subject in row.subjects]
+            finals = [float(np.mean(curves.final("train/loss"))) for curves in watched.curves]
+            assert len(finals) == len(steps) == 2
+            known: dict[str, Any] = {
+                "run": "",
+                "generation": 0,
+                "suite": "contract_suite",
+                "case": "bowl",
+                "metric": "train/loss",
+            }
+            numbers = zip(steps, finals, strict=True)
+            self._assert_numbers(watched.folder, [KnownNumber(**known, step=step, value=end) for step, end in numbers])
 
     @pytest.mark.parametrize("count", [1, 8])
     def test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again(self, tmp_path: Path, count: int) -> None:

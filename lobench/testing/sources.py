@@ -23,8 +23,9 @@ from etils import epath
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.lazy import loaded
 from lobench.engine.checkpoints.readers import load_readers
-from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
+from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext, Unfinished
 from lobench.plugins import load_plugins
+from lobench.testing.watches import NAME, watch_with
 
 __all__ = ["SourceContract"]
 
@@ -95,6 +96,43 @@ class SourceContract:
         assert len({seen.uri for seen in found}) == len(found) == 4
         assert self.polled(source) == []
 
+    def test_twelve_at_once_are_found_in_the_order_in_which_they_were_written(self, tmp_path: Path) -> None:
+        """By number, not by the digits as text: 9 comes before 10."""
+        one_by_one = self.open(tmp_path)
+        expected: list[SeenCheckpoint] = []
+        for index in range(1, 13):
+            self.publish(tmp_path, index)
+            new = self.polled(one_by_one)
+            assert len(new) == 1, f"of checkpoint {index} alone it finds {new}"
+            expected += new
+        assert self.polled(self.open(tmp_path)) == expected
+        indices = [seen.index for seen in expected]
+        assert indices in (list(range(1, 13)), [None] * 12)
+
+    def test_what_it_returns_has_the_types_of_the_interface(self, tmp_path: Path) -> None:
+        source = self.open(tmp_path)
+        self.publish(tmp_path, 1)
+        (seen,) = self.polled(source)
+        assert isinstance(seen, SeenCheckpoint)
+        assert isinstance(seen.uri, str) and isinstance(seen.run, str) and seen.reader in self.readers()
+        assert all(isinstance(one, Unfinished) for one in source.pending().values())
+
+    def test_a_watch_takes_all_in_order(self, tmp_path: Path) -> None:
+        (tmp_path / "published").mkdir()
+        for index in (9, 10, 11):
+            self.publish(tmp_path / "published", index)
+        expected = [seen.uri for seen in self.polled(self.open(tmp_path / "published"))]
+        watched = watch_with(
+            tmp_path,
+            "lobench_checkpoint_sources",
+            self.factory,
+            self.location(tmp_path / "published"),
+            source=NAME,
+            needs_theta=False,  # which may be of any optimizer
+        )
+        assert [subject.uri for subject in watched.sightings] == expected
+        assert [subject.uri for subject in watched.finished] == expected, watched.lines
+
     def test_what_it_finds_its_reader_reads(self, tmp_path: Path) -> None:
         self.publish(tmp_path, 1)
         (seen,) = self.polled(self.open(tmp_path))
@@ -105,9 +143,11 @@ class SourceContract:
         source = self.open(tmp_path)
         self.begin(tmp_path, 1)
         assert self.polled(source) == [], "a checkpoint was taken that was not complete"
+        assert source.pending(), "a checkpoint that is being written is not pending"
         assert all(found.reason for found in source.pending().values()), "it does not say what is wrong"
         self.publish(tmp_path, 1)
-        assert len(self.polled(source)) == 1
+        (seen,) = self.polled(source)
+        assert seen.uri not in source.pending(), "a checkpoint that was taken is still pending"
 
     def test_what_disappears_is_no_error_and_hides_nothing(self, tmp_path: Path) -> None:
         source = self.open(tmp_path)

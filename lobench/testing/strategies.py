@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from lobench.core.lazy import loaded
@@ -22,7 +23,7 @@ __all__ = ["StrategyContract", "sample_populations"]
 
 
 def sample_populations(num_objectives: int = 1, *, count: int = 60) -> Iterator[list[Member]]:
-    """Yields populations of 1 to 8 members with ties, NaN (as minus infinity), infinities and infeasible members."""
+    """Yields populations of 1 to 14 members with ties, NaN (as minus infinity), infinities and infeasible members."""
     values = (-math.inf, -1.0, 0.0, 0.0, 0.5, 2.0, math.inf)
     for index in range(count):
         draws = Draws(index, "population")
@@ -31,7 +32,7 @@ def sample_populations(num_objectives: int = 1, *, count: int = 60) -> Iterator[
                 id=3 * place + 1,
                 fitness=None if draws.chance(0.2) else tuple(draws.choice(values) for _ in range(num_objectives)),
             )
-            for place in range(1 + draws.below(8))
+            for place in range(1 + draws.below(14))
         ]
         yield members
     yield [Member(id=id, fitness=None) for id in range(4)]
@@ -79,6 +80,27 @@ class StrategyContract:
             orders: Sequence[Sequence[Member]] = [population[::-1], *itertools.islice(_rotations(population), 3)]
             for order in orders:
                 assert strategy.select(order, initiator.id, seed) == expected
+
+    def test_it_looks_and_changes_nothing(self, strategy: SelectionStrategy) -> None:
+        for population, initiator, seed in self.situations():
+            shown = list(population)
+            strategy.select(shown, initiator.id, seed)
+            assert shown == population, "it changes the population that it is shown"
+
+    def test_parents_are_no_worse_than_the_population(self, strategy: SelectionStrategy) -> None:
+        """On average over seeds and initiators; and the worst of twelve only succeeds itself."""
+        parents: list[float] = []
+        for seed in range(40):
+            ranks = [float(rank) for rank in np.random.default_rng(seed).permutation(12)]
+            population = [Member(id=5 * id + 2, fitness=(rank,) * self.num_objectives) for id, rank in enumerate(ranks)]
+            for initiator in population:
+                parent = strategy.select(population, initiator.id, seed).parent
+                assert parent is not None
+                fitness = _member(population, parent).fitness
+                assert fitness is not None and initiator.fitness is not None
+                assert fitness[0] > 0 or initiator.fitness[0] == 0, "the worst member becomes the parent"
+                parents.append(fitness[0])
+        assert sum(parents) / len(parents) >= 5.5, "worse members become parents more often than better ones"
 
     def test_an_infeasible_member_is_no_parent(self, strategy: SelectionStrategy) -> None:
         for population, initiator, seed in self.situations():

@@ -109,6 +109,8 @@ def test_two_metrics_of_one_name_are_an_error_that_names_both() -> None:
     manager.register(SimpleNamespace(lobench_metrics=lambda: [Declaration(name="a", factory=":x")]), name="other")
     with pytest.raises(PluginError, match=r"two plugins declare 'a': .*'mine'|'other'"):
         manager.declarations("lobench_metrics")
+    assert manager.usable_declarations("lobench_metrics") == {}
+    assert "two plugins declare 'a'" in str(manager.broken[0])
 
 
 CONFTEST = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -43,6 +44,9 @@ def writes(curves: Curves) -> dict[str, object]:
 
 class TestLast(MetricContract):
     factory = f"{__name__}:last"
+
+    def value_of(self, name: str, row: Sequence[float]) -> float:
+        return row[-1]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from lobench.testing.readers import ReaderContract
 
 class TestNpz(ReaderContract):
     factory = "lobench.engine.checkpoints.readers:NpzReader"
+    missing_dtypes = ("bfloat16",)  # numpy writes it as two bytes without a meaning
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
         np.savez(folder / "theta_3.npz", **leaves)  # type: ignore[arg-type]
@@ -31,6 +32,7 @@ class TestSafetensors(ReaderContract):
 class TestPickle(ReaderContract):
     factory = "lobench.engine.checkpoints.readers:PickleReader"
     allow_pickle = True
+    knows_no_end = True
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
         (folder / "theta_3.pkl").write_bytes(pickle.dumps(dict(leaves)))

@@ -36,6 +36,7 @@ class EvaluationSummary:
       exploded: Seeds that ended above twice their start, without having diverged.
       wall_seconds: NaN without curves.
       cost: Of its steps; None where nobody measured them.
+      added: Metrics that plugins computed from the others.
     """
 
     row: EvaluationRow
@@ -48,6 +49,7 @@ class EvaluationSummary:
     exploded: int = 0
     wall_seconds: float = math.nan
     cost: StepCost | None = None
+    added: tuple[str, ...] = ()
 
 
 def evaluation_summaries(
@@ -59,6 +61,7 @@ def evaluation_summaries(
       measured: Of each row, where somebody has read it; None: it is read here.
     """
     found: list[_Numbers] = [{}] * len(rows)
+    added: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
     for place, (row, own) in enumerate(zip(rows, measured or map(_measured, rows), strict=True)):
         if own is not None:
@@ -66,11 +69,14 @@ def evaluation_summaries(
             summary = own if isinstance(own, CurveSummary) else CurveSummary.of(own, primary)
             shapes = tuple(summary.shapes.items())
             groups.setdefault((shapes, primary, tuple(summary.directions.items())), []).append(_Member(place, summary))
+            if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
+                added[place] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
         _measure(members, [rows[one.place].case for one in members], found)
-    pairs = zip(rows, found, strict=True)
     return [
-        EvaluationSummary(row=row, subject=subject, **numbers) for row, numbers in pairs for subject in row.sightings
+        EvaluationSummary(row=row, subject=subject, added=tuple(names), **numbers)
+        for row, numbers, names in zip(rows, found, added, strict=True)
+        for subject in row.sightings
     ]
 
 

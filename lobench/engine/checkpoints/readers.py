@@ -50,6 +50,14 @@ _LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
 _LEAST_UNPACKED, _MOST_TIMES = 1 << 28, 200  # bytes that any file may unpack to; times the packed ones
 
 
+_SAFETENSORS_DTYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
+    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
+
+
 class FileReader:
     """A reader of single files, which it knows by the ends of their names."""
 
@@ -132,10 +140,16 @@ class SafetensorsReader(FileReader):
             return False
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        from safetensors.numpy import load
+        import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
+        from safetensors import deserialize  # its own loader for numpy knows no dtype that numpy lacks
 
         with reading(path, "safetensors"):
-            return content_of(load(path.read_bytes()), str(path))
+            tensors = deserialize(path.read_bytes())
+            leaves = {
+                name: np.frombuffer(tensor["data"], _SAFETENSORS_DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
+                for name, tensor in tensors
+            }
+            return content_of(leaves, str(path))
 
 
 def _data_bytes(header: bytes) -> int:
@@ -183,7 +197,7 @@ _READER_RESULTS: Mapping[str, Callable[[Any], bool]] = {
 def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, CheckpointReader]:
     """Returns every reader by name; one of a plugin that cannot be made is one of the manager's `broken` plugins."""
     hook, readers = "lobench_checkpoint_readers", dict[str, CheckpointReader]()
-    for name, registered in manager.declarations(hook).items():
+    for name, registered in manager.usable_declarations(hook).items():
         try:
             readers[name] = registered.make_guarded(
                 allow_pickle,

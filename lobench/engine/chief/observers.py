@@ -23,6 +23,7 @@ class Observers:
     def __init__(self, manager: PluginManager, ledger: Ledger, progress: WatchProgress) -> None:
         self._manager, self._ledger, self._progress = manager, ledger, progress
         self._slow: set[str] = set()  # cases that were slow to compile, and it is said
+        self._problems: set[str] = set()  # of plugins' metrics, and it is said
         self._alone: set[tuple[str, str]] = set()  # cases that were to be computed together, and why not
 
     def seen(self, subject: Subject) -> None:
@@ -38,6 +39,10 @@ class Observers:
             message=action.message,
         )
         self._progress.finished(event, action.lease)
+        for problem in () if curves is None else curves.problems:
+            if problem not in self._problems:
+                self._problems.add(problem)
+                self._progress.log(f"{action.case.suite}/{action.case.name}: {problem}")
         why = "" if curves is None else curves.provenance.alone_because
         if why and (action.case.key, why) not in self._alone:
             self._alone.add((action.case.key, why))

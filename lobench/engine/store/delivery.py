@@ -7,25 +7,29 @@ Threads only read; how far a sink came is written by the chief, when it calls `p
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
+from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, Delivery, ResultSink
 from lobench.plugins import PluginManager
 
-__all__ = ["Deliverer", "exits_raise", "notify"]
+__all__ = ["Deliverer", "kept_folder", "notify", "plugins_contained"]
 
 _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
+_LAST_ATTEMPTS = 3  # of a sink whose own code fails, once there is nothing else to do
 _HURRIED_SECONDS = 2.0
 _CURSOR_SECONDS = 0.25  # between two writings of the cursors
 _GATHER_SECONDS = 0.1  # after a delivery: what comes meanwhile is the next one
@@ -115,7 +119,8 @@ class Deliverer:
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has everything, at most `timeout` seconds.
 
-        A sink that waits for its next attempt makes it now.
+        A sink that waits for its next attempt makes it now. One whose own code fails is given up after three attempts;
+        a disk or a network may be back in a moment.
 
         Args:
           is_hurried: Asked again and again; from when it says so on, two seconds are left at most.
@@ -124,7 +129,7 @@ class Deliverer:
         """
         last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
         for one in self._threads.values():
-            one.retry.set()
+            one.begin_last_attempts()
         self.wake()
         hurried = False
         while True:
@@ -132,7 +137,8 @@ class Deliverer:
             if not hurried and is_hurried():
                 hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
             behind = [address for address in self._threads if self._position(address) < last]
-            if not behind or time.monotonic() > deadline:
+            is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in behind)
+            if not behind or is_hopeless or time.monotonic() > deadline:
                 lacking = self._ledger.num_deliveries_after
                 return {address: lacking(self._position(address)) for address in behind}
             time.sleep(0.02)
@@ -236,9 +242,15 @@ class _SinkThread:
         self._ledger: Ledger | None = None
         self._written: _Written | None = None
         self._stopping = False
+        self.is_at_the_end = False
+        self.num_failures = 0  # of the sink's own code, in a row
         # Two events, since news of the ledger must not cut the wait of a failing sink short.
         self.news, self.retry = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"sink {address}", daemon=True)
+
+    def begin_last_attempts(self) -> None:
+        self.num_failures, self.is_at_the_end = 0, True
+        self.retry.set()
 
     def ask_to_stop(self) -> None:
         self._stopping = True
@@ -250,7 +262,7 @@ class _SinkThread:
         while not self._stopping:
             try:
                 num_delivered = self._deliver()
-                backoff, last_error = 0.0, ""
+                backoff, last_error, self.num_failures = 0.0, "", 0
                 if not num_delivered:
                     self._wait(self.news, None)
                     self.news.clear()
@@ -261,6 +273,9 @@ class _SinkThread:
                     self._reports.put(_Report(address=self._address, error=error))
                 last_error = repr(error)
                 backoff = min(max(2 * backoff, _FIRST_BACKOFF_SECONDS), _LONGEST_BACKOFF_SECONDS)
+                if not isinstance(error, OSError | LobenchError):
+                    self.num_failures += 1
+                    backoff = _FIRST_BACKOFF_SECONDS if self.is_at_the_end else backoff
                 self._wait(self.retry, backoff)
                 self.retry.clear()
         self._release()
@@ -272,7 +287,8 @@ class _SinkThread:
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
         if not deliveries:
             return 0
-        self._sink.deliver(deliveries)
+        with kept_folder():
+            self._sink.deliver(deliveries)
         if getattr(self._sink, "keeps_first", False):
             self._written = self._written or _Written(self._ledger, self._sequence)
             unwritten = self._written.add(deliveries)
@@ -286,32 +302,87 @@ class _SinkThread:
         if self._ledger is not None:
             self._ledger.close()
         try:
-            self._sink.close()
+            with kept_folder():
+                self._sink.close()
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
             self._reports.put(_Report(address=self._address, error=error, closing=True))
 
 
 @contextlib.contextmanager
-def exits_raise() -> Iterator[None]:
-    """Makes `os._exit` raise SystemExit in this process: a plugin's would end the watch without a word."""
-    ours, leave = os.getpid(), os._exit
+def plugins_contained() -> Iterator[None]:
+    """Keeps plugins from ending the process, closing its streams or leaving its working directory.
+
+    `os._exit` raises SystemExit, closing standard output or standard error does nothing, and `kept_folder` knows which
+    thread calls `os.chdir`.
+    """
+    ours, leave, change = os.getpid(), os._exit, os.chdir
+    streams = sys.stdout, sys.stderr
 
     def stay(status: int) -> NoReturn:
         if os.getpid() != ours:  # a process that was forked meanwhile
             leave(status)
         raise SystemExit(f"os._exit({status})")
 
-    os._exit = stay
+    @functools.wraps(change)
+    def note_change(path: Any) -> None:
+        change(path)
+        _thread.has_moved = True
+
+    folder = _working_directory()
+    os._exit, os.chdir = stay, note_change
+    sys.stdout, sys.stderr = (cast("TextIO", _OpenStream(stream)) for stream in streams)
+    guards = sys.stdout, sys.stderr
     try:
         yield
     finally:
-        os._exit = leave
+        os._exit, os.chdir = leave, change
+        if (sys.stdout, sys.stderr) == guards:
+            sys.stdout, sys.stderr = streams
+        if folder is not None and _working_directory() != folder:
+            os.chdir(folder)
+
+
+class _OpenStream:
+    """A text stream that `close` leaves open."""
+
+    def __init__(self, stream: object) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        pass
+
+
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def kept_folder() -> Iterator[None]:
+    """Goes back to the working directory if this thread leaves it; a worker in another thread may leave it, too."""
+    folder, _thread.has_moved = _working_directory(), False
+    try:
+        yield
+    finally:
+        is_watched = hasattr(os.chdir, "__wrapped__")  # by `plugins_contained`
+        if folder is not None and (_thread.has_moved or not is_watched) and _working_directory() != folder:
+            os.chdir(folder)
+
+
+def _working_directory() -> str | None:
+    """Returns the working directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:
     """Calls every implementation of an observing hook; one that raises is named and silences nobody."""
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
-            implementation.function(**({"event": event} if implementation.argnames else {}))
+            with kept_folder():
+                implementation.function(**({"event": event} if implementation.argnames else {}))
         except BaseException as error:  # noqa: BLE001  (a plugin's: Ctrl-C is a flag while a watch runs, and no exception)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

@@ -3,7 +3,7 @@
 A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
 `Described` or `Failed`, `Job` by `Progress` and `Remark` as often as it likes and one `JobResult`. Executors carry the
 bytes of these and do not open them. What an executor says for itself (`WorkerExited`, `Notice`, ...) is beside its
-protocol in `lobench.hookspecs`.
+protocol in `lobench.hookspecs`. All paths in messages are absolute: workers may have any working directory.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _all(summary: Summary) -> list[Section]:
     ]
     sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in found if one is not None]
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
-    declared = load_plugins().declarations("lobench_report_sections")
+    declared = load_plugins().usable_declarations("lobench_report_sections")
     added = [section for name, one in declared.items() for section in _of_plugin(name, one, summary)]
     histories = histories_of(summary.snapshot.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]

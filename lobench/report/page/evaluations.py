@@ -25,7 +25,9 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     Behind its columns a row has the places of subject and case: -1 where there is none, as of a case that was changed.
     """
     rows = snapshot.rows
-    finals = final_columns(row.case.primary_metric for row in rows)
+    summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])
+    added = {name for one in summaries for name in one.added}
+    finals = final_columns((row.case.primary_metric for row in rows), added)
     columns: list[dict[str, Any]] = [
         {"name": "case"},
         {"name": "outer step", "number": True, "missing": "-"},
@@ -41,7 +43,6 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     ]
     cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
     subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
-    summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])
     ends = [_final([one.final for one in summaries], name) for name in finals]
     numbers = zip(
         *ends, short([one.best for one in summaries]), short([one.wall_seconds for one in summaries]), strict=True

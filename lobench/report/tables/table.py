@@ -58,7 +58,8 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
     ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
-    finals = final_columns(line.row.case.primary_metric for line in lines)
+    added = {name for line in lines for name in line.added}
+    finals = final_columns((line.row.case.primary_metric for line in lines), added)
     if any("test/accuracy" in line.final for line in lines):
         finals["test/accuracy"] = "test acc"
     who, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)

@@ -25,7 +25,7 @@ from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.database import StoreLock
-from lobench.engine.store.delivery import notify
+from lobench.engine.store.delivery import kept_folder, notify
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
@@ -378,9 +378,12 @@ class _Notifier:
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:
         known = _name(event)
+        is_new = known not in self._raised
+        # The same alarm has the same number at every start: `_raised` only grows.
+        number = len(self._raised) if is_new else self._raised.index(known)
         if known not in [_name(each.event) for each in self._deliveries]:
-            self._deliveries.append(Delivery(sequence=len(self._deliveries) + 1, event=event, run=run))
-        if known in self._raised:
+            self._deliveries.append(Delivery(sequence=-1 - number, event=event, run=run))
+        if not is_new:
             return
         self._progress.log(event.message)
         notify(self._manager, "lobench_alarm_raised", event, self._failed)
@@ -413,8 +416,11 @@ class _Notifier:
             if not lacking:
                 continue
             try:
-                sink.deliver(lacking)
-            except Exception as error:  # noqa: BLE001  (a plugin boundary)
+                with kept_folder():
+                    sink.deliver(lacking)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001  (a plugin boundary: `sys.exit`, too)
                 self._failed(f"sink {address!r}", error)
                 continue
             self._reached[address] = [*has, *(_name(one.event) for one in lacking)]
@@ -423,8 +429,11 @@ class _Notifier:
     def close(self) -> None:
         for address, sink in self._sinks.items():
             try:
-                sink.close()
-            except Exception as error:  # noqa: BLE001  (a plugin boundary)
+                with kept_folder():
+                    sink.close()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001  (a plugin boundary: `sys.exit`, too)
                 self._failed(f"sink {address!r}", error)
 
     def _failed(self, where: str, error: BaseException) -> None:

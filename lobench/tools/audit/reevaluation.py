@@ -60,7 +60,7 @@ class Suites:
 
     def __init__(self, folders: Sequence[Path], manager: PluginManager) -> None:
         self._specs = specs_of(*folders)
-        self._modules = tuple(manager.declarations("lobench_gin_modules"))
+        self._modules = tuple(manager.usable_declarations("lobench_gin_modules"))
         self._known: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
 
     def find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
@@ -153,7 +153,7 @@ class Repeats:
     """
 
     def __init__(self, num_workers: int, thetas: Mapping[str, Path], cache: Path, manager: PluginManager) -> None:
-        self._thetas, self._metrics = thetas, manager.declarations("lobench_metrics")
+        self._thetas, self._metrics = thetas, manager.usable_declarations("lobench_metrics")
         self._num_workers = num_workers
         self._idle: queue.SimpleQueue[IsolatedRunner] = queue.SimpleQueue()
         self._runners = [IsolatedRunner(keeps_executables=False) for _ in range(num_workers)]

@@ -27,6 +27,7 @@ __all__ = [
     "named_run",
     "named_runs",
     "step_numbers",
+    "watched_request",
 ]
 
 UNNAMED_CASE = "task"  # of curves for which nothing names the case
@@ -194,6 +195,17 @@ class CurveRequest:
     prefix: str = ""
     paths: Sequence[str] = ()
     is_one_of_many: bool = False
+
+
+def watched_request(asked: CurveRequest, used: set[str]) -> CurveRequest:
+    """Returns the same request, which adds the names of the fields that are read to `used`."""
+
+    class Watched(CurveRequest):
+        def __getattribute__(self, name: str) -> object:
+            used.add(name)
+            return super().__getattribute__(name)
+
+    return Watched(**{name: getattr(asked, name) for name in CurveRequest.__dataclass_fields__})
 
 
 def bare_name(path: PurePath) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -57,6 +58,20 @@ class TestContract(SinkContract):
     def contents(self, store: Path) -> list[Logged]:
         label = store.name  # each of the contract's stores has a name of its own
         return [(run.removeprefix(label), *rest) for run, *rest in logged(store / "mlruns")]
+
+    def value_of(
+        self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
+    ) -> float | None:
+        label = "/".join(filter(None, (store.name, run))) + (f" generation {generation}" if generation else "")
+        place = (label, f"{suite}/{case}/{metric}", step)
+        files = tuple((str(file), file.stat().st_size) for file in sorted((store / "mlruns").rglob("metrics/**/*")))
+        return _values(store / "mlruns", files).get(place)
+
+
+@functools.cache
+def _values(folder: Path, files: tuple[tuple[str, int], ...]) -> dict[tuple[str, str, int], float]:
+    """Reads all numbers of a folder; once for the same files, since MLflow's client is slow."""
+    return {one[:3]: one[3] for one in logged(folder)}
 
 
 def test_numbers_and_hostile_names_read_back(tmp_path: Path) -> None:

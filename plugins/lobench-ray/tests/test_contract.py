@@ -16,6 +16,7 @@ from lobench.testing.executors import ExecutorContract
 class TestRay(ExecutorContract):
     factory = "lobench_ray.executor:RayExecutor"
     patience_seconds = PATIENT
+    most_cpus = 1  # of each node of the cluster
     address = ""
 
     @pytest.fixture(autouse=True)

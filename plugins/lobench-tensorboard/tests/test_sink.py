@@ -96,6 +96,12 @@ class TestContract(SinkContract):
             found += [(run, f"{tag} = {value}", step) for (tag, step), value in scalars(folder).items()]
         return found
 
+    def value_of(
+        self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
+    ) -> float | None:
+        folder = store / "tensorboard" / run / (f"generation_{generation}" if generation else "")
+        return scalars(folder).get((f"{suite}/{case}/{metric}", step)) if folder.is_dir() else None
+
 
 def test_values_read_back_with_tensorboards_own_reader(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path))

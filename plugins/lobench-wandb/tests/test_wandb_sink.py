@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -66,6 +67,19 @@ class TestContract(SinkContract):
 
     def contents(self, store: Path) -> list[Logged]:
         return [(run.removeprefix(store.name), *rest) for run, *rest in logged(store)]
+
+    def value_of(
+        self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
+    ) -> float | None:
+        label = "/".join(filter(None, (store.name, run))) + (f" generation {generation}" if generation else "")
+        files = tuple((str(file), file.stat().st_size) for file in (store / "wandb").glob("*-run-*/run-*.wandb"))
+        return _values(store, files).get((label, f"{suite}/{case}/{metric}", step))
+
+
+@functools.cache
+def _values(store: Path, files: tuple[tuple[str, int], ...]) -> dict[tuple[str, str, int], float]:
+    """Reads all numbers of a store; once for the same files, since W&B's reader is a program."""
+    return {one[:3]: one[3] for one in logged(store)}
 
 
 def test_numbers_read_back_and_steps_do_not_fall(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -17,7 +18,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store import delivery
-from lobench.engine.store.delivery import Deliverer, notify
+from lobench.engine.store.delivery import Deliverer, notify, plugins_contained
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSeen, Delivery
 from lobench.plugins import PluginManager
@@ -409,3 +410,41 @@ def test_what_a_sink_that_keeps_what_came_first_does_not_write_is_said_once(ledg
     assert [what for sink, what in output if sink == "fresh"] == [
         f"{second} is not written: outer step 3 of the run has the numbers of {first}"
     ], "another folder gets all as it is"
+
+
+def test_a_sink_whose_code_fails_is_given_up_after_three_attempts_at_the_end(ledger: Ledger) -> None:
+    def fail_always() -> None:
+        raise ValueError("planted")
+
+    errors: list[str] = []
+    add(ledger, 1)
+    deliverer = Deliverer(ledger, {"bad": Sink(fail_always)}, lambda address, error: errors.append(repr(error)))
+    begun = time.monotonic()
+    assert deliverer.flush(PATIENCE) == {"bad": 2}
+    assert time.monotonic() - begun < PATIENCE / 10
+    assert errors == ["ValueError('planted')"]
+    deliverer.close()
+
+
+def test_plugins_neither_leave_the_folder_nor_close_the_streams(tmp_path: Path, ledger: Ledger) -> None:
+    folder = Path.cwd()
+
+    def misbehave() -> None:
+        os.chdir(tmp_path)
+        sys.stdout.close()
+        sys.stderr.close()
+
+    manager = PluginManager()
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=misbehave), name="mine")
+    add(ledger, 1)
+    with plugins_contained():
+        subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="0", outer_step=0))
+        notify(manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), lambda where, error: None)
+        assert Path.cwd() == folder
+        deliverer = Deliverer(ledger, {"bad": Sink(misbehave)}, lambda address, error: None)
+        assert deliverer.flush(PATIENCE) == {}
+        deliverer.close()
+        assert Path.cwd() == folder
+        print("still open")
+        os.chdir(tmp_path)  # a worker in this process may
+    assert Path.cwd() == folder and not sys.stdout.closed and not sys.stderr.closed

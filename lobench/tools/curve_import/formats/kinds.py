@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
-from lobench.core.errors import PluginError, UsageError, suggestion
+from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError, suggestion
 from lobench.core.metric import Direction
-from lobench.core.wording import one_line_of
-from lobench.plugins import load_plugins
+from lobench.core.wording import headline, one_line_of
+from lobench.plugins import Registered, load_plugins
 from lobench.tools.curve_import.formats import (
     foreign,
     mlflow,
@@ -27,10 +29,11 @@ from lobench.tools.curve_import.formats import (
 )
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.json_files import is_json, is_records
-from lobench.tools.curve_import.points import CurveRequest, NotCurves, Points
+from lobench.tools.curve_import.points import CurveRequest, NotCurves, Points, watched_request
 
 __all__ = ["FileKind", "kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
 
+_SAID = ("method", "case", "seed", "pattern")  # options that a format may not overlook in silence
 _TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet)(?:\.gz)?$", re.IGNORECASE)
 
 
@@ -138,12 +141,63 @@ def kinds() -> dict[str, FileKind]:
     """Returns every kind by its name: those of plugins, which are asked first, and what ships.
 
     Raises:
-      PluginError: a plugin declares a name that is taken, or its declaration does not load.
+      PluginError: a plugin declares a name that is taken.
     """
-    declared = load_plugins().declarations("lobench_import_formats")
+    declared = load_plugins().usable_declarations("lobench_import_formats")
     if taken := sorted(declared.keys() & _SHIPPED.keys()):
         raise PluginError(f"the kind {taken[0]!r} ships with lobench", where=f"plugin {declared[taken[0]].plugin!r}")
-    return {name: one.make(where="lobench import") for name, one in declared.items()} | _SHIPPED
+    return {name: _of_plugin(name, one) for name, one in declared.items()} | _SHIPPED
+
+
+def _of_plugin(name: str, declared: Registered) -> FileKind:
+    """Returns the format of a plugin with its calls guarded; one that cannot be made recognises nothing."""
+    where = f"plugin {declared.plugin!r}, hook lobench_import_formats, {name!r}"
+
+    def failure(what: str, got: str, cause: BaseException | None = None) -> PluginFailure:
+        error = PluginFailure(what, where=where, got=got)
+        error.__cause__ = cause
+        return error
+
+    try:
+        kind = declared.make(where="lobench import")
+        if not isinstance(kind, FileKind):
+            raise failure("the factory returned something else", f"{type(kind).__name__}: {kind!r:.80}")
+    except LobenchError as error:
+        broken = error
+
+        def refuse(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+            raise broken
+
+        return FileKind(about=f"cannot be used: {broken}", read=refuse)
+    given = kind
+
+    def recognises(path: Path) -> bool:
+        try:
+            return bool(given.recognises(path))
+        except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: another format may read the file)
+            print(f"lobench: {failure('recognises() failed', headline(error))}; going on", file=sys.stderr)
+            return False
+
+    def read(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+        used: set[str] = set()
+        try:
+            for points in given.read(path, watched_request(asked, used), notes):
+                if not isinstance(points, Points):
+                    raise failure("read() yielded something else", f"{type(points).__name__}: {points!r:.80}")
+                yield points
+        except (LobenchError, OSError, KeyboardInterrupt, MemoryError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise failure("read() failed", headline(error), error) from error
+        ignored = [option for option in _SAID if getattr(asked, option) and option not in used]
+        for option in ignored:
+            note = f"the format {name!r} ignores --{option}, as far as it was read: {path}"
+            if note not in notes:
+                notes.append(note)
+
+    return dataclasses.replace(kind, recognises=recognises, read=read)
 
 
 def kind_of(path: Path, asked: str = "") -> str:

@@ -1,16 +1,18 @@
 """A sink: it takes every result, in order. This one writes a table of SQLite into the store; write yours instead.
 
-After a crash the same deliveries come again, so taking one twice must equal taking it once: here a delivery's number is
-its row. What `deliver` took is there when it returns, whatever happens then.
+After a crash the same deliveries come again, so taking one twice must equal taking it once: here a seed of a delivery
+is a row. What `deliver` took is there when it returns, whatever happens then.
 """
 
 import sqlite3
 
 from lobench.hookspecs import EvaluationFinished
 
+COLUMNS = "sequence, seed, run, generation, step, subject, suite, case_name, outcome, loss"
+
 
 class Skeleton:
-    """Final training losses, a row for each evaluation.
+    """Final training losses, a row for each seed of an evaluation.
 
     Args:
       context: Has the `store`'s folder, and the `argument` that followed `--sink skeleton:`.
@@ -19,22 +21,22 @@ class Skeleton:
     def __init__(self, context):
         # Another thread delivers than the one that makes a sink; there is one at a time.
         self.db = sqlite3.connect(context.store / "skeleton.sqlite", check_same_thread=False)
-        self.db.execute(
-            "CREATE TABLE IF NOT EXISTS losses (number INTEGER PRIMARY KEY, subject TEXT, suite TEXT, name TEXT, "
-            "first_seed INTEGER, outcome TEXT, loss REAL)"
-        )
+        self.db.execute(f"CREATE TABLE IF NOT EXISTS losses ({COLUMNS}, PRIMARY KEY (sequence, seed))")
 
     def deliver(self, deliveries):
-        rows = [self.row(each) for each in deliveries if isinstance(each.event, EvaluationFinished)]
+        results = [each for each in deliveries if isinstance(each.event, EvaluationFinished)]
+        rows = [row for each in results for row in self.rows(each)]
         with self.db:  # one transaction
-            self.db.executemany("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self.db.executemany(f"INSERT OR REPLACE INTO losses VALUES ({', '.join('?' * 10)})", rows)
 
     def close(self):
         self.db.close()
 
-    def row(self, delivery):
+    def rows(self, delivery):
         event = delivery.event
-        losses = event.curves.final("train/loss") if event.curves is not None else []  # a value a seed
-        loss = sum(losses) / len(losses) if len(losses) else None
-        case, seed = event.case, event.seed_block.start
-        return delivery.sequence, event.subject.label, case.suite, case.name, seed, str(event.outcome), loss
+        subject, case = event.subject, event.case
+        place = (delivery.run, subject.generation, subject.outer_step, subject.label, case.suite, case.name)
+        losses = event.curves.final("train/loss") if event.curves is not None else [None] * event.seed_block.size
+        for seed, loss in zip(event.seed_block.seeds, losses, strict=True):
+            # As text, since SQLite makes NULL of NaN: a seed that diverged is not one without a result.
+            yield delivery.sequence, seed, *place, str(event.outcome), None if loss is None else repr(loss)

@@ -1,0 +1,112 @@
+"""Contract of gin modules: a plugin's test module subclasses `GinModuleContract`.
+
+class TestTasks(GinModuleContract):
+    module = "mypackage.tasks"
+    names = ("Valley",)
+    bindings = ("Valley.narrowness = 3.0",)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gin
+
+from lobench.core.wording import headline
+from lobench.engine.config.binding import import_named, is_registered, matching_names
+from lobench.engine.config.syntax import Import
+
+__all__ = ["GinModuleContract"]
+
+
+class GinModuleContract:
+    """Tests that every gin module must pass. They run in a process of their own, since a name is registered once.
+
+    Attributes:
+      module: Name of the module, as in the declaration's factory, without the colon.
+      names: Names that a gin file can use after its import.
+      bindings: Lines of gin that a user may write.
+    """
+
+    module: ClassVar[str]
+    names: ClassVar[Sequence[str]]
+    bindings: ClassVar[Sequence[str]] = ()
+
+    def found(self) -> dict[str, Any]:
+        """Returns what a fresh process finds; see `_main`."""
+        command = [sys.executable, "-m", "lobench.testing.gin_modules", self.module, *self.names, "--", *self.bindings]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    def test_names_and_bindings_work_after_its_import(self) -> None:
+        found = self.found()
+        assert self.names, "names says nothing"
+        assert not found["unknown"], f"no such names after `import {self.module}`: {found['unknown']}"
+        assert not found["problem"], found["problem"]
+        assert not found["ambiguous"], f"several modules have these names: {found['ambiguous']}"
+        assert not found["has_backend"], "its import starts a jax backend, before the number of threads is set"
+        assert not found["printed"], f"its import prints: {found['printed']!r}"
+        assert not found["lazy_problem"], found["lazy_problem"]
+
+
+def _main(module: str, words: Sequence[str]) -> None:
+    """Prints what is found after the import, as one JSON object."""
+    middle = list(words).index("--")
+    names, bindings = words[:middle], words[middle + 1 :]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        imported = importlib.import_module(module)
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        has_backend = bridge is not None and bool(bridge._backends)
+        problem = _problem_of(module, bindings)
+    matches = {name: len(matching_names(name)) for name in names if is_registered(name)}
+    answer = {
+        "unknown": [name for name in names if name not in matches],
+        "ambiguous": [name for name, count in matches.items() if count > 1],
+        "problem": problem,
+        "lazy_problem": _lazy_problem(getattr(imported, "lobench_on_use", None)),
+        "has_backend": has_backend,
+        "printed": output.getvalue(),
+    }
+    print(json.dumps(answer))
+
+
+def _problem_of(module: str, bindings: Sequence[str]) -> str:
+    try:
+        import_named(Import(module=module, where="the contract:1"))
+        gin.parse_config([f"import {module}", *bindings])
+    except Exception as error:  # noqa: BLE001  (of a plugin's module: the contract reports it)
+        return headline(error)
+    return ""
+
+
+def _lazy_problem(on_use: Any) -> str:
+    """Returns why `lobench_on_use` is not as documented; "" if the module has none."""
+    if on_use is None:
+        return ""
+    known = on_use.names()
+    if not known or not all(isinstance(name, str) for name in known):
+        return "lobench_on_use.names() returns no list of names"
+    if not isinstance(on_use.summary, str) or "\n" in on_use.summary:
+        return "lobench_on_use.summary is no line of text"
+    if on_use.find("no_such_name_at_all") is not None:
+        return "lobench_on_use.find() finds a name that it does not have"
+    whole = on_use.find(known[0])
+    if not isinstance(whole, str) or not is_registered(whole):
+        return f"lobench_on_use.find({known[0]!r}) returns {whole!r}, which is not registered with gin"
+    return ""
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2:])

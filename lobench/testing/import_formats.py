@@ -1,0 +1,228 @@
+"""Contract of import formats: a plugin's test module subclasses `ImportFormatContract` and says how to write a file.
+
+class TestTriples(ImportFormatContract):
+    factory = "mypackage.formats:triples"
+    names = ("seed",)
+
+    def write(self, folder, curves):
+        path = folder / "adam.triples"
+        lines = [f"{seed} {step} {value}" for (_, _, seed, _), curve in curves.items() for step, value in curve]
+        path.write_text("\\n".join(lines))
+        return path
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from lobench.core.errors import LobenchError
+from lobench.core.lazy import loaded
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import Declaration
+from lobench.plugins import PluginManager, load_plugins
+from lobench.testing.watches import NAME
+from lobench.tools.curve_import.formats import kinds
+from lobench.tools.curve_import.formats.kinds import FileKind
+from lobench.tools.curve_import.imports import import_curves
+from lobench.tools.curve_import.points import CurveRequest
+
+__all__ = ["ImportFormatContract", "sample_runs"]
+
+Curve = Sequence[tuple[int, float]]  # (inner step, value)
+_UNNAMED = {"method": "adam", "case": "bowl", "seed": "0"}
+CurveKey = tuple[str, str, str, str]  # method, case, seed, metric
+
+
+def sample_runs(names: Sequence[str]) -> dict[CurveKey, Curve]:
+    """Returns curves by method, case, seed and metric, as far as a format names them; one diverges to NaN.
+
+    Args:
+      names: Which of `method`, `case`, `seed` and `metric` differ; the others are "adam", "bowl", "0" and "train/loss".
+    """
+    values = {
+        "method": ("adam", "sgd"),
+        "case": ("bowl", "valley"),
+        "seed": tuple(map(str, (0, 1, 2, 10, 11, 12))),
+        "metric": ("train/loss", "test/loss"),
+    }
+    random = np.random.default_rng(0)
+    own = [values[name] if name in names else values[name][:1] for name in values]
+    curves: dict[CurveKey, Curve] = {}
+    for index, (method, case, seed, metric) in enumerate(itertools.product(*own)):
+        steps = (0, 9, 10, 100, 1_000_000)
+        losses = [float(np.float32(value)) for value in random.lognormal(0.0, 3.0, len(steps))]
+        if index == 1:
+            losses[3:] = [math.nan, math.nan]
+        curves[method, case, seed, metric] = list(zip(steps, losses, strict=True))
+    return curves
+
+
+class ImportFormatContract:
+    """Tests that every import format must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the format's declaration.
+      names: What files of the format say of a curve: which of `method`, `case`, `seed` and `metric`. The rest comes
+        from the options `--method`, `--case` and `--seed`, or the file's name.
+    """
+
+    factory: ClassVar[str]
+    names: ClassVar[tuple[str, ...]] = ("method", "case", "seed", "metric")
+
+    @abstractmethod
+    def write(self, folder: Path, curves: Mapping[CurveKey, Curve]) -> Path:
+        """Writes the curves as the other program does, and returns the path of the file or folder."""
+
+    def kind(self) -> FileKind:
+        made: FileKind = loaded(self.factory)()
+        return made
+
+    def request(self, **options: Any) -> CurveRequest:
+        """Returns what a user says of a file that does not name its method, case and seed."""
+        unnamed: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
+        return replace(CurveRequest(**unnamed), **options)
+
+    def read(self, path: Path, request: CurveRequest | None = None) -> dict[CurveKey, Curve]:
+        """Returns the curves of a file, in order of their steps."""
+        curves: dict[CurveKey, dict[int, float]] = {}
+        for points in self.kind().read(path, request or self.request(), []):
+            rows = zip(
+                points.run.tolist(), points.metric.tolist(), points.step.tolist(), points.value.tolist(), strict=True
+            )
+            for run, metric, step, value in rows:
+                place = points.runs[run]
+                key = (place.method, place.case, place.seed, points.metrics[metric])
+                curve = curves.setdefault(key, {})
+                assert step not in curve or self.kind().last_counts, f"step {step} of {key} comes twice"
+                curve[step] = value
+        return {key: sorted(curve.items()) for key, curve in curves.items()}
+
+    def test_the_factory_returns_a_kind_that_says_what_it_reads(self) -> None:
+        assert isinstance(self.kind(), FileKind)
+        assert self.kind().about and "\n" not in self.kind().about
+
+    def test_it_recognises_its_own_files_and_no_others(self, tmp_path: Path) -> None:
+        kind = self.kind()
+        assert kind.recognises(self.write(tmp_path, sample_runs(self.names))) is True
+        (tmp_path / "others").mkdir()
+        for name, content in {
+            "curves.csv": b"method,case,seed,step,train/loss\nadam,bowl,0,0,1.0\n",
+            "log.txt": b"step 1 loss 2\n",
+            "picture.png": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
+            "empty": b"",
+            "results.json": b"[]",
+        }.items():
+            (tmp_path / "others" / name).write_bytes(content)
+            assert not kind.recognises(tmp_path / "others" / name), f"{name} is taken for one"
+        assert not kind.recognises(tmp_path / "others"), "any folder is taken for one"
+
+    def test_known_curves_are_read(self, tmp_path: Path) -> None:
+        curves = sample_runs(self.names)
+        _assert_equal(self.read(self.write(tmp_path, curves)), curves)
+
+    @pytest.mark.parametrize("name", ["method", "case", "seed"])
+    def test_what_the_file_does_not_say_the_options_say(self, tmp_path: Path, name: str) -> None:
+        if name in self.names:
+            pytest.skip(f"the file says its {name}")
+        path = self.write(tmp_path, sample_runs(self.names))
+        found = self.read(path, self.request(**{name: "77"}))
+        place = ("method", "case", "seed").index(name)
+        assert {key[place] for key in found} == {"77"}, f"--{name} is ignored"
+
+    def test_cut_off_it_is_an_error_or_a_part_and_never_other_values(self, tmp_path: Path) -> None:
+        curves = sample_runs(self.names)
+        path = self.write(tmp_path, curves)
+        for file in [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]:
+            whole = file.read_bytes()
+            for size in (0, len(whole) // 3, len(whole) // 2):
+                os.truncate(file, size)
+                try:
+                    found = self.read(path)
+                except LobenchError as error:
+                    assert "\n" not in str(error)
+                else:
+                    # A number that is cut in its middle is another number, which no format without an end can know.
+                    wrong = sum(
+                        repr(point) not in map(repr, curves.get(key, ())) for key in found for point in found[key]
+                    )
+                    assert wrong <= 1, "values that were never written"
+                file.write_bytes(whole)
+
+    def test_another_file_is_one_clear_error(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, sample_runs(self.names))
+        if path.is_dir():
+            pytest.skip("the format is a folder")
+        path.write_bytes(b"\xff\xfe\x00 no such thing\n" * 20)
+        with pytest.raises(LobenchError) as error:
+            assert not self.read(path)
+            raise LobenchError("a file without curves")  # which the caller reports
+        assert "\n" not in str(error.value)
+
+    def test_an_import_stores_them(self, tmp_path: Path) -> None:
+        curves = sample_runs(self.names)
+        path = self.write(tmp_path, curves)
+        said: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
+        with _declared(self.factory):
+            done = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **said)
+        runs = {key[:3] for key in curves}
+        assert (done.num_new, set(done.methods), len(done.cases)) == (
+            len(runs),
+            {method for method, _, _ in runs},
+            len({case for _, case, _ in runs}),
+        )
+        with Ledger.open(tmp_path / "store", read_only=True) as ledger:
+            finals = sorted(
+                value for row in ledger.evaluations() if row.curves for value in row.curves.final("train/loss")
+            )
+        expected = sorted(curve[-1][1] for key, curve in curves.items() if key[3] == "train/loss")
+        np.testing.assert_allclose(sorted(finals, key=repr), sorted(expected, key=repr), rtol=1e-6)
+
+
+def _assert_equal(found: Mapping[CurveKey, Curve], expected: Mapping[CurveKey, Curve]) -> None:
+    assert set(found) == set(expected), "other methods, cases, seeds or metrics"
+    for key, curve in expected.items():
+        assert [step for step, _ in found[key]] == [step for step, _ in curve], f"steps of {key}"
+        np.testing.assert_allclose(
+            [value for _, value in found[key]], [value for _, value in curve], rtol=1e-6, err_msg=str(key)
+        )
+
+
+class _Declares:
+    """Plugin that declares the format under test."""
+
+    def __init__(self, factory: str) -> None:
+        self._factory = factory
+
+    def lobench_import_formats(self) -> list[Declaration]:
+        return [Declaration(name=NAME, factory=self._factory)]
+
+
+@contextmanager
+def _declared(factory: str) -> Iterator[None]:
+    """Has `lobench import` know the format as "contract"."""
+
+    @functools.cache
+    def manager() -> PluginManager:
+        found = load_plugins()
+        found.register(_Declares(factory), name=NAME)
+        return found
+
+    kinds.kinds.cache_clear()
+    try:
+        with mock.patch.object(kinds, "load_plugins", manager):
+            yield
+    finally:
+        kinds.kinds.cache_clear()

@@ -1,0 +1,139 @@
+"""Contract of report sections: a plugin's test module subclasses `ReportSectionContract`.
+
+class TestSizes(ReportSectionContract):
+    factory = "mypackage.figures:sizes"
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+import re
+import tempfile
+from pathlib import Path
+from typing import ClassVar, get_args
+from unittest import mock
+
+import numpy as np
+import pytest
+from markupsafe import escape
+
+from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.core.lazy import loaded
+from lobench.hookspecs import Declaration
+from lobench.plugins import PluginManager, load_plugins
+from lobench.report.charts import charts
+from lobench.report.charts.heat_map import HeatMap
+from lobench.report.charts.sections import Figure, Section, View
+from lobench.report.charts.svg import Chart
+from lobench.report.page.page import render_page
+from lobench.testing.watches import NAME
+from lobench.tools.curve_import.imports import import_curves
+
+__all__ = ["ReportSectionContract", "sample_summary"]
+
+_SAMPLES = ("two", "other", "alone", "diverged")
+
+
+@functools.cache
+def sample_summary(name: str) -> Summary:
+    """Returns the data of a page.
+
+    Args:
+      name: `two`: two methods on two cases with twelve seeds, one of which diverges. `other`: as `two`, with other
+        values and three methods. `alone`: one method, one case, one seed. `diverged`: every seed diverged.
+    """
+    shapes = {"two": (2, 2, 12), "other": (3, 2, 11), "alone": (1, 1, 1), "diverged": (1, 1, 2)}
+    num_methods, num_cases, num_seeds = shapes[name]
+    random = np.random.default_rng(num_seeds)
+    folder = Path(tempfile.mkdtemp(prefix="lobench-contract-"))
+    with (folder / "curves.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["method", "case", "seed", "step", "train/loss"])
+        for method in range(num_methods):
+            for case in range(num_cases):
+                for seed in range(num_seeds):
+                    diverges = name == "diverged" or (name == "two" and (method, case, seed) == (1, 0, 3))
+                    for step in (0, 10, 200):
+                        loss = math.nan if diverges and step else float(random.lognormal(0.0, 1.0))
+                        rows.writerow([f"method <{method}>", f"case_{case}", seed, step, loss])
+    import_curves(folder / "curves.csv", store=folder / "store")
+    return summary_of(folder / "store")
+
+
+class ReportSectionContract:
+    """Tests that every report section must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the section's declaration.
+      is_of_any_store: False for one that draws nothing of the samples, since it is about alarms or searches, say.
+    """
+
+    factory: ClassVar[str]
+    is_of_any_store: ClassVar[bool] = True
+
+    def drawn(self, name: str) -> list[Section]:
+        """Returns the sections of a sample."""
+        found: list[Section] = loaded(self.factory)(sample_summary(name))
+        return found
+
+    @pytest.mark.parametrize("name", _SAMPLES)
+    def test_it_returns_sections_of_any_store(self, name: str) -> None:
+        found = self.drawn(name)
+        assert isinstance(found, list | tuple), f"it returned a {type(found).__name__}, not a list of sections"
+        for section in found:
+            assert isinstance(section, Section), section
+            assert re.fullmatch(r"[A-Za-z][\w-]*", section.id), f"{section.id!r} is no id of an element"
+            assert isinstance(section.title, str) and section.title
+            assert isinstance(section.note, str)
+            assert section.view in get_args(View), f"there is no view {section.view!r}"
+            assert isinstance(section.figures, tuple)
+            assert all(isinstance(figure, Figure) for figure in section.figures)
+        ids = [section.id for section in found]
+        assert len(set(ids)) == len(ids), f"two sections have one id: {ids}"
+
+    @pytest.mark.parametrize("name", _SAMPLES)
+    def test_its_charts_can_be_drawn(self, name: str) -> None:
+        for figure in (figure for section in self.drawn(name) for figure in section.figures):
+            assert isinstance(figure.chart, Chart | HeatMap), type(figure.chart)
+            for series in figure.chart.series if isinstance(figure.chart, Chart) else ():
+                ends = [values for values in (series.y, series.lower, series.upper) if values is not None]
+                assert {len(values) for values in ends} == {len(series.x)}, (
+                    f"x and y of {series.label!r} differ in length"
+                )
+                assert all(isinstance(value, float | int) for values in (series.x, *ends) for value in values)
+            assert "<svg" in figure.svg
+
+    def test_it_draws_something_and_not_the_same_of_other_data(self) -> None:
+        if not self.is_of_any_store:
+            return
+        assert self.drawn("two"), "it draws nothing"
+        assert repr(self.drawn("two")) != repr(self.drawn("other")), "it does not look at the data"
+
+    def test_the_same_data_give_the_same_sections(self) -> None:
+        assert repr(self.drawn("two")) == repr(self.drawn("two"))
+
+    def test_it_changes_nothing_of_the_page(self) -> None:
+        summary = sample_summary("two")
+        before = render_page(summary)
+        loaded(self.factory)(summary)
+        assert render_page(summary) == before
+
+    @pytest.mark.parametrize("name", _SAMPLES)
+    def test_a_page_shows_it(self, name: str) -> None:
+        class Declares:
+            def lobench_report_sections(self) -> list[Declaration]:
+                return [Declaration(name=NAME, factory=factory)]
+
+        def manager() -> PluginManager:
+            found = load_plugins()
+            found.register(Declares(), name=NAME)
+            return found
+
+        factory = self.factory
+        with mock.patch.object(charts, "load_plugins", manager):
+            page = render_page(sample_summary(name))
+        assert "drew nothing" not in page
+        for section in self.drawn(name):
+            assert escape(section.title) in page, "the page has no such section"

@@ -1,0 +1,121 @@
+"""A real watch in this process, of a suite with one tiny case and one declared plugin; contracts of plugins run it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lobench.core.result import Curves
+from lobench.core.subject import Subject
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["WatchedStore", "watch_with", "write_run"]
+
+NAME = "contract"  # of the declaration, so that an installed plugin is not taken for the one under test
+
+_CONFTEST = """
+from lobench.hookspecs import Declaration
+
+def {hook}():
+    return [Declaration(name={name!r}, factory={factory!r}, metric_directions={directions!r})]
+"""
+_CASES = """
+import lobench.inner.tasks.quadratic
+Case.num_inner_steps = 2
+Case.eval_every = 1
+Case.num_seeds = 2
+bowl/Case.task = @Quadratic()
+"""
+
+
+class WatchedStore:
+    """Content of a store after a watch.
+
+    Attributes:
+      folder: Folder of the store.
+      lines: Lines that the watch logged.
+    """
+
+    def __init__(self, folder: Path, lines: list[str]) -> None:
+        self.folder, self.lines = folder, lines
+        with Ledger.open(folder, read_only=True) as ledger:
+            self.rows: list[EvaluationRow] = list(ledger.evaluations())
+            self.sightings: list[Subject] = [subject for _, subject in sorted(ledger.sightings().items())]
+            self.finished = [subject for _, subject, is_finished in ledger.standings() if is_finished]
+
+    @property
+    def curves(self) -> list[Curves]:
+        return [row.curves for row in self.rows if row.curves is not None]
+
+
+class _Lines(WatchProgress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def write_run(folder: Path, *, steps: tuple[int, ...] = (3,)) -> Path:
+    """Writes a run with checkpoints that the case of `watch_with` can train with, and returns its folder."""
+    run = folder / "run"
+    run.mkdir(parents=True)
+    for step in steps:
+        np.savez(run / f"theta_{step}.npz", log_lr=np.float32(-3 - step / 100), outer_step=step)
+        (run / f"theta_{step}.npz.done").touch()
+    return run
+
+
+def watch_with(
+    folder: Path,
+    hook: str,
+    factory: str,
+    location: str | Path,
+    *,
+    directions: Mapping[str, str] | None = None,
+    needs_theta: bool = True,
+    **options: Any,
+) -> WatchedStore:
+    """Watches a location once, and returns the content of the store.
+
+    The working directory is `folder` meanwhile and the store's path is relative, as on a command line.
+
+    Args:
+      hook: Declaring hook of the plugin, which is declared as "contract".
+      factory: "module:attribute", as in the plugin's declaration.
+      location: What a user would write for CKPT_DIR.
+      directions: `metric_directions` of the declaration.
+      needs_theta: Whether the case trains with the checkpoint's theta, `log_lr` of LearnableSGD, or with plain SGD.
+      options: Fields of `WatchSettings`, as `lobench.watch` takes them.
+    """
+    from lobench.api.watch import watch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    suite = folder / "contract_suite"
+    suite.mkdir()
+    declared = _CONFTEST.format(hook=hook, name=NAME, factory=factory, directions=dict(directions or {}))
+    (suite / "conftest.py").write_text(declared)
+    (suite / "bowl.gin").write_text(_CASES)
+    progress = _Lines()
+    settings: dict[str, Any] = {"executor": "inline", "checkpoints": "all", "store": "store", **options}
+    learned, plain = (
+        ("Case.learned_optimizer = @LearnableSGD()",),
+        ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1"),
+    )
+    settings["gin_params"] = learned if needs_theta else plain
+    search_path, conftest = list(sys.path), sys.modules.get("conftest")
+    try:
+        with contextlib.chdir(folder):
+            watch(location, suite.name, once=True, progress=progress, **settings)
+    finally:
+        sys.path[:] = search_path  # the suite's folder was added
+        sys.modules.pop("conftest", None)
+        if conftest is not None:
+            sys.modules["conftest"] = conftest
+    return WatchedStore(folder / "store", progress.lines)
