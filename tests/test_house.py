@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import io
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tokenize
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -108,60 +106,3 @@ def test_private_names_of_gin_and_jax_stand_in_one_file_each() -> None:
     for package, pattern in private.items():
         found = {str(file.relative_to(ROOT)) for file in files if pattern.search(file.read_text())}
         assert found == own[package]
-
-
-# Words that were ours alone, and the field's word in their place. As a part of a name: `_heard`, `lane_key`.
-_OLD_WORDS = {
-    **dict.fromkeys(("hopeless",), "median stopping"),
-    **dict.fromkeys(("trouble", "troubles"), "failure, problem, diagnosis"),
-    **dict.fromkeys(("laws",), "distributions"),
-    **dict.fromkeys(("heard", "said", "told"), "event, message, output, log, report"),
-    **dict.fromkeys(("errands",), "dispatch"),
-    **dict.fromkeys(("witness",), "backend guard"),
-    **dict.fromkeys(("wants", "wanting", "unmet", "offered"), "extra inputs; failed expectations"),
-    **dict.fromkeys(("course", "courses"), "training loop, history, detector"),
-    **dict.fromkeys(("lane", "lanes"), "replicas"),
-    **dict.fromkeys(("roster", "gathered", "viewed", "explored", "findings", "lineup", "tells"), "see 0065"),
-}
-# Whole names, which are ordinary words inside of others (`by_hand`, `held_out`), and modules of that name.
-_OLD_NAMES = {"want": "the thing itself", "tell": "log, report", "says": "the thing itself", "Died": "WorkerExited"}
-_OLD_MODULES = {
-    *_OLD_WORDS,
-    *("falls", "spending", "student", "hands", "spread", "chosen", "asked", "named", "held", "rounds", "shown"),
-    *("finished", "compared", "reading", "overview", "searched", "repeated"),
-}
-_ALLOWED_NAMES = {
-    "num_lanes": "a gin name, and part of what an identity of a case is made of",
-    "is_told_horizon": "a key of baseline files",
-    "tell": "a method of files and of optuna's studies",
-}
-
-
-def _words_of(name: str) -> set[str]:
-    return {*re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")}
-
-
-def test_names_are_the_fields_words() -> None:
-    """`stop_hopeless` is `median_stopping`. The name of a test is a sentence, and is left out."""
-    folders = ("lobench", "plugins", "tests", "benchmarks", "examples", "suites", "docs")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if ".venv" not in path.parts]
-    found = [str(path.relative_to(ROOT)) for path in files if path.stem.removeprefix("test_") in _OLD_MODULES]
-    suspect = re.compile("|".join((*_OLD_WORDS, *_OLD_NAMES)), re.IGNORECASE)
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        if path.name == Path(__file__).name or not suspect.search(text):
-            continue
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            name = token.string
-            if token.type != tokenize.NAME or name in _ALLOWED_NAMES or name.startswith("test_"):
-                continue
-            if name in _OLD_NAMES or _words_of(name) & {*_OLD_WORDS}:
-                found.append(f"{path.relative_to(ROOT)}:{token.start[0]}: {name}")
-    assert not found, "\n".join(found)
-
-
-def test_pages_have_the_fields_words() -> None:
-    """Of what users read; decisions and the changelog tell what things were called."""
-    old = re.compile(r"\b(hopeless|lanes?|wanting|roster|errands|unmet)\b")
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")]
-    assert not {(path.name, word) for path in pages for word in old.findall(path.read_text(encoding="utf-8"))}
