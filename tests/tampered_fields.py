@@ -61,7 +61,10 @@ NAMED: tuple[tuple[str, str], ...] = (
     ("subjects.label", "a second name"),
     *((f"{name}.id", "the order of results") for name in ("events", "evaluations")),
     ("deliveries.sequence", "the order of results"),
-    *((f"experiments.{name}", "revisions") for name in ("git_revision", "git_dirty", "patch_note", "patch_sha256")),
+    *(
+        (f"experiments.{name}", "revisions")
+        for name in ("name", "git_revision", "git_dirty", "patch_note", "patch_sha256")
+    ),
     *((f"experiments.versions.{name}", "revisions") for name in ("jax", "jaxlib", "lobench", "numpy", "optax")),
     ("experiments.config", "of the configuration of"),
     ("trials.wave", "waves of searches"),
@@ -442,6 +445,8 @@ def _payload(header: Mapping[str, Any], body: bytes) -> bytes:
 
 def name_of_field(field: str) -> str:
     """Returns the name that an audit gives to a field that nobody can make again; "" if it has none."""
+    if ".plan.files." in field:
+        return "under an earlier plan"
     return next((name for end, name in NAMED if field.endswith(end)), "")
 
 

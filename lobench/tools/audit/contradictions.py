@@ -183,6 +183,9 @@ def _of_files(
             cases = list(dict.fromkeys(row.case for row in rows if row.case.suite == base.name))
             reached |= reached_files(folder / base, cases, code_names=names, texts=sorted(texts))
     used = {str(file.relative_to(folder.resolve())) for file in reached if file.is_relative_to(folder.resolve())}
+    last = {name: digest for one in planned for name, digest in one.files.items()}
+    for name in sorted({name for one in planned for name, digest in one.files.items() if digest != last[name]}):
+        yield Unaudited(f"what {name} was under an earlier plan")
     for name, line in changed_files(planned, members):
         if name is None:
             yield Unaudited(f"files of suites that the bundle does not hold, and no result reaches: {line}")
