@@ -94,8 +94,8 @@ def audit(bundle: Path, **options: Any) -> Audit:
 def _is_caught(tampering: Tampering, output: Path) -> bool:
     try:
         tampering.write(output)
-    except sqlite3.IntegrityError:
-        return True  # no ledger can hold it
+    except (sqlite3.IntegrityError, LobenchError):
+        return True  # no ledger can hold it, or nothing can be published of it
     try:
         found = audit(output)
     except LobenchError:
@@ -116,14 +116,6 @@ def test_a_changed_field_is_a_contradiction_or_named(
 ) -> None:
     tampering = next(one for one in tamperings(world[2]) if one.field == field)
     assert _is_caught(tampering, tmp_path / "changed.lobench")
-
-
-def test_every_field_that_is_changed_is_a_contradiction_or_named(
-    world: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    kinds = {one.field: one for one in tamperings(world[2]) if not one.field.startswith(("suites/", "theta"))}
-    assert len(kinds) > 100
-    assert [one.field for one in kinds.values() if not _is_caught(one, tmp_path / "changed.lobench")] == []
 
 
 def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sqlite3.Connection], None]) -> Path:
