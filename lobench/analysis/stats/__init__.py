@@ -1,1 +1,4 @@
-"""Statistics: arrays in, numbers out; tests, intervals. A new test is a file here, and a call in `location.py`."""
+"""Statistical functions on arrays: tests, intervals and aggregates.
+
+To add a test, add a module here and call it in `location.py`.
+"""

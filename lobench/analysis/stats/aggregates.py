@@ -1,7 +1,7 @@
 """Aggregates over cases and seeds: interquartile mean and probability of improvement, with their intervals.
 
-Cells are the scores of each case's seeds; cases may have different numbers of seeds. All of them are of normalised
-scores: raw losses of different tasks have no common mean.
+Cells are the scores of each case's seeds. Cases may have different numbers of seeds. Pass normalised scores only: raw
+losses of different tasks have no common mean.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ Cells = Sequence[Sequence[float]]
 
 
 def iqm(cells: Cells) -> float:
-    """Returns the interquartile mean over all seeds of all cases: a quarter is cut off at either end.
+    """Returns the interquartile mean over all seeds of all cases, which drops a quarter of the values at either end.
 
-    A case with more seeds weighs more. NaN scores (a case without a scale) do not vanish: the result is NaN.
+    A case with more seeds weighs more. If a score is NaN (a case without a scale), the result is NaN.
     """
     values = _pooled(cells)
     return float(trimmed_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
 
 
 def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
-    """Returns the mean over cases of P(x > y) + P(x = y)/2, x a seed of ours and y one of theirs.
+    """Returns the mean over cases of P(x > y) + P(x = y)/2, where x is a seed of `ours` and y a seed of `theirs`.
 
     Args:
-      ours, theirs: Scores by case, the same cases in the same order; higher is better.
+      ours, theirs: Scores by case, with the same cases in the same order. Higher is better.
+
     Raises:
-      ValueError: not the same number of cases.
+      ValueError: The numbers of cases differ.
     """
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} cases against {len(theirs)}")
@@ -63,17 +64,19 @@ def bootstrap_interval(
     seed: int = 0,
     groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[float, float]:
-    """Returns a percentile bootstrap interval, seeds resampled within each group of cases.
+    """Returns a percentile bootstrap interval, with seeds resampled within each group of cases.
 
-    Each case's deviations from its mean are inflated by sqrt(n/(n-1)): with a handful of seeds the plain percentile
-    interval is too narrow by that factor.
+    Each case's deviations from its mean are multiplied by sqrt(n/(n-1)), because the plain percentile interval of a few
+    seeds is too narrow by that factor.
 
     Args:
-      cells: Scores by case; at least two seeds in each, else there is no interval (NaN).
-      statistic: From resampled cells, each float64[num_resamples, num_seeds], to float64[num_resamples].
-      seed: Of the resampling: the same cells give the same interval.
-      groups: Places of the cases by group. The cells of a group have the same seeds in the same order, which are drawn
-        for all of them together. None: each case is a group.
+      cells: Scores by case. If a case has fewer than two seeds or a non-finite score, the bounds are NaN.
+      statistic: Function from resampled cells, each float64[num_resamples, num_seeds], to float64[num_resamples].
+      confidence: Confidence level, between 0 and 1.
+      num_resamples: Number of bootstrap resamples.
+      seed: Seed of the resampling. Equal cells give equal intervals.
+      groups: Indices of the cases in each group. The cells of a group have the same seeds in the same order, and one
+        draw of seeds serves all of them. None: each case is its own group.
     """
     values = [np.asarray(cell, np.float64) for cell in cells]
     if any(len(cell) < 2 or not np.isfinite(cell).all() for cell in values):
@@ -94,7 +97,7 @@ def bootstrap_interval(
 
 
 def iqm_interval(cells: Cells, *, num_resamples: int = 2000, groups: Sequence[Sequence[int]] | None = None) -> Interval:
-    """Returns the IQM with its stratified, inflated bootstrap interval; `groups` as of `bootstrap_interval`."""
+    """Returns the interquartile mean with its stratified, inflated bootstrap interval; see `bootstrap_interval`."""
     lower, upper = bootstrap_interval(
         cells,
         lambda resampled: np.asarray(trimmed_mean(np.concatenate(resampled, axis=1), 0.25)),
@@ -109,17 +112,20 @@ def probability_of_improvement_interval(
 ) -> Interval:
     """Returns the probability of improvement with Newcombe's interval for the Mann-Whitney statistic.
 
-    The bounds are the probabilities P from which the observed one is as far as its noise at P allows, plus half a step
-    of the statistic. The variance at P is the sum over cases, of which each is at P. Where cases differ that is more
-    than theirs, since the variance is a concave function of P. A percentile bootstrap has no spread if one side wins
-    all pairs: of three seeds against three it would say [1, 1].
+    The interval holds the probabilities P whose distance from the observed one is at most z standard errors at P, plus
+    half a step of the statistic. The variance at P is the sum over cases, each taken to be at P. If cases differ, this
+    is more than their variance, because the variance is a concave function of P. A percentile bootstrap has no spread
+    if one side wins all pairs: for three seeds against three it would give [1, 1].
 
-    If no arrangement of the seeds has a two-sided p-value of at most 1 - confidence, as of three against three, the
-    interval contains one half.
+    If no arrangement of the seeds has a two-sided p-value of at most 1 - confidence, as for three seeds against three,
+    the interval contains one half.
 
     Args:
-      groups: Places of the cases by group. The cases of a group may move together as one: their standard errors are
-        added. None: each case is a group.
+      ours, theirs: Scores by case, with the same cases in the same order. Higher is better.
+      groups: Indices of the cases in each group. The cases of a group may move together, so their standard errors are
+        added. None: each case is its own group.
+      confidence: Confidence level, between 0 and 1.
+
     Source: Newcombe 2006, part 2, method 5.
     """
     mean, both = probability_of_improvement(ours, theirs), [*ours, *theirs]
@@ -144,14 +150,14 @@ def probability_of_improvement_interval(
 
 
 def _rank_variance(chance: float, size_x: int, size_y: int) -> float:
-    """Returns the variance of the share of pairs that x wins, if it wins a pair with a chance."""
+    """Returns the variance of the share of pairs that x wins, if it wins each pair with probability `chance`."""
     more = (size_x + size_y) / 2 - 1
     factor = 1 + more * ((1 - chance) / (2 - chance) + chance / (1 + chance))
     return chance * (1 - chance) * factor / (size_x * size_y)
 
 
 def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> float:
-    """Returns the point between the two up to which a condition holds."""
+    """Returns the point between `inside` and `outside` up to which a condition holds."""
     if holds(outside):
         return outside
     for _ in range(50):
@@ -161,9 +167,9 @@ def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> floa
 
 
 def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
-    """Returns 1 where a seed of x is above one of y, 1/2 where they are equal: float64[num_x, num_y].
+    """Returns 1 for pairs with x above y, 1/2 for equal pairs and 0 otherwise: float64[num_x, num_y].
 
-    NaN stays NaN: all of them are where one value is not finite.
+    All entries are NaN if any value is not finite.
     """
     left, right = np.asarray(x, np.float64)[:, None], np.asarray(y, np.float64)
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
@@ -178,7 +184,7 @@ def _pooled(cells: Cells) -> FloatArray:
 
 
 def trimmed_mean(values: Any, share: float) -> Any:
-    """Returns the mean over the last axis without that share of the values at either end."""
+    """Returns the mean over the last axis, after dropping the fraction `share` of the values at either end."""
     size = values.shape[-1]
     cut = int(share * size)
     return np.partition(values, (cut, size - cut - 1), axis=-1)[..., cut : size - cut].mean(axis=-1)

@@ -1,7 +1,7 @@
 """Alpha-spending boundaries for planned looks, applied through t quantiles.
 
-At looks with 4, 8 and 12 seeds the bounds of a normal law on t statistics alarm twice as often as they say; the same
-nominal levels through Student's quantiles keep what they say.
+With looks at 4, 8 and 12 seeds, normal bounds on t statistics give twice the nominal rate of false alarms. The same
+nominal levels through Student's quantiles keep the nominal rate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """Planned numbers of seeds at which a gate is looked at, increasing.
+    """Planned numbers of seeds at which a gate is evaluated, increasing.
 
-    Alpha is spent in proportion to the seeds (a spending function linear in information): after look k the chance of
-    any false alarm so far is alpha * sizes[k] / sizes[-1].
+    Alpha is spent in proportion to the seeds (a spending function linear in information): the probability of any false
+    alarm up to look k is alpha * sizes[k] / sizes[-1].
+
+    Example:
+      >>> [round(Looks(sizes=(4, 8)).level(seeds, 0.05), 3) for seeds in (4, 8)]
+      [0.025, 0.035]
 
     Source: Lan and DeMets 1983; Kim and DeMets 1987 for the linear function; Maurer and Bretz 2013 for sequential
     p-values under Holm.
@@ -41,11 +45,11 @@ class Looks:
             raise ValueError(f"looks at {self.sizes}: expected increasing numbers of seeds, the first at least 2")
 
     def level(self, num_seeds: int, alpha: float) -> float:
-        """Returns the nominal one-sided level of the look at `num_seeds`, for an overall level alpha."""
+        """Returns the nominal one-sided level of the look at `num_seeds`, for the overall level `alpha`."""
         return nominal_levels(self.sizes, alpha)[self._index(num_seeds)]
 
     def p_value(self, num_seeds: int, nominal: float) -> float:
-        """Returns the smallest overall alpha at which the look at `num_seeds` rejects, from its nominal p-value."""
+        """Returns the smallest overall alpha at which the look at `num_seeds` rejects, given its nominal p-value."""
         index = self._index(num_seeds)
         alphas, levels = _table(self.sizes)
         if nominal <= 0 or math.isnan(nominal):
@@ -92,7 +96,7 @@ def nominal_levels(sizes: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 def _bound(grid: FloatArray, weights: FloatArray, step: float, scale: float, share: float) -> float:
-    """Returns the z above which a look rejects with probability `share`, having rejected at none before."""
+    """Returns the z above which a look rejects with probability `share`, given that no earlier look rejected."""
 
     def excess(z: float) -> float:
         return float(weights @ norm_sf((z * scale - grid) / step)) - share
@@ -104,6 +108,6 @@ def _bound(grid: FloatArray, weights: FloatArray, step: float, scale: float, sha
 
 @functools.lru_cache(maxsize=64)
 def _table(sizes: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-    """Returns overall alphas [rows] and the nominal level of each look at them [rows, looks]."""
+    """Returns a table of overall alphas [rows] and each look's nominal level at them [rows, looks]."""
     alphas = np.concatenate([np.geomspace(1e-6, 0.2, 24), [0.3, 0.5, 0.7, 0.9]])
     return alphas, np.array([nominal_levels(sizes, float(alpha)) for alpha in alphas])

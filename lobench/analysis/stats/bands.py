@@ -17,16 +17,18 @@ _QUANTILES = (0.1, 0.5, 0.9)
 
 
 def bands(rows: NDArray[np.float64], metric: str, direction: Direction | None) -> NDArray[np.float64]:
-    """Returns the six numbers of BAND at each point: float64[..., 6, num_points].
+    """Returns mean, interval bounds and quantiles at each point, as named in BAND: float64[..., 6, num_points].
 
-    Many cells of one shape are computed at once: ten thousand one after another take seconds.
+    Pass many cells of one shape in one call, because ten thousand single calls take seconds.
 
-    The mean is NaN where a seed diverged, and bounds are NaN where nothing can be said, as in
-    `lobench.analysis.stats.intervals`. A quantile takes a seed that diverged for one that is worse than any other: of
-    ten seeds of which one diverged, the median is still a number.
+    The mean is NaN if a seed diverged. Bounds are NaN if there is no interval, as in
+    `lobench.analysis.stats.intervals`. Quantiles count a diverged seed as worse than any other: if one of ten seeds
+    diverged, the median is still a number.
 
     Args:
-      rows: The curves of the seeds: float64[..., num_seeds, num_points].
+      rows: Curves of the seeds, float64[..., num_seeds, num_points].
+      metric: Name of the metric, which selects the kind of interval.
+      direction: Direction in which the metric is better. None counts as lower is better.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         mean = rows.mean(axis=-2)

@@ -1,12 +1,13 @@
-"""Bayesian change-point search over checkpoints: the posterior of the step, and the next probe.
+"""Bayesian change-point search over checkpoints: posterior of the first broken checkpoint, and the next probes.
 
-A probe is one seed block of one checkpoint. Scores are paired: what a seed adds is common to all checkpoints, so that a
-block which two of them have compares them without it. The model: a score is a level, before the break one and from it
-on a lower one, plus what the block adds, plus what the checkpoint adds (a run wobbles), plus noise. The levels, the
-noise and the wobble are integrated over; nothing is fitted.
+A probe is one seed block of one checkpoint. Scores are paired: a seed's effect is common to all checkpoints, so two
+checkpoints are compared on the blocks that both have. In the model, a score is a level (a lower one from the break on)
+plus a block effect, a checkpoint effect (the wobble of a run) and noise. Levels, noise and wobble are integrated out;
+nothing is fitted.
 
-Diverged seeds are split off, as in comparisons: the scores are those of seeds that converged, and the numbers of lost
-seeds have a rate before the break and a higher one from it on. A break may be in the scores, in the rate, or in both.
+Diverged seeds are treated apart, as in comparisons. The scores are those of converged seeds, and the share of diverged
+("lost") seeds has one rate before the break and a higher one from it on. A break may be in the scores, in the rate or
+in both.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ _LOSS_PRIOR = (0.5, 5.0)  # of the rate before a break
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What one seed block gave at one checkpoint.
+    """Scores of one seed block at one checkpoint.
 
     Attributes:
-      place: Of the checkpoint, from 0.
-      block: The first seed of the block.
-      scores: By seed; the same seeds in every probe of the block. More is better. Minus infinity if the seed diverged;
-        plus infinity in a row whose signs are turned around, where fewer of these are a fall.
+      place: Index of the checkpoint, from 0.
+      block: First seed of the block.
+      scores: Score of each seed, higher is better. All probes of a block have the same seeds. Minus infinity if the
+        seed diverged. Plus infinity if it diverged in a row with reversed signs, in which fewer diverged seeds are the
+        fall.
     """
 
     place: int
@@ -68,16 +70,17 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """What is known of the break.
+    """Posterior distribution of the break.
 
     Attributes:
-      by_place: Probability that the checkpoint at a place is the first broken one, if any is; they sum to 1.
+      by_place: Probability that the checkpoint at an index is the first broken one, given that there is one. Sums to 1.
       fall: Probability that there is a fall at all.
-      size: How much it is expected to be, in scores, above 0.
-      size_error: Its standard deviation.
-      noise: Standard deviation of a probe, wobble included.
-      begin: The place of the first checkpoint that was good; those before had not been trained enough.
-      lost: Diverged seeds and all seeds before the most probable place, and the same two numbers from it on.
+      size: Expected size of the fall, in scores, above 0.
+      size_error: Standard deviation of the size.
+      noise: Standard deviation of a probe, including the wobble.
+      begin: Index of the first good checkpoint. Earlier checkpoints had not been trained enough.
+      lost: Number of diverged seeds and of all seeds before the most probable place, then the same two numbers from it
+        on.
     """
 
     by_place: tuple[float, ...]
@@ -90,18 +93,18 @@ class Belief:
 
     @property
     def place(self) -> int:
-        """The most probable one; of a stretch without probes, its middle."""
+        """Index of the most probable first broken checkpoint. In a stretch without probes it is the middle."""
         top = max(self.by_place)
         ties = [place for place, one in enumerate(self.by_place) if one > top * (1 - 1e-9)]
         return ties[len(ties) // 2]
 
     def within(self, distance: int) -> float:
-        """Returns the probability that the break is so near to the most probable place."""
+        """Returns the probability that the break is within `distance` checkpoints of the most probable place."""
         return math.fsum(self.by_place[max(self.place - distance, 0) : self.place + distance + 1])
 
 
 def window(belief: Belief, level: float) -> tuple[int, int]:
-    """Returns the first and the last place of the shortest interval that holds the break with a probability."""
+    """Returns the first and last place of the shortest interval that contains the break with probability `level`."""
     ends = [0.0, *itertools.accumulate(belief.by_place)]
     found = (0, len(belief.by_place) - 1)
     for first in range(len(belief.by_place)):
@@ -112,12 +115,12 @@ def window(belief: Belief, level: float) -> tuple[int, int]:
 
 
 def named_pair(belief: Belief, probed: Collection[int]) -> tuple[int, int]:
-    """Returns the places of the last good and of the first broken checkpoint, as far as they were probed.
+    """Returns the places of the last good and the first broken checkpoint, as far as they were probed.
 
-    Without a probe next to the most probable place these are the nearest probed ones around it: the break is between
-    them.
+    If the most probable place or its predecessor was not probed, these are the nearest probed places around the break.
 
     Args:
+      belief: Posterior distribution of the break.
       probed: Places that have a probe.
     """
     last_good = max((place for place in probed if place < belief.place), default=belief.place - 1)
@@ -126,20 +129,24 @@ def named_pair(belief: Belief, probed: Collection[int]) -> tuple[int, int]:
 
 
 def is_located(belief: Belief, probed: Collection[int], confidence: float) -> bool:
-    """Returns whether the most probable place is the right one with a probability, and it and the one before are known.
+    """Returns whether the most probable place is probable enough, and it and its predecessor were probed.
 
     Args:
+      belief: Posterior distribution of the break.
       probed: Places that have a probe.
+      confidence: Probability that the most probable place must reach.
     """
     place = belief.place
     return belief.by_place[place] >= confidence and {place - 1, place} <= {*probed}
 
 
 def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ()) -> list[int]:
-    """Returns where to look before anything is known: an even row of places that have no probe near, and both ends.
+    """Returns the places to probe first: evenly spaced ones that have no probe nearby, and both ends.
 
     Args:
-      closed: Places that cannot be looked at.
+      probes: Probes made so far.
+      num_places: Number of checkpoints.
+      closed: Places that cannot be probed.
     """
     probed = {probe.place for probe in probes}
     wanted = sorted({round(index * (num_places - 1) / (_SCANNED - 1)) for index in range(_SCANNED)})
@@ -155,14 +162,16 @@ def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ())
 
 
 def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Collection[int] = ()) -> list[int]:
-    """Returns the places to look at next, `count` at most: none twice.
+    """Returns up to `count` distinct places to probe next.
 
-    They part the probability into equal shares. While the levels are not known well, one of them lies surely before
-    the break, or surely behind it.
+    They divide the probability into equal shares. While the levels are not known well, one of the places is almost
+    surely before the break, or almost surely after it.
 
     Args:
-      belief: What the probes say.
-      closed: Places that cannot be looked at.
+      belief: Posterior distribution given the probes.
+      probes: Probes made so far.
+      count: Largest number of places.
+      closed: Places that cannot be probed.
     """
     counts = Counter(probe.place for probe in probes)
     below = list(itertools.accumulate(belief.by_place))
@@ -186,7 +195,7 @@ def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Col
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Noise:
-    """What seeds say of the noise: their sum of squares, of how many degrees, and how much seeds differ."""
+    """Noise estimated from the seeds: sum of squares, degrees of freedom, and variance between seeds."""
 
     squares: float
     degrees: int
@@ -194,12 +203,14 @@ class _Noise:
 
 
 def believe(probes: Iterable[Probe], num_places: int) -> Belief:
-    """Returns what probes say, whatever their order.
+    """Returns the posterior distribution of the break given the probes, whose order does not matter.
 
     Args:
-      num_places: Checkpoints in the row, >= 2.
+      probes: Probes of at least two checkpoints.
+      num_places: Number of checkpoints, at least 2.
+
     Raises:
-      ValueError: fewer than two checkpoints were probed.
+      ValueError: Fewer than two checkpoints were probed.
     """
     ordered = sorted(probes, key=lambda probe: (probe.place, probe.block))
     if len({probe.place for probe in ordered}) < 2:
@@ -213,11 +224,13 @@ def believe(probes: Iterable[Probe], num_places: int) -> Belief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Converged:
-    """Scores of the seeds of a probe that converged.
+    """Scores of a probe whose diverged seeds are filled in.
 
     Attributes:
-      scores: By seed, finite: those of lost seeds are filled in from the other probes of the block.
-      num_seeds: Seeds that converged, > 0.
+      place: Index of the checkpoint, from 0.
+      block: First seed of the block.
+      scores: Finite score of each seed. Those of lost seeds are filled in from the other probes of the block.
+      num_seeds: Number of seeds that converged, > 0.
     """
 
     place: int
@@ -231,10 +244,10 @@ class _Converged:
 
 
 def _converged(probes: Sequence[Probe]) -> list[_Converged]:
-    """Returns the probes that have a converged seed, their lost seeds filled in by an additive fit of each block.
+    """Returns the probes with a converged seed. Their lost seeds are filled in by an additive fit of each block.
 
-    A mean over the other seeds alone would hold what these seeds add, which pairing takes out. Filled scores have no
-    weight: a probe counts as many seeds as converged.
+    A mean over the other seeds alone would contain the effects of these seeds, which pairing removes. Filled scores
+    have no weight: a probe counts as many seeds as converged.
     """
     rows = [probe for probe in probes if probe.num_lost < len(probe.scores)]
     filled: dict[int, tuple[float, ...]] = {}
@@ -282,9 +295,9 @@ def _noise(probes: Sequence[_Converged]) -> _Noise:
 
 
 def _begin(probes: Sequence[Probe]) -> int:
-    """Returns the place of the first checkpoint that is as good as the best one, as far as one can tell.
+    """Returns the place of the first checkpoint that is as good as the best one, up to noise.
 
-    A checkpoint of which every seed diverged is none, but in a row whose signs are turned around.
+    A checkpoint whose seeds all diverged does not qualify, except in a row with reversed signs.
     """
     converged = _converged(probes)
     good = {probe.place for probe in probes if not all(score == -math.inf for score in probe.scores)}
@@ -356,8 +369,8 @@ class _ScoresPart:
     """Evidence of the scores of converged seeds.
 
     Attributes:
-      logs, drops, errors, noises: float64[num_wobbles, num_classes, num_sizes]: log evidence, fall, its standard
-        deviation, variance of a probe.
+      logs, drops, errors, noises: float64[num_wobbles, num_classes, num_sizes]: log evidence, fall, standard deviation
+        of the fall, and variance of a probe.
       never: float64[num_wobbles]: log evidence that nothing fell.
     """
 
@@ -369,7 +382,7 @@ class _ScoresPart:
 
 
 def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _ScoresPart:
-    """Returns what scores say of each class of places; nothing if fewer than two places have some."""
+    """Returns the evidence of the scores for each class of places; it is flat if fewer than two places have scores."""
     blocks = sorted({probe.block for probe in probes})
     shape = (len(_WOBBLES), len(places), len(_SIZES))
     if len({probe.place for probe in probes}) < 2:
@@ -394,13 +407,13 @@ def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _Scores
 
 
 def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
-    """Returns the log evidence of each class that more seeds are lost from it on, and that the rate is one.
+    """Returns the log evidence of a higher loss rate from each class on, and that of a constant rate.
 
-    A rate has a beta prior, most of it near 0; the rate after the break is uniform above the one before it.
+    A rate has a beta prior with most of its mass near 0. The rate after the break is uniform above the one before it.
 
     Args:
-      lost, size: float64[num_classes]: of each probed place the lost seeds and all seeds.
-      is_turned: Whether a fall is that fewer are lost.
+      lost, size: float64[num_classes]: number of lost seeds and of all seeds at each probed place.
+      is_turned: Whether a fall means that fewer seeds are lost.
     """
     rates = (np.arange(_RATES) + 0.5) / _RATES
     prior = rates ** (_LOSS_PRIOR[0] - 1) * (1 - rates) ** (_LOSS_PRIOR[1] - 1)
@@ -423,23 +436,26 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
 
 
 def _log_sum(values: Array, axis: int | tuple[int, ...]) -> Array:
-    """Returns the logarithm of a sum of exponentials."""
+    """Returns the logarithm of a sum of exponentials, log sum exp, along an axis."""
     top = values.max(axis=axis, keepdims=True)
     return np.asarray(np.log(np.exp(values - top).sum(axis=axis)) + np.squeeze(top, axis=axis))
 
 
 def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
-    """Returns the log evidence of each class of places and size of fall, with the fall and its error, and that of none.
+    """Returns the log evidence for each class of places and size of fall, with the fall and its error, and for no fall.
 
-    The class i of places: the break lies between the i-th probed one and the next. A regression with a flat prior on
-    the level, normal ones on the fall (cut at 0) and on what blocks add, and the noise integrated over.
+    In class i the break lies between the i-th probed place and the next. The model is a regression with a flat prior on
+    the level and normal priors on the fall (truncated at 0) and on block effects. The noise is integrated out.
 
     Args:
-      seeds, scores: float64[num_classes, num_blocks]: of each probe how many seeds it has (0: there is none), and its
-        mean, around the mean of all.
+      seeds: Number of seeds of each probe, float64[num_classes, num_blocks]; 0 if there is no probe.
+      scores: Mean of each probe less the mean of all, float64[num_classes, num_blocks].
+      wobble: Variance of a checkpoint effect, in variances of a probe's noise.
+      noise: Noise estimated from the seeds.
+
     Returns:
-      float64[4, num_classes, num_sizes]: log evidence, fall, its standard deviation, variance of a probe; and the log
-      evidence that nothing fell.
+      float64[4, num_classes, num_sizes]: log evidence, fall, standard deviation of the fall, and variance of a probe;
+      and the log evidence that nothing fell.
     """
     num_probes, width = np.count_nonzero(seeds), seeds[seeds > 0].mean()
     own = wobble / width  # in variances of one seed's noise, as all variances here
@@ -473,11 +489,11 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
 
 
 def _from_on(values: Array) -> Array:
-    """Returns the sums over the places from each one on."""
+    """Returns cumulative sums from each place to the last one."""
     return values[::-1].cumsum(axis=0)[::-1]
 
 
 def _below(value: Array, degrees: float) -> Array:
-    """Returns P(T < value) of Student's t, nearly: by the normal distribution that has its middle and its tails."""
+    """Returns P(T < value) for Student's t, approximated by a normal distribution."""
     found: Array = ndtr(value * (1 - 1 / (4 * degrees)) / np.sqrt(1 + value**2 / (2 * degrees)))
     return found

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Effect(enum.StrEnum):
-    """What the test of a difference of scores says of B against A."""
+    """Verdict of a comparison of B with A."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -46,25 +46,26 @@ class Effect(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanDifference:
-    """A mean difference over the seeds that converge, and how many diverge.
+    """Mean difference over the seeds that converge, with the numbers of seeds that diverge.
 
     Attributes:
-      num_seeds: Pairs; of two samples the size of the smaller one. Those that diverged count.
-      mean: Of b - a; of scores: above 0, B is better. Over the pairs on which both converged, or the seeds that did.
-      lower, upper: By inverting the test; NaN where there is nothing to say.
-      sd: Of one seed's part: the standard error times the root of `num_converged`. Of pairs that is the standard
-        deviation of the differences, ddof 1, but for the floor that rounding sets.
-      p_value: Two-sided, of no difference; where a seed diverged min(1, 2 min(p_converged, p_diverged)). NaN where
-        nothing can be tested, never 0.
-      degrees: Of freedom; Satterthwaite's of two samples.
-      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" if one has twice the
-        other's seeds, or more: then the p-value is the larger one of Welch's and of a permutation test.
-      num_converged: Pairs on which both converged, or seeds of the side that has fewer.
-      p_converged: Of the mean alone.
-      p_diverged: Two-sided, of the counts of diverged seeds; NaN where none diverged.
-      num_a, num_b: Seeds of either side.
-      diverged_a, diverged_b: Those of them that diverged.
-      note: Why nothing was decided, where that does not hang on the values.
+      num_seeds: Number of pairs; for two samples, the size of the smaller one. Includes seeds that diverged.
+      mean: Mean of b - a over the pairs in which both sides converged, or over the converged seeds of two samples. For
+        scores, B is better if it is above 0.
+      lower, upper: Confidence bounds by test inversion. NaN if there is no interval.
+      sd: Standard deviation per seed: the standard error times sqrt(`num_converged`). For pairs this is the standard
+        deviation of the differences (ddof 1), but at least the floor set by rounding.
+      p_value: Two-sided p-value of no difference. If a seed diverged, min(1, 2 min(p_converged, p_diverged)). NaN if
+        nothing can be tested, and never 0.
+      degrees: Degrees of freedom; Satterthwaite's for two samples.
+      method: "paired"; for sides whose seeds are not the same draws "welch", or "permutation" if one side has at least
+        twice the seeds of the other. The p-value is then the larger one of Welch's test and a permutation test.
+      num_converged: Number of pairs in which both sides converged, or of converged seeds of the side with fewer.
+      p_converged: p-value of the mean alone.
+      p_diverged: Two-sided p-value of the counts of diverged seeds. NaN if none diverged.
+      num_a, num_b: Number of seeds of each side.
+      diverged_a, diverged_b: Number of diverged seeds of each side.
+      note: Reason why no test was possible, if the reason is not the values themselves.
     """
 
     num_seeds: int
@@ -91,13 +92,14 @@ class MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEffect:
-    """One case of a comparison.
+    """Comparison on one case.
 
     Attributes:
-      paired: The difference. Its bounds hold for all cases of the comparison together (Bonferroni), as the verdicts do,
-        and are those of `simultaneous`; its p-value is the case's alone.
-      p_holm: The p-value, adjusted by Holm over the cases of the comparison.
-      verdict: By `p_holm`.
+      case: Name of the case.
+      paired: Difference on the case. Its bounds hold for all cases of the comparison together (Bonferroni), like the
+        verdicts, and are those of `simultaneous`. Its p-value is for this case alone.
+      p_holm: p-value adjusted by Holm over the cases of the comparison.
+      verdict: Verdict by `p_holm`.
     """
 
     case: str
@@ -108,20 +110,22 @@ class CaseEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairComparison:
-    """B against A over cases.
+    """Comparison of B with A over several cases.
 
     Attributes:
-      cases: In the order given.
-      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval
-        over groups of cases.
-      p_value: Two-sided, of no difference overall; where a seed diverged min(1, 2 min(p_converged, p_diverged)).
-      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by group of cases.
-      verdict: Of the overall difference at `alpha`.
-      num_undecidable: Cases with fewer than two seeds that converge on both sides: shown, and in no mean.
-      groups: Names of the cases in the mean, by group: those of one group share their seeds' randomness.
-      num_incomplete: Seeds that lack a case of their group, and are in no mean.
-      seeds_ratio, p_seeds_ratio: Variance of the seeds' means over that of independent groups, and the p-value of its
-        being above 1; NaN with fewer than eight seeds. No verdict depends on them.
+      cases: Comparisons on each case, in the order given.
+      overall: Mean over cases of the mean difference over converged seeds, with its stratified t interval over groups
+        of cases.
+      p_value: Two-sided p-value of no overall difference. If a seed diverged, min(1, 2 min(p_converged, p_diverged)).
+      p_converged, p_diverged: Parts of the p-value, as for a case. p_diverged is stratified by group of cases.
+      verdict: Verdict on the overall difference at level `alpha`.
+      alpha: Level of the verdict.
+      num_undecidable: Number of cases with fewer than two seeds that converge on both sides. They are shown, but
+        excluded from all means.
+      groups: Names of the cases in the mean, by group. Cases of one group share the randomness of their seeds.
+      num_incomplete: Number of seeds that lack a case of their group; they are excluded from all means.
+      seeds_ratio: Variance of the seeds' means, divided by that of independent groups. NaN with fewer than eight seeds.
+      p_seeds_ratio: p-value of the ratio being above 1. No verdict depends on it.
     """
 
     cases: tuple[CaseEffect, ...]
@@ -139,17 +143,20 @@ class PairComparison:
 
     @property
     def diverged(self) -> Counts:
-        """Seeds that diverged, summed over the cases."""
+        """Numbers of diverged seeds, summed over the cases."""
         cases = [one.paired for one in self.cases]
         return Counts(*(sum(getattr(one, name) for one in cases) for name in _COUNTS))
 
 
 class MeanEffect(NamedTuple):
-    """The overall part of a comparison; the mean is None if no case can be tested.
+    """Overall part of a comparison.
 
     Attributes:
-      groups: Places of the tested cases, by group.
-      num_incomplete: Seeds that lack a case of their group.
+      mean: Mean over the tested cases. None if no case can be tested.
+      p_value, p_converged, p_diverged: p-values, as in `PairComparison`.
+      verdict: Verdict on the mean.
+      groups: Indices of the tested cases, by group.
+      num_incomplete: Number of seeds that lack a case of their group.
     """
 
     mean: Location | None
@@ -165,15 +172,16 @@ _COUNTS = ("diverged_a", "num_a", "diverged_b", "num_b")
 
 
 def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifference:
-    """Returns what B and A differ by on one case: the only place where a pair gets its p-value.
+    """Returns the difference of B and A on one case. All p-values of pairs come from here.
 
-    Two parts, of which either may tell: the mean of the seeds that converge, and how many diverge. Where a seed
-    diverged each has half of the level, and the interval is that of the half: a mean with a diverged seed as a constant
-    in it is a mixture, in which one lost seed drowns all others.
+    The test has two parts, and either may reject: the mean over converged seeds, and the number of diverged seeds. If a
+    seed diverged, each part has half of the level, and the interval has the level of that half. Including diverged
+    seeds in the mean as a constant would give a mixture in which one lost seed outweighs all others.
 
     Args:
-      samples: A NaN (a case without a scale) makes the whole undecidable.
-      confidence: Strictly between 0 and 1.
+      samples: Values of both sides. A NaN (a case without a scale) makes the case undecidable.
+      confidence: Confidence level, strictly between 0 and 1.
+
     Source: Student 1908; Welch 1947; Janssen 1997; Boschloo 1970.
     """
     n, counts = len(samples), counts_of(samples)
@@ -209,7 +217,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
 
 
 def _too_few(found: Location, kept: Samples, num_seeds: int, level: float) -> str:
-    """Returns why the seeds that converge cannot tell, whatever their values; "" where they can."""
+    """Returns why the converged seeds cannot give a decision, whatever their values; "" if they can."""
     if num_seeds < 2:
         return "undecidable below n = 2"
     if len(kept) < 2:
@@ -222,14 +230,14 @@ def _too_few(found: Location, kept: Samples, num_seeds: int, level: float) -> st
 
 
 def _p_diverged(counts: Sequence[Counts]) -> float:
-    """Returns the two-sided p-value of equal shares of diverged seeds; NaN where none diverged."""
+    """Returns the two-sided p-value of equal shares of diverged seeds; NaN if none diverged."""
     if not any(one.a + one.b for one in counts):
         return math.nan
     return max(LEAST_P, two_sided(p_more(counts), p_fewer(counts)))
 
 
 def _either(p_converged: float, p_diverged: float) -> float:
-    """Returns the p-value of the two parts: of the mean alone where no seed diverged."""
+    """Returns the p-value of both parts together, or that of the mean if no seed diverged."""
     if math.isnan(p_diverged):
         return p_converged
     return two_sided(p_diverged, 1.0 if math.isnan(p_converged) else p_converged)
@@ -238,7 +246,7 @@ def _either(p_converged: float, p_diverged: float) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns Holm's step-down adjusted p-values, in the order given.
 
-    A NaN stays NaN and counts as a hypothesis all the same: a case that could not be tested makes no other one easier.
+    A NaN stays NaN, but counts as a hypothesis: a case that could not be tested does not relax the others.
 
     Source: Holm 1979.
     """
@@ -259,10 +267,11 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     """Compares B with A on every case and overall.
 
     Args:
-      samples: The scores of both sides, by case.
-      alpha: Level of the overall verdict, and of the cases' verdicts together (Holm).
+      samples: Scores of both sides, by case.
+      alpha: Level of the overall verdict, and of the verdicts on all cases together (Holm).
+
     Raises:
-      ValueError: no case.
+      ValueError: `samples` is empty.
     """
     if not samples:
         raise ValueError("compare_cases needs at least one case")
@@ -302,13 +311,14 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
 
 
 def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
-    """Returns the verdict that planned seeds without a value allow.
+    """Returns a verdict after accounting for planned seeds without a value.
 
-    The side that lacks a seed is not better: a crash says more of a method than the seeds that are left. It may be
-    worse, since the seed that it lacks could only have been a loss.
+    A side that lacks a seed is never better, because a crash counts for more than the seeds that are left. It may be
+    worse, because the seed that it lacks could only have been a loss.
 
     Args:
-      missing: Numbers of such seeds of A and of B.
+      verdict: Verdict on the existing values.
+      missing: Numbers of missing seeds of A and of B.
     """
     missing_a, missing_b = missing
     if (verdict is Effect.BETTER and any(missing)) or (verdict is Effect.WORSE and missing_a):
@@ -324,11 +334,11 @@ def _sum_of_missing(samples: Iterable[Samples]) -> tuple[int, int]:
 def simultaneous(
     samples: Samples, paired: MeanDifference, p_holm: float, *, alpha: float, num_cases: int
 ) -> MeanDifference:
-    """Return a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
+    """Returns a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
 
-    The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's steps decide some
-    cases that Bonferroni's leave open. The bound between the mean and 0 of such a case is that of Holm's own step, so
-    that a case whose mean is better or worse never has 0 between its bounds.
+    The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's procedure decides
+    some cases that Bonferroni's leaves open. For these the bound between the mean and 0 is that of Holm's own step, so
+    that the interval of a better or worse case never contains 0.
     """
     if num_cases == 1 or math.isnan(paired.lower):
         return paired
@@ -347,11 +357,11 @@ class MeanParts:
     """Parts of a mean over cases.
 
     Attributes:
-      located: Cases that are groups of their own, and whose test is known without their samples.
-      counts: Their diverged seeds.
+      located: Tests of cases that are their own group and come without samples.
+      counts: Diverged seeds of these cases.
       tested: Other cases that can be tested.
-      counted: Those with two seeds or more and a scale, whose diverged seeds are counted.
-      lacking: Those with planned seeds that have no value.
+      counted: Cases with a scale and at least two seeds, whose diverged seeds are counted.
+      lacking: Cases with planned seeds that have no value.
     """
 
     located: list[Location] = field(default_factory=list)
@@ -370,7 +380,7 @@ class MeanParts:
             self.counted.append(samples)
 
     def effect(self, alpha: float) -> MeanEffect:
-        """Returns the mean over the cases, and its verdict."""
+        """Returns the mean over the cases and its verdict."""
         counts = [*self.counts, *group_counts(self.counted)]
         p_diverged = _p_diverged(counts)
         found = mean_over_cases(self.tested, self.located)
@@ -396,11 +406,14 @@ def _case_verdict(paired: MeanDifference, p_holm: float, alpha: float) -> Effect
 def _verdict(
     mean: float, p_converged: float, p_diverged: float, is_fewer: bool, adjusted: float, alpha: float
 ) -> Effect:
-    """Returns what follows from the parts that are significant.
+    """Returns the verdict that follows from the significant parts.
 
     Args:
+      mean: Mean of b - a.
+      p_converged, p_diverged: p-values of the mean and of the counts of diverged seeds.
       is_fewer: Whether a smaller share of B diverged.
-      adjusted: The p-value of both parts, after Holm where there are others.
+      adjusted: p-value of both parts, adjusted by Holm if there are several cases.
+      alpha: Level of the verdict.
     """
     p_value = _either(p_converged, p_diverged)
     if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
@@ -415,7 +428,7 @@ def _verdict(
 
 
 def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
-    """Returns the two parts of a difference where a seed diverged, else "".
+    """Returns a description of both parts of a difference if a seed diverged, else "".
 
     Example: "better on the 7 seeds that converge (p .01); diverged or exploded 0 of 8 against 1 of 8".
     """
@@ -425,7 +438,7 @@ def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
 
 
 def comparison_words(found: PairComparison) -> str:
-    """Returns the same of the mean over the cases."""
+    """Returns the text of `effect_words` for the mean over the cases."""
     return _words(found.overall.mean, found.p_converged, "seeds", found.diverged, found.p_diverged, found.alpha)
 
 

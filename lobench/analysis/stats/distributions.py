@@ -1,9 +1,7 @@
-"""Distributions from `scipy.special`, because importing `scipy.stats` takes most of a second.
+"""Distributions based on `scipy.special`, because importing `scipy.stats` takes most of a second.
 
-The import of `scipy.special` itself, half a second, is the first call's: most of who imports this asks for none.
-
-Each takes numbers or arrays. `sf` is the chance of a larger value, `isf` its inverse: the value that is exceeded with a
-chance.
+`scipy.special` itself takes half a second to import, so it is imported in the first call. All functions take numbers or
+arrays. `sf` is the survival function, `isf` its inverse, `ppf` the quantile function and `pdf` the density.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ __all__ = ["chi2_ppf", "nct_sf", "norm_isf", "norm_pdf", "norm_sf"]
 
 
 def nct_sf(value: Any, degrees: Any, shift: Any) -> Any:
-    """Of the noncentral t law."""
+    """Returns the survival function of the noncentral t distribution."""
     return 1.0 - scipy.special.nctdtr(degrees, shift, value)
 
 
@@ -30,10 +28,10 @@ def norm_isf(chance: Any) -> Any:
 
 
 def norm_pdf(value: Any) -> Any:
-    """Returns the density of the standard normal law."""
+    """Returns the density of the standard normal distribution."""
     return np.exp(-np.square(value) / 2) / np.sqrt(2 * np.pi)
 
 
 def chi2_ppf(chance: Any, degrees: Any) -> Any:
-    """Returns the value below which a chi-squared variable is with a chance."""
+    """Returns the quantile of the chi-squared distribution."""
     return 2 * scipy.special.gammaincinv(degrees / 2, chance)

@@ -1,11 +1,11 @@
 """Expected best value after k trials of a search.
 
-Dodge et al., "Show Your Work" (EMNLP 2019), in the unbiased form: the mean over all subsets of k trials of the best of
-them, which is a U-statistic. Its interval is the studentized bootstrap's (Efron and Tibshirani 1993, section 12.5) with
-the jackknife's standard error: the mean is skewed, and a t quantile on both sides holds the truth less often. It covers
-in 92 to 99 of 100 searches for k up to a fifth of the trials (docs/searches.md has the table), or up to a tenth where a
-trial hangs on those before it. Beyond that the best of k depends on one or two trials, no resample has better ones, and
-there is no interval.
+The estimate is that of Dodge et al., "Show Your Work" (EMNLP 2019), in its unbiased form: the mean over all subsets of
+k trials of their best value, which is a U-statistic. Its interval is a studentized bootstrap (Efron and Tibshirani
+1993, section 12.5) with the jackknife's standard error, because the mean is skewed and a symmetric t interval covers
+less often than its level. For k up to a fifth of the trials it covers the truth in 92 to 99 of 100 searches (see the
+table in docs/searches.md). If trials depend on earlier ones, this holds up to a tenth. For larger k there is no
+interval, because the best of k depends on one or two trials and no resample contains better ones.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _LEAST = 5  # trials that an interval needs
 def expected_best(values: Sequence[float], *, are_independent: bool = True, alpha: float = 0.05) -> list[Interval]:
     """Returns the expected best value after 1, 2, ... and all of the trials.
 
-    The same values give the same intervals: the resamples are drawn with a fixed seed.
+    Equal values give equal intervals, because the resamples are drawn with a fixed seed.
 
     Args:
-      values: One a trial, higher is better; NaN of one that failed, which is as bad as the worst that did not.
-      are_independent: Whether no trial was chosen by what others gave, as a random search's are.
+      values: Value of each trial, higher is better. NaN if the trial failed, which counts as the worst other value.
+      are_independent: Whether no trial was chosen by the results of others, as in a random search.
+      alpha: One minus the confidence level.
     """
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -51,7 +52,7 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
 
 
 def _interval(means: NDArray[np.float64], errors: NDArray[np.float64], alpha: float) -> Interval:
-    """Returns the interval of the first sample; the others are its resamples."""
+    """Returns the interval of the first sample, given the others as its resamples."""
     mean, error = float(means[0]), float(errors[0])
     is_spread = errors[1:] > 1e-12 * max(1.0, abs(mean))
     if not error or not is_spread.any():
@@ -65,7 +66,8 @@ def _mean_and_error(samples: NDArray[np.float64], k: int) -> tuple[NDArray[np.fl
     """Returns the expected best of k and the jackknife's standard error of each sample.
 
     Args:
-      samples: float64[num_samples, num_trials], each from best to worst.
+      samples: float64[num_samples, num_trials], each sorted from best to worst.
+      k: Number of trials.
     """
     count = samples.shape[1]
     fewer = _weights(count - 1, k)
@@ -78,7 +80,7 @@ def _mean_and_error(samples: NDArray[np.float64], k: int) -> tuple[NDArray[np.fl
 
 
 def _weights(count: int, k: int) -> NDArray[np.float64]:
-    """Returns the chances C(count - i, k - 1) / C(count, k) that the i-th best of `count` is the best of k of them."""
+    """Returns C(count - i, k - 1) / C(count, k), the probability that the i-th best of `count` is the best of k."""
     found = np.zeros(count)
     found[0] = k / count
     for place in range(1, count - k + 1):

@@ -39,11 +39,13 @@ _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean with its confidence interval; NaN bounds where nothing can be said.
+    """A mean with its confidence interval. The bounds are NaN if there is no interval.
 
     Attributes:
-      degrees: Satterthwaite's degrees of freedom.
-      method: What the bounds are; see `metric_bounds`.
+      mean: The mean.
+      lower, upper: Bounds of the interval.
+      degrees: Degrees of freedom, Satterthwaite's for several cases.
+      method: Kind of interval; see `metric_bounds`.
     """
 
     mean: float = math.nan
@@ -53,7 +55,7 @@ class Interval:
     method: IntervalMethod = "t"
 
     def error(self, alpha: float = 0.05) -> float:
-        """Returns the standard error of the mean, from bounds that the t law made at the level 1 - alpha."""
+        """Returns the standard error of the mean, given that the bounds are a t interval at level 1 - alpha."""
         half = self.upper - self.mean
         return half / t_isf(alpha / 2, self.degrees) if half else 0.0
 
@@ -61,17 +63,18 @@ class Interval:
 def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
     """Returns the mean over cases of the mean over seeds, with a t interval.
 
-    The variance is sum_c s_c^2 / n_c / C^2, with Satterthwaite's degrees of freedom. What diverged does not vanish in a
-    mean: a NaN anywhere makes the mean NaN, an infinity makes it infinite, and either leaves no bounds. A case of a
-    single seed has no variance of its own: the mean stays, the bounds are NaN. Where no seed differs from the others of
-    its case, the bounds are the mean.
+    The variance is sum_c s_c^2 / n_c / C^2, with Satterthwaite's degrees of freedom. Diverged seeds stay visible in the
+    mean: any NaN makes it NaN, an infinity makes it infinite, and either gives NaN bounds. A case with a single seed
+    has no variance, so the bounds are NaN. If all seeds of each case are equal, both bounds equal the mean.
 
     Args:
-      cells: The values of each case's seeds; cases may have different numbers of seeds.
-      confidence: Strictly between 0 and 1.
+      cells: Values of each case's seeds. Cases may have different numbers of seeds.
+      confidence: Confidence level, strictly between 0 and 1.
+
     Raises:
-      ValueError: no case, an empty one, or a confidence out of range.
-    Source: Satterthwaite 1946, for stratified sampling Cochran 1977, section 5.4.
+      ValueError: There is no case, a case is empty, or the confidence is out of range.
+
+    Source: Satterthwaite 1946; Cochran 1977, section 5.4, for stratified sampling.
     """
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("stratified_t_mean needs at least one case, and a seed in each")
@@ -86,7 +89,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
 
 
 def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
-    """Returns the sample variance of each case's seeds, in one go where all have as many."""
+    """Returns the sample variance of each case's seeds, in one array operation if all cases have equally many seeds."""
     if len({len(cell) for cell in cells}) > 1:
         return [float(np.var(cell, ddof=1)) for cell in cells]
     found: list[float] = np.var(np.asarray(cells, np.float64), axis=1, ddof=1).tolist()
@@ -96,14 +99,15 @@ def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
 def grouped_t_mean(
     cells: Sequence[Mapping[int, float]], groups: Sequence[Sequence[int]], confidence: float = 0.95
 ) -> Interval:
-    """Returns `stratified_t_mean` of cases of which some share their seeds' randomness.
+    """Returns `stratified_t_mean` over cases some of which share the randomness of their seeds.
 
-    A seed of a group has one value, the mean over the group's cases. Seeds that lack a case of their group are in the
-    mean, but not in its variance. There are no bounds if fewer than two seeds have all cases of a group.
+    A seed of a group has one value, the mean over the group's cases. Seeds that lack a case of their group count in the
+    mean, but not in its variance. The bounds are NaN if fewer than two seeds have all cases of a group.
 
     Args:
-      cells: Values by seed, of each case.
-      groups: Places of the cases, by group.
+      cells: Values of each case, by seed.
+      groups: Indices of the cases in each group.
+      confidence: Confidence level, strictly between 0 and 1.
     """
     if all(len(group) == 1 for group in groups):
         return stratified_t_mean([list(cell.values()) for cell in cells], confidence)
@@ -122,19 +126,19 @@ def grouped_t_mean(
 
 
 def complete_seeds(cells: Sequence[Mapping[int, float]]) -> list[int]:
-    """Returns the seeds that all of some cases have, in order."""
+    """Returns the seeds that all given cases have, sorted."""
     return sorted(set.intersection(*(set(cell) for cell in cells))) if cells else []
 
 
 def stratified_t(
     means: Sequence[Estimate], confidence: float = 0.95, weights: Sequence[float] | None = None
 ) -> Interval:
-    """Returns the mean over cases of a mean of each, with a t interval; see `stratified_t_mean`.
+    """Returns the mean of the cases' means, with a t interval; see `stratified_t_mean`.
 
     Args:
-      means: One at least.
-      weights: Of the means, with the sum 1; None: all alike.
-      confidence: Strictly between 0 and 1.
+      means: Mean of each case, at least one.
+      confidence: Confidence level, strictly between 0 and 1.
+      weights: Weights of the means, with sum 1. None: equal weights.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
@@ -155,10 +159,12 @@ def percentile_bounds(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the percentiles along the first axis that leave out half of 1 - confidence at either end.
 
-    They are those of `numpy.percentile`, which imports masked arrays, and takes longer for that than for a table.
+    They equal those of `numpy.percentile`, which imports masked arrays and so takes longer than computing a table.
 
     Args:
       values: float64[num_resamples, ...]; finite.
+      confidence: Confidence level, between 0 and 1.
+
     Returns:
       lower, upper: float64[...].
     """
@@ -173,7 +179,7 @@ def percentile_bounds(
 
 
 def _is_share_name(metric: str) -> bool:
-    """Says whether a metric counts how often something is right, where all its values are in [0, 1]."""
+    """Returns whether a metric's name is that of a share: the fraction of correct examples or of successes."""
     return metric.rpartition("/")[2].endswith(("accuracy", "success", "rate", "solved"))
 
 
@@ -182,29 +188,34 @@ def _is_loss_name(metric: str) -> bool:
 
 
 def is_trial(metric: str) -> bool:
-    """Says whether a seed's value of a share is one trial, the success of an episode, where it is 0 or 1.
+    """Returns whether values 0 and 1 of a metric are single trials, such as the success of an episode.
 
-    An accuracy or a rate is the mean of many examples: one that is 1 on each seed is no coin that fell four times.
+    An accuracy or a rate is a mean over many examples: an accuracy of 1 on four seeds is not four coin tosses.
+
+    >>> is_trial("eval/success"), is_trial("test/accuracy")
+    (True, False)
     """
     return metric.rpartition("/")[2].endswith(("success", "solved"))
 
 
 def metric_mean(metric: str, values: Sequence[float]) -> Interval:
-    """Returns the mean of a metric over seeds with its 95% interval: the one that every table, page and sink shows.
+    """Returns the mean of a metric over seeds with its 95% interval, as shown in all tables, pages and sinks.
 
-    The bounds are those of `metric_bounds`. A single seed has none, nor has a mean with a seed that diverged.
+    The bounds are those of `metric_bounds`. They are NaN for a single seed, or if a seed diverged.
 
     Args:
-      values: One at least.
+      metric: Name of the metric.
+      values: Value of each seed, at least one.
     """
     return metric_means(metric, [values])[0]
 
 
 def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]:
-    """Returns `metric_mean` of each row of a column, as arrays: a table has thousands.
+    """Returns `metric_mean` of each row of a column. It computes in arrays, because tables have thousands of rows.
 
     Args:
-      rows: The seeds of each, one at least; as many as there are.
+      metric: Name of the metric.
+      rows: Values of the seeds of each row, at least one. Rows may have different lengths.
     """
     by_size: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
@@ -223,7 +234,7 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
 
 
 def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:
-    """Returns what `metric_bounds` says of a single seed, which has no bounds: without an array for each."""
+    """Returns the mean and method of a single seed, as `metric_bounds` but without arrays."""
     method: IntervalMethod = "t"
     if _is_share_name(metric) and 0 <= row[0] <= 1:
         method = "logit-t"
@@ -233,9 +244,9 @@ def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:
 
 
 def num_examples(share: float) -> int:
-    """Returns the smallest number of examples, 4 to 1,000, of which a share can be: it shows in what steps it moves.
+    """Returns the smallest number of examples, from 4 to 1,000, that can give a share.
 
-    The true number is a multiple of it, so that bounds by it are rather too wide. Values are float32.
+    The true number of examples is a multiple of it, so bounds computed with it are rather too wide. Values are float32.
 
     >>> num_examples(0.97), num_examples(0.96875), num_examples(1.0)
     (100, 32, 4)
@@ -248,7 +259,7 @@ def num_examples(share: float) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
-    """Returns the bounds of a share that all seeds have: those of as many examples, all seeds together."""
+    """Returns the bounds of a share that is equal on all seeds, as the share of the examples of all seeds together."""
     number = num_examples(share)
     trials, right = number * num_seeds, round(share * number) * num_seeds
     return min(least_share(right, trials, _TAIL), share), max(most_share(right, trials, _TAIL), share)
@@ -257,20 +268,23 @@ def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
 def metric_bounds(
     metric: str, rows: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.str_]]:
-    """Returns the bounds of means over seeds, and what they are, by what the metric is.
+    """Returns the 95% bounds of means over seeds, and the kind of each interval, which depends on the metric.
 
     - "t": mean and standard error.
-    - "log-t", of losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
-    - "logit-t", of shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
-    - "exact", Clopper and Pearson's: of trials that are a success or a failure as a whole, where four successes of four
-      say that at least 40% do; and of shares that agree on all seeds, which have no variance to go by. Their number of
-      examples is then the smallest that allows such a share, 100 of .97, and at least 4 (`num_examples`).
+    - "log-t", for losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
+    - "logit-t", for shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
+    - "exact", Clopper and Pearson's, for trials that succeed or fail as a whole: four successes of four give a lower
+      bound of 40%. Also for shares that are equal on all seeds, which have no variance. Their number of examples is
+      then the smallest that allows such a share, 100 for .97, and at least 4 (`num_examples`).
 
     Args:
-      rows: float64[..., num_seeds, num_points].
+      metric: Name of the metric.
+      rows: Values, float64[..., num_seeds, num_points].
+
     Returns:
-      lower, upper: float64[..., num_points]; NaN where nothing can be said.
+      lower, upper: float64[..., num_points]; NaN if there is no interval.
       methods: str[..., num_points].
+
     Source: the delta method; Agresti 2013, section 3.1; Clopper and Pearson 1934.
     """
     count = rows.shape[-2]

@@ -1,4 +1,4 @@
-"""Track 3's acceptance rule: one-sided z-tests of mean losses, with a standard deviation that is assumed.
+"""Track 3's acceptance rule: one-sided z-tests of mean losses, with an assumed standard deviation.
 
 Source: modded-nanogpt, records/track_3_optimization/README.md of commit f411b3d3 (August 2026), rules 3 and 5 and
 "Pairwise statistical significance".
@@ -24,12 +24,12 @@ _ROUNDING = 1e-9  # logs have five digits: what they meet exactly is met
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZTest:
-    """A test of a mean difference with a known standard deviation.
+    """Test of a mean difference with a known standard deviation.
 
     Attributes:
-      difference: By which a loss is lower than what it is held against.
-      statistic: The difference over its standard error in units of SIGMA; at least NEEDED where the test is passed.
-      p_value: One-sided, were every run normal with SIGMA, and their number planned.
+      difference: Amount by which the loss is below its reference.
+      statistic: Difference divided by its standard error in units of SIGMA. The test passes at NEEDED or more.
+      p_value: One-sided p-value, if every run were normal with SIGMA and the number of runs were planned.
     """
 
     difference: float
@@ -42,19 +42,19 @@ class ZTest:
 
     @classmethod
     def of(cls, difference: float, inverse_runs: float) -> ZTest:
-        """Makes it from a difference whose variance is SIGMA**2 * `inverse_runs`."""
+        """Returns the test of a difference whose variance is SIGMA**2 * `inverse_runs`."""
         statistic = difference / math.sqrt(inverse_runs)
         return cls(difference=difference, statistic=statistic, p_value=float(special.ndtr(-statistic / SIGMA)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """What the runs themselves say about their noise; NaN of a single run.
+    """Noise estimated from the runs themselves. All values are NaN for a single run.
 
     Attributes:
-      value: The standard deviation of the runs.
-      p_larger: The chance of so large a one, or a larger, were it SIGMA.
-      p_t_test: The p-value of the t-test against the target, which takes the runs' own deviation.
+      value: Standard deviation of the runs.
+      p_larger: Probability of a standard deviation at least this large if the true one were SIGMA.
+      p_t_test: p-value of the t-test against the target, which uses the runs' own standard deviation.
     """
 
     value: float
@@ -77,11 +77,11 @@ class Deviation:
 
 
 def below_target(losses: Sequence[float], target: float = TARGET) -> ZTest:
-    """Tests that runs have a mean loss below a target; a run without a finite loss passes nothing."""
+    """Tests whether runs have a mean loss below a target. A run without a finite loss fails the test."""
     return ZTest.of(target - float(np.mean(losses)), 1 / len(losses))
 
 
 def better_than(old: Sequence[float], new: Sequence[float], steps_saved: float) -> ZTest:
-    """Tests that new runs beat old ones, each at the last step of its own, a step less for LOSS_PER_STEP."""
+    """Tests whether new runs beat old ones at their last steps; each step saved counts as LOSS_PER_STEP."""
     difference = float(np.mean(old)) - float(np.mean(new)) + steps_saved * LOSS_PER_STEP
     return ZTest.of(difference, 1 / len(old) + 1 / len(new))

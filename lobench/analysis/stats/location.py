@@ -23,13 +23,15 @@ LEAST_P = 1e-300  # what a p-value is at least: 0 would be certainty, which no n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A mean difference with its noise, and the tests and bounds that follow.
+    """A mean difference with its noise, and the tests and bounds that follow from it.
 
     Attributes:
-      estimate: Over the seeds that converged; NaN where they are too few.
-      permutation: Of two samples of which one has twice the seeds of the other, or more. Both tests then have to
-        reject: Welch's alone errs under heavy tails, and permutations alone err if the smaller side is the noisier one.
-      samples: What converged.
+      method: Kind of test.
+      estimate: Estimate over the converged seeds; NaN if there are too few.
+      samples: Values of the converged seeds.
+      permutation: Permutation test, for two samples of which one has at least twice the seeds of the other. Both tests
+        must then reject: Welch's alone errs under heavy tails, and permutations alone err if the smaller side is
+          noisier.
     """
 
     method: Method
@@ -46,21 +48,21 @@ class Location:
         return math.sqrt(self.estimate.variance)
 
     def above(self, shift: float = 0.0) -> float:
-        """Returns the p-value of "the mean is at most `shift`"; NaN where nothing is known."""
+        """Returns the p-value of "the mean is at most `shift`"; NaN if the estimate is not known."""
         return self._tail(shift, 1)
 
     def below(self, shift: float = 0.0) -> float:
-        """Returns the p-value of "the mean is at least `shift`"."""
+        """Returns the p-value of "the mean is at least `shift`"; NaN if the estimate is not known."""
         return self._tail(shift, -1)
 
     def p_value(self) -> float:
-        """Returns the two-sided p-value of no difference."""
+        """Returns the two-sided p-value of no difference; NaN if the estimate is not known."""
         if self.is_known and self.estimate.mean == 0:
             return 1.0
         return two_sided(self.above(), self.below()) if self.is_known else math.nan
 
     def bounds(self, tail: float) -> tuple[float, float]:
-        """Returns the shifts that neither one-sided test rejects at the level `tail`; NaN where there are none."""
+        """Returns the interval of shifts that no one-sided test rejects at the level `tail`; NaN if there is none."""
         mean, error = self.estimate.mean, self.error
         if not self.is_known:
             return math.nan, math.nan
@@ -87,11 +89,10 @@ class Location:
 
 @functools.lru_cache(maxsize=128)  # a comparison, its gate and its table ask for the same
 def locate(samples: Samples) -> Location:
-    """Returns the mean of b - a over the seeds that converged, with the test that holds its level there.
+    """Returns the mean of b - a over converged seeds, with a test that keeps its level for this kind of samples.
 
-    Pairs have Student's t. Two samples have Welch's, which keeps its level whatever the ratio of the noises, as long as
-    neither side has twice the seeds of the other. From there on they have the larger p-value of Welch's t and of a
-    permutation test.
+    Pairs have Student's t. Two samples have Welch's t, which keeps its level for any ratio of the variances if neither
+    side has twice the seeds of the other. Otherwise the p-value is the larger one of Welch's t and a permutation test.
     """
     kept = samples.converged()
     few, many = sorted((len(kept.a), len(kept.b)))
@@ -106,13 +107,14 @@ def locate(samples: Samples) -> Location:
 
 
 def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None) -> Location:
-    """Returns the mean over groups of cases: of one group itself, of several the stratified t.
+    """Returns the mean over groups of cases: a single group itself, or the stratified t of several.
 
-    The variance is the weighted sum of the groups', with Satterthwaite's degrees of freedom. If the samples of a group
-    are permuted, those of all are, each among themselves.
+    The variance is the weighted sum of the groups' variances, with Satterthwaite's degrees of freedom. If the samples
+    of one group are permuted, those of all groups are, each group by itself.
 
     Args:
-      sizes: Cases of each group, which are its weight; None: all alike.
+      parts: Mean of each group, at least one.
+      sizes: Number of cases of each group, which is its weight. None: equal weights.
     """
     if len(parts) == 1:
         return parts[0]

@@ -1,4 +1,4 @@
-"""Mean ranks over cases with intervals: an order of several methods that does not depend on one case's scale."""
+"""Mean ranks over cases with intervals: an order of several methods that does not depend on any case's scale."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ Scores = Mapping[str, Mapping[int, float]]
 
 
 def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) -> tuple[list[Interval], int]:
-    """Returns the mean rank of each side over the cases that all of them have, and how many cases those are.
+    """Returns the mean rank of each side over the cases that all sides have, and the number of these cases.
 
-    In a case the side with the highest seed mean has rank 1; equal means share the mean of their ranks. The interval is
-    a percentile bootstrap over cases and, within a case, over seeds; a seed that all sides have is drawn for all of
-    them together, since its batches and initial parameters are common. Within a group of cases that share their seeds'
-    randomness, a seed is drawn for all cases together. Example: ranks 1, 1 and 2 of three cases have the mean 1.33.
+    In a case the side with the highest seed mean has rank 1, and equal means share the mean of their ranks. The
+    interval is a percentile bootstrap over cases and, within a case, over seeds. A seed that all sides have is drawn
+    for all of them together, because its batches and initial parameters are common. Within a group of cases that share
+    the randomness of their seeds, a seed is drawn for all cases together. Example: ranks 1, 1 and 2 on three cases have
+    the mean 1.33.
 
     Args:
-      sides: By the identity of a case the score of each seed; higher is better, and a case with a NaN does not count.
-      groups: Identities of cases by group; a case in none is independent.
+      sides: Scores of each side, by case identity and seed. Higher is better. A case with a NaN does not count.
+      groups: Identities of the cases in each group. A case in no group is independent.
     """
     cases = [case for case in sides[0] if all(_is_known(side.get(case)) for side in sides)]
     if not cases:
@@ -62,9 +63,9 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the places along the last axis, 1 for the highest; equal values share the mean of theirs.
+    """Returns ranks along the last axis, 1 for the highest; equal values share the mean of their ranks.
 
-    scipy.stats has such a function, and takes longer to import than a run's table takes.
+    `scipy.stats` has this function, but takes longer to import than a run's table takes to compute.
     """
     order = np.argsort(-values, axis=-1)
     ordered = np.take_along_axis(values, order, axis=-1)
@@ -92,13 +93,17 @@ def _is_known(scores: Mapping[int, float] | None) -> bool:
 def _resampled_ranks(
     scores: Sequence[Mapping[int, float]], draw: np.random.Generator, places: NDArray[np.intp] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Returns the ranks by the means of one case's resampled seeds, once for each different draw.
+    """Returns the ranks by the means of one case's resampled seeds, computed once for each distinct draw.
 
     Args:
-      places: Draws of the common seeds, int[num_resamples, num_seeds]; None: draws of its own.
+      scores: Scores of each side, by seed.
+      draw: Random generator.
+      places: Draws of the common seeds, int[num_resamples, num_seeds]. None: draws them here.
+
     Returns:
       ranks: float64[num_draws, num_sides].
-      rows: int[num_resamples], which draw each resample is: of four common seeds there are 35, in whatever order.
+      rows: int[num_resamples], the draw of each resample. Four common seeds have 35 distinct draws, ignoring their
+        order.
     """
     columns = [np.asarray([side[seed] for seed in sorted(side)], np.float64) for side in scores]
     if all(side.keys() == scores[0].keys() for side in scores):

@@ -1,6 +1,6 @@
-"""Pairs of one side with each of many others on one case, as arrays: the paired t test of thousands of cells at once.
+"""Paired t tests of one side against many others on one case, as arrays.
 
-It says of each pair what `paired_samples`, `location` and `comparison` say of it alone, but for rounding; a test
+The results for each pair equal those of `paired_samples`, `location` and `comparison`, except for rounding; a test
 compares them.
 """
 
@@ -23,13 +23,13 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBlock:
-    """What `Samples` is of one pair, of many: the seeds are common, and none diverged.
+    """Array version of `Samples` and `Estimate` for many pairs with common seeds, none of which diverged.
 
     Attributes:
-      mean: Of b - a: float64[num_pairs].
-      variance: Of that mean; NaN of a single seed.
-      num_seeds: Of every pair.
-      can_tell: bool[num_pairs]; not where there are fewer than two seeds, or two without spread.
+      mean: Mean of b - a: float64[num_pairs].
+      variance: Variance of that mean: float64[num_pairs]; NaN with a single seed.
+      num_seeds: Number of seeds of every pair.
+      can_tell: Whether a pair can be tested: bool[num_pairs]. False with fewer than two seeds, or two without spread.
     """
 
     mean: FloatArray
@@ -39,11 +39,12 @@ class PairBlock:
 
     @classmethod
     def of(cls, a: FloatArray, b: FloatArray, *, step: FloatArray, precision: FloatArray) -> PairBlock:
-        """Estimates every pair, as `Samples.estimate`.
+        """Estimates every pair, like `Samples.estimate`.
 
         Args:
-          a, b: float64[num_seeds] and float64[num_pairs, num_seeds]; finite, higher is better.
-          step, precision: float64[num_pairs], as of `Samples`.
+          a: Values of A, float64[num_seeds]; finite, higher is better.
+          b: Values of B, float64[num_pairs, num_seeds]; finite, higher is better.
+          step, precision: float64[num_pairs], as in `Samples`.
         """
         num_seeds, differences = len(a), b - a
         size = np.maximum(np.abs(a).max(), np.abs(b).max(axis=1))
@@ -60,14 +61,14 @@ class PairBlock:
         )
 
     def are_worse(self, alpha: float) -> BoolArray:
-        """Returns bool[num_pairs]: whose two-sided p-value is at most `alpha`, B being the worse one."""
+        """Returns whether B is worse with a two-sided p-value of at most `alpha`: bool[num_pairs]."""
         if self.num_seeds < 2:
             return self.can_tell
         least = t_isf(alpha / 2, self.num_seeds - 1)
         return self.can_tell & (self.mean < 0) & (-self.mean >= least * np.sqrt(self.variance))
 
     def estimates(self) -> list[Estimate | None]:
-        """Returns each pair's mean and its noise; None where the pair cannot tell."""
+        """Returns each pair's mean and its noise; None if the pair cannot be tested."""
         numbers = zip(self.mean.tolist(), self.variance.tolist(), self.can_tell.tolist(), strict=True)
         degrees = self.num_seeds - 1
         return [Estimate(mean=m, variance=v, degrees=degrees) if known else None for m, v, known in numbers]
@@ -77,7 +78,8 @@ def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:
     """Returns `rounding_step` of every pair: float64[num_pairs].
 
     Args:
-      a, b: float64[num_seeds] and float64[num_pairs, num_seeds]; finite.
+      a: Values of A, float64[num_seeds]; finite.
+      b: Values of B, float64[num_pairs, num_seeds]; finite.
     """
     both = np.broadcast_to(a, b.shape)
     are_one = np.abs(b - both) <= EQUAL * np.maximum(np.abs(both), np.abs(b))

@@ -1,6 +1,6 @@
 """Samples of two sides on one case: pairs of common seeds, or two samples without common seeds.
 
-A difference is held against its noise with a floor: values that repeat were rounded, and three equal differences of
+The noise of a difference has a floor: repeated values show that values were rounded, and three equal differences of
 rounded values are no certainty.
 """
 
@@ -25,7 +25,7 @@ EQUAL = 4 * FLOAT_STEP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean with the variance of it, and the degrees of freedom of that; NaN where one seed has none."""
+    """A mean with its variance and the variance's degrees of freedom. Both are NaN for a single seed."""
 
     mean: float
     variance: float
@@ -34,19 +34,20 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """The values of two sides on one case; higher is better.
+    """Values of two sides on one case; higher is better.
 
     Attributes:
-      a, b: A value of each seed; DIVERGED where it diverged, NaN where the case has no scale. Pairs are in one order.
-      is_paired: Whether the seeds are common; else seed 3 of one side says nothing of seed 3 of the other.
-      step: q, in which the values were rounded; 0 where nothing says so.
-      precision: What a float32 cannot tell apart, in the unit of these values; at least that of their own size.
-      may_vary: Whether what these are made of varies where they do not: scores are clipped, differences cancel.
-      raised: What `shifted` has added to B.
-      seeds_a, seeds_b: The seed of each value; (): 0, 1, ... The two are equal for pairs.
+      a, b: Value of each seed; DIVERGED if it diverged, NaN if the case has no scale. Pairs are in the same order.
+      is_paired: Whether the seeds are common. If not, seed 3 of one side is unrelated to seed 3 of the other.
+      step: Step q to which the values were rounded; 0 if there is no sign of rounding.
+      precision: Difference that a float32 cannot resolve, in units of these values; at least that of their own size.
+      may_vary: Whether the underlying quantities may vary although these values do not: scores are clipped, differences
+        cancel.
+      raised: Sum of the shifts that `shifted` added to B.
+      seeds_a, seeds_b: Seed of each value; equal for pairs. (): 0, 1, ...
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
-      missing: Planned seeds of A and of B that have no value. They are not missing at random, so that no verdict may be
-        better than undecided.
+      missing: Numbers of planned seeds of A and of B that have no value. They are not missing at random and limit the
+        verdict; see `lobench.analysis.stats.comparison.capped`.
     """
 
     a: tuple[float, ...] = ()
@@ -64,23 +65,23 @@ class Samples:
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:
-        """Returns samples whose step shows in the values themselves."""
+        """Returns samples whose rounding step is estimated from the values."""
         step = rounding_step(a, b, is_paired=is_paired)
         return cls(a=tuple(a), b=tuple(b), is_paired=is_paired, step=step)
 
     @classmethod
     def of_differences(cls, differences: Sequence[float]) -> Samples:
-        """Returns pairs of which nothing but b - a is known."""
+        """Returns pairs of which only the differences b - a are known."""
         step = _smallest_gap([0.0, *differences]) if _repeat([value for value in differences if value]) else 0.0
         return cls(a=(0.0,) * len(differences), b=tuple(differences), step=step, may_vary=True)
 
     def __len__(self) -> int:
-        """Pairs, or seeds of the side that has fewer."""
+        """Returns the number of pairs, or of seeds of the side with fewer."""
         return min(len(self.a), len(self.b))
 
     @property
     def num_diverged(self) -> tuple[int, int]:
-        """Seeds of A and of B."""
+        """Numbers of diverged seeds of A and of B."""
         return self.a.count(DIVERGED), self.b.count(DIVERGED)
 
     @property
@@ -88,7 +89,7 @@ class Samples:
         return not any(map(math.isnan, (*self.a, *self.b)))
 
     def converged(self) -> Samples:
-        """Returns the pairs of which both converged, or the seeds of either side that did."""
+        """Returns the pairs in which both sides converged, or the converged seeds of each side."""
         if not any(self.num_diverged):
             return self
         a, b = self.by_seed("a"), self.by_seed("b")
@@ -107,17 +108,17 @@ class Samples:
         return dict(zip(seeds or range(len(values)), values, strict=True))
 
     def shifted(self, shift: float) -> Samples:
-        """Returns samples whose differences are larger by `shift`."""
+        """Returns samples whose differences b - a are larger by `shift`."""
         return replace(self, b=tuple(value + shift for value in self.b), raised=self.raised + shift)
 
     def first(self, count: int) -> Samples:
-        """Returns the first seeds of either side."""
+        """Returns the first `count` seeds of each side."""
         kept_a, kept_b = self.seeds_a[:count], self.seeds_b[:count]
         return replace(self, a=self.a[:count], b=self.b[:count], seeds_a=kept_a, seeds_b=kept_b)
 
     @property
     def floor(self) -> float:
-        """The least variance of one value: that of rounding to the step, or to a float32.
+        """Smallest variance of one value: that of rounding to the step, or to a float32.
 
         Source: a uniform error over one step has the variance q^2 / 12.
         """
@@ -125,14 +126,14 @@ class Samples:
 
     @property
     def has_spread(self) -> bool:
-        """Whether the converged seeds differ by more than a float32's rounding, at all."""
+        """Whether the converged seeds differ by more than the rounding of a float32."""
         spreads = [self._differences()] if self.is_paired else [self.a, self.b]
         least = max(EQUAL * _size((*self.a, *self.b)), 4 * self.precision)
         return any(max(values) - min(values) > least for values in spreads)
 
     @property
     def is_one_value(self) -> bool:
-        """Whether all converged seeds of both sides have one value, so that nothing shows in what steps it moves."""
+        """Whether all converged seeds of both sides have the same value, so that the rounding step is unknown."""
         kept = self.converged()
         values = (*kept.a, *(value - self.raised for value in kept.b))
         least = max(EQUAL * _size(values), 4 * self.precision)
@@ -142,9 +143,11 @@ class Samples:
         return [b - a for a, b in zip(self.a, self.b, strict=True)]
 
     def estimate(self) -> Estimate:
-        """Returns the mean of b - a over converged seeds: of pairs by Student's t, of two samples by Welch's.
+        """Returns the mean of b - a over converged seeds with its variance: Student's for pairs, else Welch's.
 
-        The variance of a pair's difference is at least that of two roundings, q^2 / 6; of a sample's value q^2 / 12.
+        The variance of a pair's difference is at least that of two roundings, q^2 / 6; that of a sample's value q^2 /
+        12.
+
         Example: (1, 1.1) and (2, 2.1) differ by 1 with a standard error of 0.071, on 2 degrees of freedom.
 
         Source: Student 1908; Welch 1947; Satterthwaite 1946.
@@ -168,7 +171,8 @@ def pooled_mean(parts: Sequence[Estimate], weights: Sequence[float] | None = Non
     """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom.
 
     Args:
-      weights: Of the means, with the sum 1; None: all alike.
+      parts: The means.
+      weights: Weights of the means, with sum 1. None: equal weights.
     """
     if weights is None:
         square = len(parts) ** 2
@@ -185,10 +189,10 @@ def _pooled(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:
-    """Returns q, the smallest gap between distinct values of which some repeat at different seeds; 0 where none do.
+    """Returns q, the smallest gap between distinct values, if values repeat at different seeds; else 0.
 
-    A seed on which both sides end alike is no repetition: two equal methods do. Differences that repeat are one: they
-    show a grid that the values themselves need not. What diverged does not count.
+    A seed on which both sides end alike is no repetition, because two equal methods do so. Repeated differences count
+    as a repetition: they reveal a grid that the values alone may not show. Diverged seeds do not count.
     """
     if not is_paired:
         values = [value for value in (*a, *b) if math.isfinite(value)]
@@ -205,7 +209,7 @@ def _size(values: Sequence[float]) -> float:
 
 
 def _repeat(values: Sequence[float], size: float = 0.0) -> bool:
-    """Returns whether two are equal but for a float32's rounding of numbers of that size, or of their own."""
+    """Returns whether two values are equal up to the rounding of a float32 of that size, or of their own."""
     pairs = itertools.pairwise(sorted(values))
     return any(high - low <= EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)
 

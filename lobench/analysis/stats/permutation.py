@@ -21,7 +21,10 @@ FloatArray = NDArray[np.float64]
 
 
 class _Sides:
-    """Two samples in the ways in which their values could have fallen to the sides; as they fell first."""
+    """Two samples under every permutation of their values between the sides.
+
+    The first permutation is the original one.
+    """
 
     def __init__(self, a: Sequence[float], b: Sequence[float], floor: float, to_b: FloatArray) -> None:
         self._sizes, self._floor = (len(a), len(b)), floor
@@ -34,7 +37,7 @@ class _Sides:
         self._own_sums, self._counts = of_b @ values[len(a) :], of_b.sum(axis=1)
 
     def differences(self, shift: float) -> tuple[FloatArray, FloatArray]:
-        """Returns mean and squared standard error of every permutation, the values of b being less by the shift."""
+        """Returns mean difference and squared standard error of every permutation, after subtracting a shift from b."""
         size_a, size_b = self._sizes
         total, square = self._total - shift * size_b, self._total_square - 2 * shift * self._own_total
         square += shift**2 * size_b
@@ -48,7 +51,10 @@ class _Sides:
 
 
 class _Signs:
-    """Differences of pairs with every sign, which are as likely as not where nothing differs; their own first."""
+    """Differences of pairs under random signs, which are equally likely if nothing differs.
+
+    The first signs are all 1.
+    """
 
     def __init__(self, a: Sequence[float], b: Sequence[float], floor: float, signs: FloatArray) -> None:
         differences = np.subtract(b, a)
@@ -57,7 +63,7 @@ class _Signs:
         self._total, self._square = differences.sum(), (differences**2).sum()
 
     def differences(self, shift: float) -> tuple[FloatArray, FloatArray]:
-        """Returns mean and squared standard error of every choice of signs, the differences being less by the shift."""
+        """Returns mean and squared standard error for every choice of signs, after subtracting a shift."""
         means = (self._sums - shift * self._counts) / self._size
         square = self._square - 2 * shift * self._total + shift**2 * self._size
         spread = (square - self._size * means**2) / (self._size - 1)
@@ -65,15 +71,16 @@ class _Signs:
 
 
 class Permutation:
-    """Tests of the mean of b - a less a shift, over the ways in which the values could have fallen to the sides.
+    """Tests of the mean of b - a less a shift, by permuting the values between the sides.
 
-    Of several cases it is the mean over them, and each case's values are permuted among themselves. The statistic is
-    the difference over Welch's standard error, so that it holds its level where the variances differ, too. The values
-    as they fell are one of the permutations, so that no p-value is 0.
+    For several cases it tests the mean over them, and each case's values are permuted by themselves. The statistic is
+    the difference divided by Welch's standard error, so the test keeps its level if the variances differ. The original
+    arrangement is one of the permutations, so no p-value is 0.
 
     Args:
-      cases: At least one, with two seeds a side at least, all of which converged.
-      weights: Of the cases, with the sum 1; None: all alike.
+      cases: At least one case, each with at least two seeds a side, all of which converged.
+      weights: Weights of the cases, with sum 1. None: equal weights.
+
     Source: Janssen 1997; Chung and Romano 2013.
     """
 
@@ -102,10 +109,11 @@ class Permutation:
         return float((found <= found[0] + _SAME * abs(found[0])).mean())
 
     def bounds(self, tail: float, error: float) -> tuple[float, float]:
-        """Returns the shifts between which neither tail rejects at the level `tail`; infinite where it never can.
+        """Returns the interval of shifts that neither tail rejects; infinite if a tail can never reject.
 
         Args:
-          error: About the standard error of the mean.
+          tail: Level of each tail.
+          error: Approximate standard error of the mean.
         """
         lower = self._bound(lambda step: self.above(self.mean - step), tail, error)
         upper = self._bound(lambda step: self.below(self.mean + step), tail, error)
@@ -137,10 +145,12 @@ class Permutation:
 
 @functools.lru_cache(maxsize=64)
 def _permutations(size_a: int, size_b: int, place: int) -> FloatArray:
-    """Returns float64[num_permutations, size_a + size_b], 1 for what falls to b; in the first row they are as given.
+    """Returns float64[num_permutations, size_a + size_b], 1 for values assigned to b. The first row is the original.
 
     Args:
-      place: Of the case among others, each of which has draws of its own; -1: alone, and exact where that is few.
+      size_a, size_b: Sizes of the sides.
+      place: Index of the case among others, each of which has its own draws. -1: a single case, for which all
+        permutations are listed if they are few.
     """
     size = size_a + size_b
     if place < 0 and math.comb(size, size_b) <= _NUM_DRAWN:

@@ -17,17 +17,17 @@ FloatArray = NDArray[np.float64]
 
 
 def score_profile(cells: Sequence[Sequence[float]], taus: ArrayLike) -> FloatArray:
-    """Returns the share of runs (seeds of all cases) with a score > tau, for each tau; a NaN score is above nothing."""
+    """Returns the share of runs (seeds of all cases) with a score > tau, for each tau. A NaN score is above no tau."""
     values = np.concatenate([np.asarray(cell, np.float64) for cell in cells])
     places = np.asarray(taus, np.float64)
     return np.asarray((values[None, :] > places[:, None]).mean(axis=1))
 
 
 def time_ratios(times: ArrayLike) -> FloatArray:
-    """Returns r = t / best t of the case; infinity where a subject, or everyone, never reached the target.
+    """Returns r = t / (best t of the case); infinity if the subject, or every subject, never reached the target.
 
     Args:
-      times: float[num_subjects, num_cases] of times to target, infinite (or NaN) where never reached.
+      times: Times to target, float[num_subjects, num_cases]; infinite or NaN if it was never reached.
     """
     values = np.asarray(times, np.float64)
     values = np.where(np.isnan(values), np.inf, values)
@@ -40,6 +40,7 @@ def ratio_profile(ratios: ArrayLike, taus: ArrayLike) -> FloatArray:
 
     Args:
       ratios: float[num_subjects, num_cases], from `time_ratios`.
+      taus: float[num_taus].
     """
     values = np.asarray(ratios, np.float64)
     places = np.asarray(taus, np.float64)

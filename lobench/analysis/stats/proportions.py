@@ -19,7 +19,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Counts(NamedTuple):
-    """How many seeds of either side diverged, of how many."""
+    """Numbers of diverged seeds and of all seeds of both sides."""
 
     a: int
     num_a: int
@@ -32,11 +32,11 @@ class Counts(NamedTuple):
 
 
 def p_more(strata: Sequence[Counts]) -> float:
-    """Returns the one-sided p-value of "B diverges no more often than A"; 1 where no seed of either diverged.
+    """Returns the one-sided p-value of "B diverges no more often than A"; 1 if no seed diverged.
 
-    Of one case it is Boschloo's exact test, unpaired: pairs would make it conservative, since what diverges together
-    says nothing of a difference. Of several it is Fisher's conditional test, stratified by case: the shares of cases
-    may differ, and A's and B's are compared within each.
+    For one case it is Boschloo's exact test, unpaired: a paired test would be conservative, because seeds that diverge
+    on both sides carry no information about a difference. For several cases it is Fisher's conditional test, stratified
+    by case: the shares of cases may differ, and A's and B's are compared within each.
 
     Source: Boschloo 1970; Mehta, Patel and Gray 1985 for the strata.
     """
@@ -59,16 +59,16 @@ def p_fewer(strata: Sequence[Counts]) -> float:
 
 
 def two_sided(one: float, other: float) -> float:
-    """Returns the p-value of two tests of which either may reject: Bonferroni's, which two tails are, too."""
+    """Returns the p-value of two tests either of which may reject, by Bonferroni; the tests may be the tails of one."""
     return min(1.0, 2 * min(one, other))
 
 
 @functools.lru_cache(maxsize=256)
 def _boschloo(num_a: int, num_b: int) -> FloatArray:
-    """Returns float64[num_a + 1, num_b + 1]: the p-value of each outcome, of B's share above A's.
+    """Returns the p-value of each outcome, for B's share being above A's: float64[num_a + 1, num_b + 1].
 
-    The outcomes are ordered by Fisher's p-value. The p-value of one is the chance of it and of all before it, at the
-    common share that makes it largest.
+    The outcomes are ordered by Fisher's p-value. The p-value of an outcome is the probability of it and of all outcomes
+    before it, at the common share that makes it largest.
     """
     log_ways = [_log_ways(size) for size in (num_a, num_b)]
     fisher = np.ones((num_a + 1, num_b + 1))
@@ -100,13 +100,13 @@ def _rest(ways: FloatArray) -> FloatArray:
 
 @functools.lru_cache(maxsize=1024)
 def _log_ways(size: int) -> FloatArray:
-    """Returns float64[size + 1]: the logarithm of the ways to choose so many."""
+    """Returns the logarithms of the binomial coefficients of `size`: float64[size + 1]."""
     logs = np.array([math.lgamma(k + 1) for k in range(size + 1)])
     return np.asarray(logs[-1] - logs - logs[::-1])
 
 
 def _hypergeometric(total: int, num_a: int, num_b: int) -> tuple[int, FloatArray]:
-    """Returns the least count of B where `total` of both diverged, and the chances of it and those above."""
+    """Returns the smallest count of B if `total` seeds diverged, and the probabilities of it and larger counts."""
     low, high = max(0, total - num_a), min(num_b, total)
     ways_a, ways_b = _log_ways(num_a), _log_ways(num_b)
     logs = np.array([ways_b[b] + ways_a[total - b] for b in range(low, high + 1)])
@@ -116,7 +116,7 @@ def _hypergeometric(total: int, num_a: int, num_b: int) -> tuple[int, FloatArray
 
 @functools.lru_cache(maxsize=1024)
 def least_share(count: int, trials: int, tail: float) -> float:
-    """Returns the share at which `count` or more of so many trials have the probability `tail`.
+    """Returns the share at which `count` or more successes in `trials` trials have the probability `tail`.
 
     Source: Clopper and Pearson 1934.
     """
@@ -130,7 +130,7 @@ def least_share(count: int, trials: int, tail: float) -> float:
 
 
 def most_share(count: int, trials: int, tail: float) -> float:
-    """Returns the share at which `count` or fewer of so many trials have the probability `tail`; 1 of no trial.
+    """Returns the share at which `count` or fewer successes in `trials` have the probability `tail`; 1 without trials.
 
     Example: none of four has an upper bound of .527 at tail .05, since .473^4 = .05; none of 29 has one below .1.
     """
@@ -138,7 +138,13 @@ def most_share(count: int, trials: int, tail: float) -> float:
 
 
 def escape_chance(num_all: int, num_false: int, num_drawn: int) -> float:
-    """Returns the chance that a draw without replacement meets none of the false ones (hypergeometric)."""
+    """Returns the probability that a draw without replacement contains no false item (hypergeometric).
+
+    Args:
+      num_all: Number of items.
+      num_false: Number of false items.
+      num_drawn: Number of items drawn.
+    """
     if num_drawn > num_all - num_false:
         return 0.0
     of = math.lgamma

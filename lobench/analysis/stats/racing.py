@@ -1,7 +1,7 @@
-"""Anytime-valid evidence of a race: which methods are worse than another one, on paired seeds, at any number of looks.
+"""Anytime-valid evidence in a race: which methods are worse than another, on paired seeds, at any number of looks.
 
-Two parts, since a seed that diverged has no value: how much better one is on seeds where both converge, and how often
-either diverges where the other does not.
+A diverged seed has no value, so the evidence has two parts: the mean difference on seeds on which both methods
+converge, and how often only one of them diverges.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSums:
-    """What pairs of methods have shown on common seeds; those of further seeds are added.
+    """Sums over the common seeds of pairs of methods. Add the sums of further seeds with `+`.
 
     Attributes:
-      seeds: Common seeds: float64[...].
-      converged: Those with a case on which both converge.
-      total, squares: Sum, and sum of squares with the rounding's, over these seeds, of how much `a` is better than `b`,
-        mean over the cases.
-      lost_by_a, lost_by_b: Seeds on which one diverges, on any case, and the other on none. A seed counts once, since
-        it may diverge on all cases alike.
+      seeds: Number of common seeds: float64[...].
+      converged: Number of seeds with a case on which both converge.
+      total: Sum over these seeds of the amount by which `a` is better than `b`, averaged over the cases.
+      squares: Sum of squares of these amounts, with the variance of rounding added.
+      lost_by_a, lost_by_b: Number of seeds on which one side diverges on any case, and the other on none. A seed counts
+        once, because it may diverge on all cases alike.
     """
 
     seeds: Floats
@@ -47,10 +47,10 @@ class PairSums:
         """Returns the sums of two sides, which broadcast.
 
         Args:
-          a, b: Scores, higher is better: float64[..., num_cases, num_seeds]. -inf where a seed diverged, NaN where it
-            says nothing.
-          steps: In which the scores of a case are rounded: float64[..., num_cases]. A difference of two roundings has
-            a variance of a sixth of the square.
+          a, b: Scores, higher is better: float64[..., num_cases, num_seeds]. -inf if a seed diverged, NaN if it has no
+            value.
+          steps: Rounding step of the scores of each case: float64[..., num_cases]. A difference of two rounded values
+            has a variance of a sixth of its square.
         """
         ok_a, ok_b = np.isfinite(a), np.isfinite(b)
         both = ok_a & ok_b
@@ -77,15 +77,15 @@ class PairSums:
 
     @property
     def mean(self) -> Floats:
-        """How much `a` is better than `b`; NaN without a common seed."""
+        """Mean amount by which `a` is better than `b`; NaN without a common seed."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.total / self.converged)
 
     def half_width(self, log_level: float) -> Floats:
-        """Returns what the mean is known within, at every look at once; infinite for few seeds.
+        """Returns the half-width of an interval of the mean that holds at all looks at once; infinite for few seeds.
 
-        A mean beyond it is one against which the t Bayes factor with a normal prior of the standardised mean, one-sided
-        (log 2), is above the level. That is an e-process whatever the scale.
+        The one-sided t Bayes factor (log 2) against a mean beyond it, with a normal prior of the standardised mean, is
+        above the level. It is an e-process for any scale.
 
         Source: Wang and Ramdas 2023, arXiv 2310.03722; solved for the mean.
         """
@@ -100,9 +100,9 @@ class PairSums:
         return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, np.inf)
 
     def log_evidence_of_divergence(self) -> Floats:
-        """Returns the log evidence that `b` diverges more often than `a`, where it has so far; elsewhere -infinity.
+        """Returns the log evidence that `b` diverges more often than `a`; -infinity if it has not done so.
 
-        The beta-binomial Bayes factor against 1/2, with Jeffreys's prior.
+        This is the beta-binomial Bayes factor against 1/2, with Jeffreys's prior.
         """
         from scipy.special import betaln  # half a second, which who does not race need not wait
 
@@ -112,22 +112,27 @@ class PairSums:
 
 
 def log_threshold(num_methods: int, alpha: float) -> float:
-    """Returns the log evidence that one method needs against another: a union over pairs, directions and parts.
+    """Returns the log evidence that one method needs against another, by a union over pairs, directions and parts.
 
-    No method is then thrown out for one that is not better in at least 1 - alpha of races, whenever they stop. Of a
-    pair the means count twice, once for each direction, and the divergences once: they carry no log 2.
+    In at least 1 - alpha of races, whenever they stop, no method is eliminated in favour of one that is not better. In
+    each pair the means count twice, once for each direction, and the divergences once: they carry no log 2.
     """
     return math.log(max(3 * math.comb(num_methods, 2), 1) / alpha)
 
 
 def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tuple[Bools, Bools]:
-    """Returns whom a look throws out: bool[..., num_methods], and by whom: bool[..., num_methods, num_methods].
+    """Returns the methods that a look eliminates, bool[..., num_methods], and by which methods, [..., by, eliminated].
 
-    Two of whom each is shown to be worse in one of the two parts are a trade-off, and neither throws out the other.
+    If each of two methods is shown to be worse in one of the two parts, neither eliminates the other.
 
     Args:
-      sums: Of all pairs; [..., j, i] has j as `a` and i as `b`.
-      racing: Who is in the race: bool[..., num_methods]; None: all.
+      sums: Sums of all pairs; [..., j, i] has j as `a` and i as `b`.
+      log_level: Threshold of the log evidence.
+      racing: Methods still in the race, bool[..., num_methods]. None: all.
+
+    Returns:
+      out: bool[..., num_methods].
+      beats: bool[..., num_methods, num_methods]; [..., j, i] if j is better than i.
     """
     beats = (sums.mean > sums.half_width(log_level)) | (sums.log_evidence_of_divergence() > log_level)
     beats &= ~np.swapaxes(beats, -1, -2)
@@ -140,7 +145,7 @@ def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tup
 
 
 def least_seeds(num_methods: int, alpha: float) -> int:
-    """Returns the seeds with which a mean can be beyond its bound at all, however clear it is."""
+    """Returns the smallest number of seeds with which a mean can exceed its bound at all."""
     level, count = log_threshold(num_methods, alpha), LEAST_SEEDS
     while np.isinf(PairSums.of(np.ones((1, count)), np.zeros((1, count))).half_width(level)):
         count += 1

@@ -1,4 +1,4 @@
-"""Rank test of a claimed result against what rounding does to the same training."""
+"""Rank test of a claimed result against the effect of rounding on the same training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ FloatArray = NDArray[np.float64]
 
 
 class RoundingTest(NamedTuple):
-    """How claims compare with trainings that were perturbed by the last place.
+    """Comparison of claimed results with trainings whose parameters were perturbed in the last place.
 
     Attributes:
-      p_value: Of "the claims are such trainings, too": the share of them, the claims among them, whose largest excess
-        is as large.
-      excess: Of each claim: by how many powers of e its largest difference is above the median of the perturbed ones.
-      limit: An excess above it is refused: that of every perturbed training, and ten times as much.
+      p_value: p-value of "the claims are such trainings, too": share of the trainings, including the claims, whose
+        largest excess is at least that of the claims.
+      excess: Excess of each claim: natural logarithm of the ratio of its largest difference to the median of the
+        perturbed trainings' differences.
+      limit: Excess above which a claim is refused: ln 10 above that of the most extreme perturbed training.
     """
 
     p_value: float
@@ -39,11 +40,12 @@ def excess(differences: FloatArray, sizes: FloatArray) -> FloatArray:
     """Returns the largest excess of each training of one evaluation.
 
     Args:
-      differences: float64[trainings, values], of each from the unperturbed one; NaN where both are no numbers,
-        infinite where one of them is. The first is the claim.
-      sizes: float64[values], of the values themselves, of which the last place is a share.
+      differences: Difference of each training from the unperturbed one, float64[trainings, values]. NaN if neither is
+        finite, infinite if only one is. The first training is the claim.
+      sizes: Magnitudes of the values, float64[values]; the last place is relative to them.
+
     Returns:
-      float64[trainings]: the largest log of the difference over the median of its value's.
+      float64[trainings]: the largest logarithm of a difference over the median of that value's differences.
     """
     eps = float(np.finfo(np.float32).eps)
     floor = _FLOOR * eps * np.maximum(sizes, np.finfo(np.float32).tiny)
@@ -57,14 +59,15 @@ def excess(differences: FloatArray, sizes: FloatArray) -> FloatArray:
 def rounding_test(excesses: Sequence[FloatArray]) -> RoundingTest:
     """Tests all claims of an audit together.
 
-    Each training of one number, over all evaluations, is as good as the claims where these differ by rounding alone:
-    then each of them has the largest excess equally often, whatever its law. The chance that honest claims are refused
-    is one over the number of trainings, were the other machine's rounding a move by the last place at each step. It is
-    less, since a claim is refused only where its excess is ten times that of any other, and since a last place is more
-    than what sums in another order differ by.
+    If the claims differ by rounding alone, each training is exchangeable with them over all evaluations, and each has
+    the largest excess equally often, whatever its distribution. So honest claims are refused with a probability of one
+    over the number of trainings, if the other machine's rounding were a perturbation of the last place at each step.
+    The true probability is smaller, because a claim is refused only if its excess is ten times any other, and because a
+    last place is more than the difference between sums in another order.
 
     Args:
-      excesses: Of each evaluation, as `excess` returns them; all of one length.
+      excesses: Result of `excess` for each evaluation, all of one length.
+
     Source: Barnard 1963, Monte Carlo tests; Westfall and Young 1993 for the maximum over evaluations.
     """
     table = np.asarray(excesses)
@@ -79,7 +82,7 @@ def rounding_test(excesses: Sequence[FloatArray]) -> RoundingTest:
 def differences(
     claim: Mapping[str, FloatArray], base: Mapping[str, FloatArray], moved: Sequence[Mapping[str, FloatArray]]
 ) -> tuple[FloatArray, FloatArray]:
-    """Returns what `excess` takes, of metrics of equal names and shapes."""
+    """Returns the arguments of `excess`, from metrics with equal names and shapes."""
     names = sorted(base)
 
     def flat(metrics: Mapping[str, FloatArray]) -> FloatArray:

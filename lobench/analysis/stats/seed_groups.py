@@ -1,9 +1,9 @@
-"""Means over cases of which some share their seeds' randomness: a seed of such a group has one value.
+"""Means over cases some of which share the randomness of their seeds.
 
 Cases that share a training, or its data and initial parameters, move together from seed to seed. A mean that takes them
-for independent finds differences in .2 to .6 of comparisons of equal methods. So the cases are divided into groups by
+as independent finds differences in .2 to .6 of comparisons of equal methods. So the cases are divided into groups by
 design. Within a group a seed has one value, the mean over the group's cases. Between groups the variances are added, as
-those of independent cases. A group's seed diverged if it diverged on any case of the group.
+for independent cases. A group's seed counts as diverged if it diverged on any case of the group.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LEAST_TO_CHECK = 8  # seeds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CasesMean:
-    """The mean over cases of b - a, over the seeds that converge.
+    """Mean over cases of b - a, over the seeds that converge.
 
     Attributes:
-      location: None if no group can be tested.
-      groups: Places of the cases that are in the mean, by group.
-      num_converged: Seeds of the group that has the fewest.
-      num_incomplete: Seeds that lack a case of their group, and are in no mean.
+      location: Mean with its test. None if no group can be tested.
+      groups: Indices of the cases that are in the mean, by group.
+      num_converged: Number of converged seeds of the group with the fewest.
+      num_incomplete: Number of seeds that lack a case of their group, and are excluded from the mean.
     """
 
     location: Location | None
@@ -50,13 +50,15 @@ class CasesMean:
 
 
 def group_places(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]:
-    """Returns the places of the cases by group: two cases that share a training, directly or through others, are one.
+    """Returns the indices of the cases by group.
+
+    Cases that share a training, directly or through others, form one group.
 
     >>> group_places([frozenset({"run 1"}), frozenset(), frozenset({"run 1", "run 2"})])
     ((0, 2), (1,))
 
     Args:
-      cases: Of each case the names of the trainings that it is of; empty: it shares none.
+      cases: Names of the trainings of each case. Empty if it shares none.
     """
     first_of: dict[str, int] = {}
     root = list(range(len(cases)))
@@ -77,13 +79,16 @@ def group_places(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]
 
 
 def counts_of(samples: Samples) -> Counts:
-    """Returns how many seeds of either side diverged."""
+    """Returns the numbers of diverged seeds and of all seeds of both sides."""
     lost_a, lost_b = samples.num_diverged
     return Counts(lost_a, len(samples.a), lost_b, len(samples.b))
 
 
 def group_counts(cases: Sequence[Samples]) -> list[Counts]:
-    """Returns the counts of diverged seeds of each group: a seed counts once, on whichever of the group's cases."""
+    """Returns the counts of diverged seeds of each group.
+
+    A seed counts once, on whichever cases of the group it diverged.
+    """
     found = []
     for places in group_places([case.shared for case in cases]):
         members = [cases[place] for place in places]
@@ -101,13 +106,13 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
 
 
 def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> Samples:
-    """Returns one sample of the cases of a group: of each seed that has all of them the mean over the cases.
+    """Returns one sample for a group of cases: the mean over the cases of each seed that has all of them.
 
-    A seed that diverged on any of them diverged. The step stands for the rounding of all of them.
+    A seed that diverged on any case diverged. The step represents the rounding of all cases.
 
     Args:
-      cases: One at least, each with a scale.
-      weights: Of the cases; None: all alike, with the sum 1.
+      cases: At least one case, each with a scale.
+      weights: Weights of the cases. None: equal weights with sum 1.
     """
     if len(cases) == 1 and weights is None:
         return cases[0]
@@ -142,13 +147,13 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = ()) -> CasesMean:
-    """Returns the mean over cases, each with the same weight, by groups: see the module.
+    """Returns the mean over cases with equal weights, by groups as described in the module.
 
-    A group with fewer than two seeds that have all of its cases and converge on both sides is in no mean.
+    A group is excluded if fewer than two of its seeds have all of its cases and converge on both sides.
 
     Args:
-      cases: Those that can be tested.
-      independent: Further cases that are groups of their own.
+      cases: Cases that can be tested.
+      independent: Means of further cases that are their own groups.
     """
     parts, sizes, kept = list(independent), [1] * len(independent), list[tuple[int, ...]]()
     num_converged, num_incomplete = list[int](), 0
@@ -175,7 +180,8 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
     """Returns the weighted sum over cases of the mean of b - a, by groups; None if a group cannot be tested.
 
     Args:
-      weights: Of the cases, of either sign.
+      cases: Cases that can be tested.
+      weights: Weights of the cases, of either sign.
     """
     parts = []
     for places in group_places([case.shared for case in cases]):
@@ -191,14 +197,18 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
 
 
 def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
-    """Returns the variance of the seeds' means over groups over the pooled one, and the p-value of its being above 1.
+    """Returns the variance of the seeds' means over groups relative to the pooled one, and its p-value.
 
-    It is a check and decides nothing. Independent cases have a ratio near 1, cases that move together a larger one.
+    It is a diagnostic that no decision depends on. Independent cases have a ratio near 1, cases that move together a
+    larger one.
 
     Args:
-      cases: Pairs.
+      cases: Paired samples.
+
     Returns:
-      ratio, p_value: NaN with fewer than two groups, or with fewer than eight seeds that have all cases.
+      ratio: Ratio of the variances.
+      p_value: One-sided p-value of the ratio being above 1. Both are NaN with fewer than two groups, or with fewer than
+        eight seeds that have all cases.
     """
     groups = group_places([case.shared for case in cases])
     parts = [joined([cases[place] for place in places]).converged() for places in groups]
@@ -222,6 +232,6 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
 
 
 def _differences(pairs: Samples) -> dict[int, float]:
-    """Returns b - a of pairs by seed."""
+    """Returns the differences b - a of pairs, by seed."""
     b = pairs.by_seed("b")
     return {seed: b[seed] - value for seed, value in pairs.by_seed("a").items()}

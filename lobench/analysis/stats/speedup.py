@@ -1,7 +1,7 @@
 """Speed-up over a tuned baseline: the baseline's step count at the optimizer's final loss, relative to the budget.
 
-Two forms, never to be mixed: over the *best single learning rate*, and over VeLO's *envelope* of all of them, a
-per-step oracle that is harder to beat than any one rate.
+There are two forms, which must not be mixed: over the *best single learning rate*, and over VeLO's *envelope* of all of
+them, a per-step oracle that is harder to beat than any single rate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Form(enum.StrEnum):
-    """What a speed-up is over."""
+    """Reference of a speed-up."""
 
     BEST_SINGLE = "best single learning rate"
     ENVELOPE = "envelope"
@@ -39,12 +39,12 @@ class Form(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineCurve:
-    """A tuned baseline's loss over its inner steps, as a running minimum.
+    """Loss of a tuned baseline over its inner steps, as a running minimum.
 
     Attributes:
-      steps: float64[num_points], increasing; the last is the horizon, the case's budget times the horizon factor.
-      losses: float64[num_points], never rising.
-      form: Which of the two it is.
+      steps: float64[num_points], increasing. The last is the horizon, the case's budget times the horizon factor.
+      losses: float64[num_points], non-increasing.
+      form: Kind of reference.
     """
 
     steps: FloatArray
@@ -54,10 +54,12 @@ class BaselineCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedup:
-    """A ratio of steps; above 1 the optimizer is faster.
+    """Ratio of steps; the optimizer is faster if it is above 1.
 
     Attributes:
-      value: NaN where the optimizer diverged. Where `censored`, a bound: the true ratio is at least this.
+      value: The ratio; NaN if the optimizer diverged. If `censored`, the true ratio is at least this.
+      censored: Whether the value is a lower bound.
+      form: Kind of reference.
     """
 
     value: float
@@ -98,13 +100,14 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
 
 
 def speedup(final_loss: float, num_inner_steps: float, baseline: BaselineCurve) -> Speedup:
-    """Returns E^-1(L) / t_max: the baseline's steps to the optimizer's final loss, over the optimizer's.
+    """Returns E^-1(L) / t_max: the baseline's steps to the optimizer's final loss, divided by the optimizer's steps.
 
-    Where the baseline is never so low, the ratio is censored at its horizon: at least that.
+    If the baseline never reaches this loss, the ratio is censored at its horizon, as a lower bound.
 
     Args:
-      final_loss: Seed mean of the optimizer's final loss; non-finite: it diverged.
-      num_inner_steps: t_max.
+      final_loss: Seed mean of the optimizer's final loss. Non-finite if it diverged.
+      num_inner_steps: t_max, the optimizer's steps.
+      baseline: Curve of the baseline.
     """
     if not math.isfinite(final_loss):
         return Speedup(value=math.nan, censored=False, form=baseline.form)
@@ -122,7 +125,7 @@ def _running_minimum(losses: FloatArray) -> FloatArray:
 
 
 def _first_at_or_below(steps: FloatArray, losses: FloatArray, target: float) -> float:
-    """Returns where a falling curve first meets the target, linear between its points."""
+    """Returns the step at which a falling curve first meets the target, interpolated linearly between points."""
     index = int((losses <= target).argmax())
     if index == 0:
         return float(steps[0])
