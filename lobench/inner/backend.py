@@ -19,8 +19,8 @@ from typing import Any
 
 import jax
 import jax.monitoring
-from jax._src import config as jax_config  # knows what the settings of this thread are
-from jax._src import xla_bridge  # says whether a backend exists, without making one
+from jax._src import config as jax_config  # settings of this thread
+from jax._src import xla_bridge  # whether a backend exists, without creating one
 from jax.experimental.compilation_cache import compilation_cache
 
 from lobench.inner.backend_guard import backend_maker
@@ -95,7 +95,7 @@ def foreign_maker() -> str:
     maker = backend_maker()
     if maker is not None:
         return maker.where
-    # Nobody watched yet: what holds arrays is the likely one.
+    # The backend was created before the watch began. Modules that hold arrays are the likely cause.
     before = itertools.takewhile(lambda named: named[0] != backend_maker.__module__, list(sys.modules.items()))
     holding = [
         name
@@ -199,7 +199,7 @@ class CompilationCounter:
     """Counts programs that XLA really compiled for this thread: compilations minus hits of the persistent cache."""
 
     def __init__(self) -> None:
-        self._here = threading.local()  # jax tells in the thread that asked for a program
+        self._here = threading.local()  # jax reports in the thread that requested a program
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
 

@@ -14,7 +14,7 @@ __all__ = ["BackendMaker", "backend_maker", "watch_for_backend"]
 
 _LOGGER = "jax._src.xla_bridge"
 _LINE = "Initializing backend"
-_LEVEL = logging.DEBUG - 1  # a level of our own: another one there is somebody's wish
+_LEVEL = logging.DEBUG - 1  # our level; any other level was set by the user
 _OWN_PACKAGES = ("jax", "jaxlib", "logging", "importlib", "contextlib", "functools")
 
 

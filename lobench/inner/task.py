@@ -33,7 +33,7 @@ __all__ = [
 Batch: TypeAlias = PyTree
 Index: TypeAlias = "int | jax.Array"
 SPLITS = ("train", "inner_valid", "outer_valid", "test")
-OPTIONAL = ("memory_loss", "losses", "num_losses")  # what a task may define for optimizers that request it
+OPTIONAL = ("memory_loss", "losses", "num_losses")  # optional methods, for optimizers that request them
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,17 +196,22 @@ class Task:
     def metrics_over_phases(
         self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
     ) -> Mapping[str, np.ndarray]:
-        """Returns metrics that hang on the course of others, as forgetting does; called once, after the training.
+        """Returns metrics computed from the curves of other metrics, such as forgetting.
+
+        Called once, after the training.
 
         Args:
           metrics: float32[num_seeds, num_evals] by `<split>/<metric>`.
-          steps: Of the evaluations, which a task with `num_phases` has at the end of each phase too.
-          ends: The steps at which the phases end.
+          steps: Inner steps of the evaluations. A task with `num_phases` is also evaluated at the end of each phase.
+          ends: Inner steps at which the phases end.
         """
         return {}
 
     def check_case(self, case: Case) -> None:
-        """Raises ConfigError where a case asks for what the task cannot give; called when it is bound."""
+        """Raises ConfigError if a case requests something that the task does not support.
+
+        Called when the case is bound.
+        """
 
     def scale_invariant(self, params: PyTree) -> PyTree:
         """Returns for each leaf the axis that counts its neurons, or None: a tree like params, the same at any time.

@@ -19,7 +19,7 @@ __all__ = ["leaf_paths", "match_theta"]
 _Leaves = Mapping[str, np.ndarray]
 _Expected = Mapping[str, jax.ShapeDtypeStruct]
 
-# What a meta-optimizer keeps has theta's structure: optax's moments, say.
+# Paths in the state of a meta-optimizer, parts of which have theta's structure, such as optax's moments.
 _OF_A_META_OPTIMIZER = re.compile(r"(^|/)([^/]*(opt|optim|optimizer)_state|mu|nu|trace)(/|$)")
 _MOST_SHOWN = 12
 
@@ -41,17 +41,18 @@ def _component(key: object) -> str:
 def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, part: str = "") -> Theta:
     """Gives checkpoint leaves the structure and dtypes of `optimizer.init`.
 
-    Theta is all leaves (but counters of steps and generations beside them), or the one subtree that has the structure.
-    Where several have it, those that a meta-optimizer keeps are none, and one named `theta`, else `params`, is it.
+    Theta is all leaves (except for counters of steps and generations), or the one subtree that has the structure. If
+    several subtrees have it, those in the state of a meta-optimizer are excluded, and one named `theta`, or else
+    `params`, is chosen.
 
     Args:
       leaves: numpy arrays by path, as `CheckpointContent.leaves`.
-      optimizer: Declares the structure.
-      where: Names the checkpoint in errors.
-      part: Path of the subtree that holds theta (`Checkpoint.theta`); "": anywhere.
+      optimizer: Optimizer that declares the structure.
+      where: Name of the checkpoint in error messages.
+      part: Path of the subtree that holds theta (`Checkpoint.theta`). "": search everywhere.
     Raises:
-      ThetaMismatch: nothing has the structure, and then each leaf that is missing, unexpected or of another shape or
-        kind is named; or several subtrees have it.
+      ThetaMismatch: No subtree has the structure, or several have it. In the first case the message lists each leaf
+        that is missing, unexpected, or of another shape or kind.
     """
     template = _template(optimizer)
     named = _inside(leaves, part.strip("/"))
@@ -81,7 +82,10 @@ def _template(optimizer: LearnedOptimizer) -> Theta:
 
 
 def _forms(expected: _Expected) -> Iterator[_Expected]:
-    """Yields what is looked for. Readers take away a name around everything; flax's thetas have one of their own."""
+    """Yields the leaves to search for, with and without a name around them all.
+
+    Readers remove such a name from a checkpoint, but the theta of flax modules has one itself.
+    """
     yield expected
     for name in WRAPPER_NAMES:
         if expected and all(path.startswith(f"{name}/") for path in expected):
@@ -129,7 +133,7 @@ def _likeliest(places: list[str]) -> list[str]:
     if len(places) > 1:
         places = [place for place in places if not _OF_A_META_OPTIMIZER.search(place)] or places
     if len(places) > 1:
-        for name in (*WRAPPER_NAMES, "default"):  # the last is orbax's name for what has none
+        for name in (*WRAPPER_NAMES, "default"):  # the last is orbax's name for an unnamed item
             named = [place for place in places if place.rsplit("/", 1)[-1] == name]
             if len(named) == 1:
                 return named
@@ -137,7 +141,7 @@ def _likeliest(places: list[str]) -> list[str]:
 
 
 def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected, where: str) -> ThetaMismatch:
-    """Says what differs, at the place that is most alike, and which optimizers the checkpoint could be of."""
+    """Returns an error with the differences at the best match, and the optimizers that fit the checkpoint."""
     counted = _candidates(leaves, expected)
     place = min(counted, key=lambda path: (-counted[path], path.count("/"), path), default="")
     theta = f"theta (at {place!r})" if place else "theta"

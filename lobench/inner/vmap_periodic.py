@@ -24,14 +24,16 @@ def _in_any_replica(axis_size: int, in_batched: list[bool], due: jax.Array) -> t
 
 
 def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
-    """Returns what is computed where it is due, else what is kept; it is not computed while it is due nowhere.
+    """Returns `compute()` if `due`, else `kept`. Nothing is computed if no replica is due.
 
-    Under `jax.vmap` a condition becomes a choice between two results, both of which are computed. Here it is computed
-    when it is due in any replica, and chosen in those in which it is. Replicas that count alike lose nothing.
+    `jax.vmap` turns a condition into a selection between two results, both of which are computed. Here the result is
+    computed only if any replica is due, and then selected per replica. There is no overhead if all replicas are due at
+    the same time.
 
     Args:
       due: bool[].
-      kept: Of the structure, shapes and dtypes that `compute` returns.
+      compute: Function that returns the new value.
+      kept: Value with the structure, shapes and dtypes of `compute()`.
     """
 
     def computed() -> T:

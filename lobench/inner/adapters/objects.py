@@ -155,7 +155,7 @@ def _datasets(foreign: Any) -> Datasets | None:
     for split, value in found.items():
         if callable(value) and not hasattr(value, "__next__"):
             found[split] = _Batches(value)
-            with contextlib.suppress(AttributeError):  # a property, say: then it stays as it is
+            with contextlib.suppress(AttributeError):  # a property, for example, is not replaced
                 object.__setattr__(foreign, split, found[split])
     return Datasets(**{split: _dataset(value) for split, value in found.items() if value is not None})
 

@@ -128,7 +128,7 @@ class Watches:
         try:
             jax.eval_shape(update, opt_state, params, model_state, key)
         except ValueError as error:
-            if "__jax_array__" not in str(error):  # how jax says that a compiled function was given a schedule
+            if "__jax_array__" not in str(error):  # jax's error for a schedule passed to a compiled function
                 raise
             raise ConfigError(
                 "a schedule stands where the optimizer hands a number to a compiled function, and is none",

@@ -40,11 +40,11 @@ __all__ = [
     "reach",
 ]
 
-# "checked": each program that is found is traced too; "unchecked": none is; "off": none is kept or looked for.
+# "checked": each stored program is traced too; "unchecked": none is traced; "off": none is stored or loaded.
 EXECUTABLES = "LOBENCH_EXECUTABLES"
 
-# What pytest and a shell say of a single run, and where programs are kept. All else in the environment counts: tracing
-# may ask for it.
+# Variables of pytest and shells that describe a single run, and folders of programs. All other variables count, since
+# tracing may read them.
 _NOT_COUNTED = frozenset(
     {
         "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID",
@@ -78,7 +78,7 @@ def reach(*objects: Any) -> str:
             state.add(name, _content(file_of(module)))
             state.module(module)
         except Unhashable as error:
-            _refused[name] = module, f"{error}, in {name}"  # what was refused once need not be walked again
+            _refused[name] = module, f"{error}, in {name}"  # cached, to fail early next time
             raise
     state.add(*objects)
     return state.hexdigest()

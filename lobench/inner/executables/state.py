@@ -45,7 +45,7 @@ _WITHOUT_STATE = (
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, types.MethodWrapperType, np.ufunc,
 )  # fmt: skip
-# Of values whose content is hashed as such; other classes that are no Python code hide what they hold.
+# Bases of values whose content is hashed. Other classes not written in Python hide their content.
 _BASES = frozenset(
     {
         object,
@@ -78,7 +78,7 @@ _BASES = frozenset(
     }
 )
 _IS_HEAP_TYPE = 1 << 9
-_FIELD = type(vars(namedtuple("_One", "first"))["first"])  # what a named tuple's class has for each
+_FIELD = type(vars(namedtuple("_One", "first"))["first"])  # type of a named tuple's field descriptors
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

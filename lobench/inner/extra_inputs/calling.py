@@ -54,7 +54,7 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Returns the function or method that `functools.wraps` has wrapped."""
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is None or isinstance(function, functools.partial):
-        return None  # the signature of a partial is that of what it calls
+        return None  # a partial has the signature of its function
     return types.MethodType(wrapped, function.__self__) if inspect.ismethod(function) else wrapped
 
 

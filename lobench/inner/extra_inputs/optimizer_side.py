@@ -59,7 +59,7 @@ class _Provided:
     requests: list[_Request] | None = None  # a list: collect the requests, compute nothing
 
 
-_PROVIDED: ContextVar[_Provided] = ContextVar("offer", default=_Provided())  # noqa: B039  (nobody changes it)
+_PROVIDED: ContextVar[_Provided] = ContextVar("offer", default=_Provided())  # noqa: B039  (immutable)
 
 
 def with_extra_inputs(
@@ -203,8 +203,8 @@ def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
         return found
     token = _PROVIDED.set(_Provided(requests=found))
     try:
-        # What a task says is not known yet: any number of losses will do. And a function of its own: jax would not
-        # call again what it has traced before.
+        # The task is unknown yet, so any number of losses will do. The lambda is new for each call, because jax caches
+        # functions that it has traced.
         facts = {"num_losses": 2, "scale_invariant": jax.tree.map(lambda leaf: None, params)}
         jax.eval_shape(lambda params: call_accepting(optimizer.init, params, **facts), params)
     finally:

@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 ExtraInputs: TypeAlias = Mapping[str, str]  # names of inputs, each with the optimizer that requests it
-Facts: TypeAlias = Mapping[str, Any]  # what a task says once: `scale_invariant`, `num_losses`
-ExtraValues: TypeAlias = Mapping[str, Any]  # what a step computes, by the names that `update` takes
+Facts: TypeAlias = Mapping[str, Any]  # constants of a task: `scale_invariant`, `num_losses`
+ExtraValues: TypeAlias = Mapping[str, Any]  # values of a step, by argument of `update`
 
 NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 _LOSSES = "losses(params, state, key, data) -> float32[K], and num_losses = K"

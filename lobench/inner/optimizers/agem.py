@@ -51,7 +51,7 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
     """Returns the gradient without its component against the memory's gradient; unchanged bits if there is none."""
     largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
     is_there = jnp.asarray(largest >= np.finfo(np.float32).tiny)
-    # Of size 1: the square of a small gradient would be 0.
+    # Scaled to size 1, because the square of a small gradient would be 0.
     along = jax.tree.map(lambda leaf: _wide(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
     square = jnp.where(is_there, _dot(along, along), 1.0)
     # Twice: the second time takes out what rounding has left.

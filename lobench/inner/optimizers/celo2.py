@@ -24,7 +24,7 @@ _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # of the momenta, and of t
 _RMS = np.asarray([0.95], np.float32)
 _NEWTON_SCHULZ = (3.4445, -4.775, 2.0315)
 _WIDTH = 8
-_OUTPUTS = 3  # direction, magnitude, and one that nobody reads
+_OUTPUTS = 3  # direction, magnitude, and one unused
 _EPSILON = 1e-9
 
 

@@ -28,7 +28,7 @@ class _Segment:
     tensor: int
     start: int
     shape: tuple[int, ...]  # broadcastable to the tensor's
-    mean_axis: int  # of the tensor: what the factor is the mean over; -1 for a moment that is not factored
+    mean_axis: int  # axis of the tensor that the factor is the mean over; -1 if the moment is not factored
     uses: tuple[float, float]  # 1 where it serves as (row, column)
 
     @property
@@ -156,8 +156,8 @@ class FactoredMoments:
             # As long as the tensor: sums join the loop over it.
             rows = [self._cut(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)]
             return [[row * scaled[0, :, c].reshape(-1, *[1] * (row.ndim - 1)) for c, row in enumerate(rows)]]
-        # One matrix product with the weights of every segment, of which each takes its part: unlike a sum, a product is
-        # not computed anew for each element of the tensor inside the loop over it.
+        # One matrix product with the weights of all segments, then cut. XLA would fuse sums into the loop over the
+        # tensor and recompute them for each element; a product is computed once.
         product = scaled.reshape(-1, 2 * num_decays) @ channels
         by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for index, segment in enumerate(self._segments):

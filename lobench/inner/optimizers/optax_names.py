@@ -127,7 +127,7 @@ def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callab
         if not missing:
             schedule = function(**values)
             return Schedule(lambda num_steps: schedule, f"optax.{name}")
-        signature.bind(**values, **dict.fromkeys(missing))  # what else is missing is said at once
+        signature.bind(**values, **dict.fromkeys(missing))  # raises for other missing arguments
         return Schedule(
             lambda num_steps: function(**values, **dict.fromkeys(missing, max(num_steps - 1, 1))), f"optax.{name}"
         )

@@ -16,7 +16,7 @@ from lobench.inner.vmap_periodic import when
 
 __all__ = ["soap"]
 
-_OfAxes: TypeAlias = tuple[jax.Array | None, ...]  # a matrix for each axis; None for an axis that is left as it is
+_OfAxes: TypeAlias = tuple[jax.Array | None, ...]  # a matrix per axis; None for an unchanged axis
 
 
 class SoapState(NamedTuple):

@@ -15,7 +15,7 @@ __all__ = ["plateau"]
 
 
 class _Seen(NamedTuple):
-    scale: jax.Array  # float32[], what the rate is multiplied by
+    scale: jax.Array  # float32[], factor of the rate
     best: jax.Array  # float32[], the lowest mean of a window
     waited: jax.Array  # int32[], windows since then
     resting: jax.Array  # int32[], windows of the cooldown that are left

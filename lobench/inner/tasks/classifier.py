@@ -20,14 +20,14 @@ __all__ = ["Classifier"]
 
 
 class Classifier(MeasuredTask):
-    """Mean softmax cross entropy and `accuracy` of `logits`, which a subclass gives.
+    """Base of classifiers: mean softmax cross entropy and `accuracy` of the `logits` that a subclass computes.
 
-    Batches hold `label` int32[b] and, under the name of its kind, what is classified, float32[b, num_inputs].
+    Batches contain `label` int32[b] and the inputs, float32[b, num_inputs], under the name of their kind.
 
     Attributes:
-      kinds: Of data that the subclass can classify.
-      data: What it is trained on.
-      norm: How its layers are normalized.
+      kinds: Kinds of data that the subclass can classify.
+      data: Labelled data that it is trained on.
+      norm: Normalization of its layers.
     """
 
     kinds: tuple[str, ...] = ("image", "signal", "features")
@@ -64,10 +64,12 @@ class Classifier(MeasuredTask):
         return relative_loss(loss, math.log(self.data.num_classes))
 
     def scale_invariant(self, params: PyTree) -> PyTree:
-        """Returns axis 1 of each `w0` or `kernel0` that batch norm follows: `scale0` says that some norm does.
+        """Returns axis 1 for each `w0` or `kernel0` that is followed by batch norm.
 
-        With `norm_epsilon = 0`, and without biases before the norm, the loss is the same to the last bit for weights
-        eight times as large.
+        There is batch norm if `scale0` exists.
+
+        With `norm_epsilon = 0`, and without biases before the norm, multiplying the weights by eight changes no bit of
+        the loss.
         """
         if self.norm.kind != "batch" or self.norm.groups:
             return super().scale_invariant(params)

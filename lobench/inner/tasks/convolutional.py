@@ -23,16 +23,16 @@ class ConvClassifier(Classifier):
 
     Layers have stride 2, except for the first; logits follow the last one.
 
-    With a norm, which sits before each layer's activation and has parameters by channel, a layer has no bias: batch
-    norm is over examples and places, layer norm over the channels of a place.
+    A norm is applied before each layer's activation, with parameters per channel, and replaces the layer's bias. Batch
+    norm is over examples and positions, layer norm over the channels of a position.
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
       channels: Output channels of the layers, one to four.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
-      norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
-      norm_epsilon: What is added to a variance; 0: nothing, and the size of a layer's weights does not matter at all.
+      norm: None, "layer" or "batch". The running statistics of "batch" are the model state and used by evaluations.
+      norm_epsilon: Number added to a variance. With 0 the scale of a layer's weights has no effect.
     """
 
     kinds = ("image",)

@@ -43,11 +43,12 @@ def _patches(side: int, left: int, right: int) -> np.ndarray:
 class PatchDenoiser(Task):
     """Denoising of patches of natural images with an MLP; mean squared error of the cleaned patch.
 
-    Noise is new in every step. Cleaned is the noisy patch minus what the net says. Patches have a variance of about 1:
-    `noise_std` squared is the loss of doing nothing, and `linear_floor` what the best linear map reaches.
+    Noise is new in every step. The cleaned patch is the noisy patch minus the output of the network. Patches have a
+    variance of about 1, so `noise_std` squared is the loss without denoising. `linear_floor` is the lowest loss of a
+    linear map.
 
     Args:
-      side: Pixels of a patch's side, 4 to 16.
+      side: Side of a patch in pixels, 4 to 16.
       hidden_sizes: Widths of the hidden layers; () is linear.
       noise_std: Standard deviation of the noise.
       activation: relu, tanh, gelu, silu or sigmoid.

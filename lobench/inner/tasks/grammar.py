@@ -81,9 +81,10 @@ def examples(grammar: str, num_examples: int, length: int, seed: int) -> np.ndar
     """Returns consecutive windows of generated text as symbol ids, int32[num_examples, length]; cached, read-only.
 
     Args:
-      grammar: A name in GRAMMARS.
-      length: Symbols of a window.
-      seed: Of the text; different seeds give independent texts.
+      grammar: Name of a grammar in GRAMMARS.
+      num_examples: Number of windows.
+      length: Number of symbols of a window.
+      seed: Seed of the text. Different seeds give independent texts.
     """
     rng = np.random.default_rng(seed)
     text = bytearray()

@@ -1,6 +1,6 @@
-"""Labelled data by name: what a classifier can be trained on.
+"""Registry of labelled data for classifiers, by name.
 
-Data of one's own are a line more in `LABELLED`.
+Add an entry to `LABELLED` for new data.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Labelled:
     """Examples with one of `num_classes` labels, `label` int32[n].
 
     Attributes:
-      splits: Loads them.
-      kind: What an example is, and the name of its array, float32[n, num_inputs]: an image row by row, a signal in
-        time, features in no order.
-      shape: Of one example: (side, side), (length,) or (features,).
-      num_classes: Labels are 0 .. num_classes - 1.
+      splits: Function that loads the splits.
+      kind: Kind of the examples, and name of their array, float32[n, num_inputs]: an image row by row, a signal in
+        time, or features.
+      shape: Shape of one example: (side, side), (length,) or (features,).
+      num_classes: Number of classes. Labels are 0 to num_classes - 1.
     """
 
     splits: Callable[[], Splits]

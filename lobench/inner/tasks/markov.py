@@ -76,9 +76,10 @@ def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> np.ndarray:
 class HiddenMarkov(SymbolTask):
     """Prediction of symbols of a hidden Markov model; mean cross entropy in nats, `accuracy` and `regret`.
 
-    The source is drawn by `problem_seed`: logits of emissions and of transitions are normal, and a state stays with a
-    high probability. `regret` is the loss less that of Bayes' rule on the same windows, whose floor is zero. Batches
-    have `symbols` uint8[batch, sequence_length + 1] and `bayes` float32[batch], that rule's loss.
+    The source is drawn with `problem_seed`: logits of emissions and transitions are normal, and a state is likely to
+    stay. `regret` is the loss minus that of the Bayes-optimal prediction on the same windows, so its floor is zero.
+    Batches have `symbols` uint8[batch, sequence_length + 1] and `bayes` float32[batch], the loss of the Bayes-optimal
+    prediction.
 
     Args:
       num_states, num_symbols: Number of states and symbols of the source.
@@ -89,8 +90,8 @@ class HiddenMarkov(SymbolTask):
       batch_size: Examples per batch, in training and evaluation.
       problem_seed: Seed of the source and its windows.
     Attributes:
-      best_loss: What Bayes' rule has on all 19,456 windows: the loss's floor, up to the sample's error of some 0.1%.
-        The source's entropy rate is a little lower: a window does not know what came before it.
+      best_loss: Loss of the Bayes-optimal prediction on all 19,456 windows: the loss's floor, with a sampling error of
+        about 0.1%. The source's entropy rate is slightly lower, since a window does not include earlier symbols.
     """
 
     metric_directions = types.MappingProxyType({"regret": "min"})
@@ -126,7 +127,7 @@ class HiddenMarkov(SymbolTask):
 
 
 def source_of(num_states: int, num_symbols: int, rng: np.random.Generator) -> Source:
-    """Returns a source whose states are told apart by their symbols, though not from one of them."""
+    """Returns a source whose states can be inferred from several symbols, but not from a single one."""
     emissions = np.exp(2.0 * rng.standard_normal((num_states, num_symbols)))
     transitions = np.exp(1.5 * rng.standard_normal((num_states, num_states)) + 3.0 * np.eye(num_states))
     return Source(

@@ -33,15 +33,16 @@ __all__ = ["DatasetDistillation", "Distillation", "ESSmoothed", "MetaTraining"]
 class MetaTraining(Task):
     """Meta-training of a learned optimizer: the parameters are its theta, the loss is that of its inner trainings.
 
-    Each of `num_tasks` tasks, drawn anew, is trained for `num_unroll` steps; its losses before each step and at the
-    end, as shares of the first one, are averaged, and so are the tasks. 1 is an optimizer that does nothing. The
-    gradient goes back through the training. The floor is not known; 0 would be a task solved before its first step.
+    In each step `num_tasks` new tasks are drawn and trained for `num_unroll` steps each. The loss is the mean over
+    tasks of the losses before each step and at the end, divided by the first one. An optimizer that does nothing has 1.
+    The gradient is backpropagated through the training. The floor is unknown; 0 would mean a task that is solved before
+    its first step.
 
     Args:
-      learned_optimizer: Such as @MLPLOpt(); None: an MLPLOpt of hidden size 8 and a step_mult of 0.1.
-      family: A family of tasks without data, such as @QuadraticFamily(); None: that of dim 8 and max_condition 10.
-      num_unroll: Inner steps.
-      num_tasks: In a batch.
+      learned_optimizer: Learned optimizer such as @MLPLOpt(). None: MLPLOpt with hidden size 8 and step_mult 0.1.
+      family: Family of tasks without data, such as @QuadraticFamily(). None: the one with dim 8 and max_condition 10.
+      num_unroll: Number of inner steps.
+      num_tasks: Number of tasks per batch.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ _SIDE = 28
 def mnist_splits(side: int = _SIDE) -> Splits:
     """Returns `image` float32[n, side * side] in [0, 1] and `label` int32[n]: 3,500 train, 500 and 500 valid, 500 test.
 
-    Smaller images than 28x28 are means over areas: each pixel is the mean of what it covers, borders by their share.
+    Images smaller than 28x28 are area averages: each pixel is the mean of the original pixels that it covers, weighted
+    by the covered area.
     """
     mnist = load("mnist5k")
     # Whole numbers below 2^53, which sum exactly in any order: the same bits on every machine.
@@ -30,7 +31,7 @@ def mnist_splits(side: int = _SIDE) -> Splits:
 
 
 def _cover(side: int) -> np.ndarray:
-    """Returns what share of each old pixel a new one covers, times side: int64[side, 28], rows add to 28."""
+    """Returns the overlap of new and original pixels, times side: int64[side, 28], rows sum to 28."""
     edges = np.arange(side + 1) * _SIDE
     old = np.arange(_SIDE) * side
     overlap = np.minimum(edges[1:, None], old + side) - np.maximum(edges[:-1, None], old)

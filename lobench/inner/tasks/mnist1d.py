@@ -34,7 +34,7 @@ _WIDE, _LENGTH = 12 + _MOST_PADDING, 40  # points before and after the last resa
 _MOST_SHIFT = 48
 _SCALE, _SHEAR = 0.4, 0.75  # ranges, centred at 1 and at 0
 _SMOOTH_NOISE, _SMOOTHING, _NOISE = 0.25, 2.0, 0.02
-_ABOVE_ZERO = 1e-8  # what tells a template's points from padding
+_ABOVE_ZERO = 1e-8  # distinguishes a template's points from padding
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def mnist1d_splits() -> Splits:
 
 def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns signals float64[count, 40] and labels, as many of each class, in random order."""
-    from scipy.ndimage import gaussian_filter1d  # a sixth of what a worker imports, which other tasks need not
+    from scipy.ndimage import gaussian_filter1d  # a sixth of a worker's imports, not needed by other tasks
 
     random = np.random.RandomState(seed)
     labels = np.repeat(np.arange(10), count // 10)

@@ -26,7 +26,7 @@ __all__ = ["module_task"]
 
 Factory = Callable[..., Any]
 Loss = Callable[[Any, Batch], Any]
-_MODES = ("is_training", "training", "train")  # as modules of haiku and of linen call them, and what is the opposite:
+_MODES = ("is_training", "training", "train")  # arguments of modules of haiku and linen; the opposites:
 _EVAL_MODES = ("deterministic", "use_running_average")
 
 
@@ -44,16 +44,18 @@ def module_task(
     """Task that trains a module of flax.nnx, flax.linen, equinox or haiku.
 
     Args:
-      module: What makes it, `@my_nets.Net` in gin: of nnx it takes `rngs`, of equinox `key`, of the others neither.
-      data: Of labelled data the name, as of `MLPClassifier`; or what makes `Datasets` of batches that are mappings.
-      loss: Of the module's outputs and a batch: "cross_entropy" of logits and `label`, with `accuracy`; "mse" of
-        outputs and `target`; or a function of both that gives the loss, float32[], or a pair of it and metrics.
-      inputs: What of a batch the module gets; "": the labelled examples, or `inputs`.
-      input_shape: Of one example, where the module wants another than the data has: (8, 8, 1) for a convolution.
-      batch_size: Of labelled data.
-      framework: nnx, linen, equinox or haiku; "": found from the module.
+      module: Factory of the module, `@my_nets.Net` in gin. For nnx it takes `rngs`, for equinox `key`, otherwise
+        nothing.
+      data: Name of labelled data, as of `MLPClassifier`, or a function that returns `Datasets` with mappings as
+        batches.
+      loss: Loss of the module's outputs and a batch. "cross_entropy": of logits and `label`, with `accuracy`; "mse": of
+        outputs and `target`; or a function of both that returns the loss, float32[], or a pair of loss and metrics.
+      inputs: Field of a batch that is passed to the module. "": the labelled examples, or `inputs`.
+      input_shape: Shape of one example, if the module needs another one than the data's: (8, 8, 1) for a convolution.
+      batch_size: Batch size, for labelled data.
+      framework: nnx, linen, equinox or haiku. "": detected from the module.
     Raises:
-      ConfigError: the framework is not installed, or what is made is no module.
+      ConfigError: The framework is not installed, or the factory does not return a module.
     """
     if isinstance(data, str):
         arguments.choice("module_task", "data", data, LABELLED)
@@ -103,7 +105,7 @@ class _ModuleTask(MeasuredTask):
         return self._judged(outputs, data)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's, where it is a cross entropy of known classes."""
+        """Returns the loss relative to a uniform guess, if it is a cross entropy with known classes."""
         return relative_loss(loss, self._reference) if self._reference else loss
 
     def _judged(self, outputs: Any, data: Batch) -> tuple[jax.Array, Aux]:
@@ -151,8 +153,8 @@ _LOSSES: Mapping[str, Loss] = {"cross_entropy": _cross_entropy, "mse": _mse}
 class _Network:
     """Parameters and state of a module as trees of arrays, and its outputs as a function of them.
 
-    What is no array is found by making the module once more while the program is traced; nobody reads the arrays of
-    that one, and nothing of them is computed.
+    While the program is traced, the module is created once more to get everything but its arrays. Its own arrays are
+    not used, so they are not computed.
     """
 
     package = ""
@@ -172,10 +174,10 @@ class _Network:
         raise NotImplementedError
 
     def made(self, kind: type, **arguments: Any) -> Any:
-        """Makes the module.
+        """Creates the module.
 
         Raises:
-          ConfigError: it is none.
+          ConfigError: The factory returned another type.
         """
         found = self.factory(**arguments)
         if not isinstance(found, kind):
@@ -206,7 +208,7 @@ class _Nnx(_Network):
         return outputs, nnx.to_pure_dict(self._split(module)[3])
 
     def _split(self, module: Any) -> Any:
-        """Returns definition, parameters, random streams, state: streams are made anew of each step's key."""
+        """Returns definition, parameters, random streams and state. Random streams are created from each step's key."""
         return self.library.split(module, self.library.Param, self.library.RngState, ...)
 
 
@@ -293,7 +295,7 @@ _FRAMEWORKS: Mapping[str, type[_Network]] = {"nnx": _Nnx, "linen": _Linen, "equi
 
 
 def _framework_of(factory: Factory) -> str:
-    """Returns which framework's module a factory makes: by what it takes, or by what it is."""
+    """Returns the framework of a factory, from its arguments or from the type of its module."""
     accepted = _accepted(factory)
     if "rngs" in accepted:
         return "nnx"
@@ -319,7 +321,7 @@ def _framework_of(factory: Factory) -> str:
 
 
 def _mode(module: type, training: bool) -> dict[str, bool]:
-    """Returns what tells a module's call whether it trains, as it calls that."""
+    """Returns the keyword arguments that set a module's training mode, under the names that its call accepts."""
     accepted = _accepted(module.__call__)
     modes = {name: training for name in _MODES if name in accepted}
     return modes | {name: not training for name in _EVAL_MODES if name in accepted}
@@ -327,7 +329,7 @@ def _mode(module: type, training: bool) -> dict[str, bool]:
 
 def _accepted(function: Any) -> Mapping[str, Any]:
     try:
-        # A metaclass of nnx's hides what a class takes.
+        # A metaclass of nnx hides the arguments of a class.
         return inspect.signature(function.__init__ if inspect.isclass(function) else function).parameters
     except (TypeError, ValueError):
         return {}

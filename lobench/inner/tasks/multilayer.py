@@ -30,18 +30,18 @@ __all__ = ["DiabetesMLP", "MLPClassifier"]
 class MLPClassifier(Classifier):
     """Classification of images, signals or features with a multilayer perceptron.
 
-    Parameters are `w0` [num_inputs, hidden], `b0`, `w1`, `b1`, ...; with a norm, which sits before the activation of
-    each hidden layer, also `scale0`, `shift0`, ... Biases start at zero, weights normal with variance 2 / fan_in
-    before ReLU and its kin, else 1 / fan_in.
+    Parameters are `w0` [num_inputs, hidden], `b0`, `w1`, `b1`, .... With a norm, which is applied before the activation
+    of each hidden layer, there are also `scale0`, `shift0`, .... Biases start at zero. Weights are normal with variance
+    2 / fan_in for ReLU and similar activations, else 1 / fan_in.
 
     Args:
       data: digits, mnist8, mnist14, mnist28, mnist1d, breast_cancer or wine.
       hidden_sizes: Widths of the hidden layers; () is logistic regression.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
-      norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
-      norm_epsilon: What is added to a variance; 0: nothing, and the size of a layer's weights does not matter at all.
-      hidden_biases: False: hidden layers have no biases, which mean nothing before a norm.
+      norm: None, "layer" or "batch". The running statistics of "batch" are the model state and used by evaluations.
+      norm_epsilon: Number added to a variance. With 0 the scale of a layer's weights has no effect.
+      hidden_biases: Whether hidden layers have biases. They have no effect before a norm.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MLPClassifier(Classifier):
 class DiabetesMLP(Task):
     """Regression of diabetes progression on ten features; mean squared error divided by the variance.
 
-    1 is who always says the mean. Without hidden layers the least squares solution is known: `floor`.
+    Predicting the mean has a loss of 1. Without hidden layers the least-squares solution is known: `floor`.
 
     Args:
       hidden_sizes: Widths of the hidden layers; () is linear regression.
@@ -106,7 +106,7 @@ class DiabetesMLP(Task):
 
     @property
     def floor(self) -> float:
-        """The least loss on the train split: of least squares, or 0 where there are hidden layers."""
+        """Lowest possible loss on the train split: that of least squares, or 0 with hidden layers."""
         if self._hidden_sizes:
             return 0.0
         train = diabetes_splits().train
@@ -122,5 +122,5 @@ class DiabetesMLP(Task):
         return jnp.mean((outputs - data["target"]) ** 2)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss itself, at most 2: 1 is who always says the mean."""
+        """Returns the loss, at most 2. It is already relative to predicting the mean, which has 1."""
         return relative_loss(loss, 1.0)

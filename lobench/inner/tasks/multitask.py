@@ -26,14 +26,14 @@ __all__ = ["MultiTask", "MultiTaskDigits", "MultiTaskRegression"]
 
 
 class MultiTask(MeasuredTask):
-    """The base of tasks with several losses. A subclass gives `init`, `num_losses` and `losses`.
+    """Base of tasks with several losses. A subclass defines `init`, `num_losses` and `losses`.
 
-    The task's loss is the plain mean of the losses, and each of them is a metric: `loss_task_1`, `loss_task_2`, ...
-    Optimizers that want them may weigh them otherwise. Where there are metrics besides, the subclass gives
-    `losses_with_aux` in the place of `losses`, and says their directions.
+    The task's loss is the mean of the losses. Each of them is a metric: `loss_task_1`, `loss_task_2`, ... Optimizers
+    that request them may weight them differently. A subclass with further metrics defines `losses_with_aux` instead of
+    `losses`, and declares their directions.
 
     Attributes:
-      num_losses: How many there are.
+      num_losses: Number of losses.
     """
 
     num_losses: int = 0
@@ -82,18 +82,18 @@ def _net_init(key: jax.Array, widths: tuple[int, ...], outputs: tuple[int, ...],
 class MultiTaskRegression(MultiTask):
     """Regressions that share a structure and differ in scale: `scale_i * tanh((B + e_i) x)`, mean square of the error.
 
-    B has a deviation of 10 and is common to all, e_i has 3.5 and is the i-th regression's own; regression i is the same
-    whatever their number. Inputs have a deviation of .01; the net sees them a hundred times as large. Batches have
-    `input` float32[batch, num_inputs], new in each step. Beside the losses there is `task_normalized_loss`, the mean
-    of the losses over their squared scales, which is what methods are compared by in the source.
+    B has a standard deviation of 10 and is shared; e_i has 3.5 and belongs to regression i. Regression i does not
+    depend on `num_losses`. Inputs have a standard deviation of 0.01; the network sees them multiplied by 100. Batches
+    have `input` float32[batch, num_inputs], new in each step. The metric `task_normalized_loss` is the mean of the
+    losses divided by their squared scales, by which the source compares methods.
 
     Args:
-      num_losses: How many regressions.
-      scales: Of each of them; None: 1, 2, 3, ...
-      hidden_sizes: Widths of the common layers; each regression has a linear layer of its own on the last.
-      num_inputs, num_outputs: Of each regression.
+      num_losses: Number of regressions.
+      scales: Scale of each regression. None: 1, 2, 3, ...
+      hidden_sizes: Widths of the shared layers. Each regression has its own linear layer after the last one.
+      num_inputs, num_outputs: Number of inputs and outputs of each regression.
       batch_size: Examples per batch, in training and evaluation.
-      problem_seed: Which B and e_i.
+      problem_seed: Seed of B and e_i.
     Source: Chen et al. 2018, "GradNorm", section 4.
     """
 
@@ -145,7 +145,7 @@ class MultiTaskRegression(MultiTask):
         return _net_init(key, widths, (self._num_outputs,) * self.num_losses, init_gain("relu"))
 
     def targets(self, inputs: jax.Array) -> jax.Array:
-        """Returns what is to be said of inputs float32[batch, num_inputs], float32[batch, num_losses, num_outputs]."""
+        """Returns the targets, float32[batch, num_losses, num_outputs], of inputs float32[batch, num_inputs]."""
         return jnp.asarray(self._scales)[:, None] * jnp.tanh(jnp.einsum("bi,lio->blo", inputs, self._matrices))
 
     def losses_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
@@ -181,12 +181,12 @@ def _matrices(num_losses: int, num_inputs: int, num_outputs: int, seed: int) -> 
 class MultiTaskDigits(MultiTask):
     """Four losses on a digit: which one it is, whether it is odd, whether it is 5 or more, its pixels.
 
-    In this order the losses are the cross entropies of the ten digits, of odd and of 5 or more, and the mean square of
-    the reconstruction. A perceptron's hidden layers are common; each loss has a linear layer of its own on the last.
-    Beside the losses there are `accuracy` (of the digit), `accuracy_odd` and `accuracy_high`.
+    The losses are, in this order, the cross entropies of the ten digits, of odd and of 5 or more, and the mean squared
+    error of the reconstruction. Hidden layers of a perceptron are shared; each loss has its own linear layer after the
+    last one. Further metrics are `accuracy` (of the digit), `accuracy_odd` and `accuracy_high`.
 
     Args:
-      hidden_sizes: Widths of the common layers.
+      hidden_sizes: Widths of the shared layers.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
     """

@@ -32,14 +32,14 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Norm:
-    """How the layers of a network are normalized.
+    """Normalization of a network's layers.
 
     Attributes:
       kind: One of NORMS.
-      epsilon: What is added to a variance. 0: nothing, and what does not vary becomes 0: the output is then the same to
-        the last bit for weights eight times as large.
-      groups: Features of an example are normalized in so many groups before batch norm, which makes of it continual
-        normalization; 0: they are not.
+      epsilon: Number added to a variance. With 0, constant features become 0, and multiplying the weights by eight
+        changes no bit of the output.
+      groups: Number of groups in which the features of an example are normalized before batch norm (continual
+        normalization). 0: no groups.
     """
 
     kind: str | None = None
@@ -48,10 +48,14 @@ class Norm:
 
 
 def norm_of(task: str, kind: str | None, epsilon: float) -> Norm:
-    """Returns the norm that a task's arguments `norm` and `norm_epsilon` say.
+    """Returns the norm for a task's arguments `norm` and `norm_epsilon`.
 
+    Args:
+      task: Name of the task, for error messages.
+      kind: One of NORMS.
+      epsilon: Number added to a variance.
     Raises:
-      ConfigError: there is no such norm, or the epsilon is no number >= 0.
+      ConfigError: There is no such norm, or epsilon is not a number >= 0.
     """
     arguments.choice(task, "norm", kind, NORMS)
     return Norm(kind=kind, epsilon=arguments.number(task, "norm_epsilon", epsilon))
@@ -128,14 +132,14 @@ def batch_norm_inference(
 
 
 def norm_init(norm: Norm, layer: str, size: int) -> tuple[Params, Params]:
-    """Returns a layer's `scale` and `shift`, and as the model state of batch norm its running `mean` and `variance`.
+    """Returns a layer's `scale` and `shift`, and the initial `mean` and `variance` of batch norm as model state.
 
     Args:
-      norm: Of the kind None it has neither.
-      layer: What their names end in.
-      size: Features of the layer.
+      norm: Norm. With the kind None both are empty.
+      layer: Suffix of the names.
+      size: Number of features of the layer.
     Raises:
-      ConfigError: the features do not make so many groups.
+      ConfigError: The number of features is not divisible by the number of groups.
     """
     if norm.kind is None:
         return {}, {}
@@ -152,9 +156,9 @@ def norm_init(norm: Norm, layer: str, size: int) -> tuple[Params, Params]:
 def normalized(
     norm: Norm, x: jax.Array, layer: str, params: Params, state: PyTree, *, training: bool
 ) -> tuple[jax.Array, PyTree]:
-    """Returns a layer's features, x float32[batch, ..., features], after its norm, and the model state after them.
+    """Normalizes a layer's features x, float32[batch, ..., features]. Returns them and the new model state.
 
-    Where the state holds `row_weights` float32[batch], each example counts in batch norm's statistics as they say.
+    If the state has `row_weights` float32[batch], they weight the examples in the statistics of batch norm.
     """
     if norm.kind is None:
         return x, state
@@ -177,7 +181,7 @@ def normalized(
 
 
 def _inverse_root(variance: jax.Array, epsilon: float) -> jax.Array:
-    """Returns 1 / sqrt(variance + epsilon); where nothing is added, a variance of 0 counts as 1."""
+    """Returns 1 / sqrt(variance + epsilon). With epsilon 0, a variance of 0 is replaced by 1."""
     if epsilon:
         return jax.lax.rsqrt(variance + epsilon)
     return jax.lax.rsqrt(jnp.where(variance > 0, variance, 1.0))

@@ -49,9 +49,9 @@ def gradient_noise(params: PyTree, key: jax.Array, std: float | jax.Array) -> ja
     """Returns a term for a loss: its value is zero, its gradient is normal with standard deviation `std`.
 
     Args:
-      params: Where the gradient is taken; each leaf gets noise of its own.
+      params: Parameters that the gradient is taken of. Each leaf gets independent noise.
       key: PRNG key; consumed.
-      std: Of each component of the gradient.
+      std: Standard deviation of each component of the gradient.
     """
     leaves = jax.tree.leaves(params)
     keys = jax.random.split(key, len(leaves))

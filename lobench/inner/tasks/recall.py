@@ -1,4 +1,4 @@
-"""Rules that a sequence model has to find, with a floor of zero: recall of what was paired, sums modulo a number."""
+"""Algorithmic sequence tasks with a floor of zero: associative recall and modular addition."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SIZES = {"train": 16384, "inner_valid": 1024, "outer_valid": 1024, "test": 1024
 class AssociativeRecall(SymbolTask):
     """Recall of values by their keys in a sequence of key-value pairs.
 
-    Which key has which value is drawn anew for each window, so only its earlier part tells. Loss, in nats, and
-    `accuracy` are over the keys that came before: the floor is 0, a uniform guess of a value has log(num_values). Adam
-    with a transformer stays at a guess among the values seen, 0.87, then falls below 0.1, after 100 to 400 steps.
-    Batches have `symbols` uint8[batch, 2 num_pairs], keys first in the alphabet, and `weight` bool.
-    Source: Arora et al. 2023 (arXiv 2312.04927), with keys drawn with repetition.
+    Each window has a new random mapping of keys to values, so values can only be predicted from earlier pairs of the
+    window. Loss, in nats, and `accuracy` are over keys that occurred before: the floor is 0, a uniform guess of a value
+    has log(num_values). Adam with a transformer stays at a guess among the values seen, 0.87, then falls below 0.1,
+    after 100 to 400 steps. Batches have `symbols` uint8[batch, 2 num_pairs], keys first in the alphabet, and `weight`
+    bool. Source: Arora et al. 2023 (arXiv 2312.04927), with keys drawn with repetition.
 
     Args:
       num_pairs: Number of pairs in a window.
@@ -70,12 +70,12 @@ def _pairs(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarr
 class ModularAddition(SymbolTask):
     """Modular addition: predicts c of `a b = c` with c = a + b modulo `modulus`; loss in nats, and `accuracy`.
 
-    Every pair (a, b) is in one split: six tenths train, the others share the rest. The floor is 0; a uniform guess has
-    log(modulus). What is memorised is not yet understood: held-out splits follow late (Power et al. 2022, arXiv
-    2201.02177, "grokking"). Batches have `symbols` uint8[batch, 4] and `weight` bool.
+    Every pair (a, b) is in one split: six tenths in train, the rest evenly in the others. The floor is 0; a uniform
+    guess has log(modulus). Held-out accuracy rises long after the training pairs are memorized (Power et al. 2022,
+    arXiv 2201.02177, "grokking"). Batches have `symbols` uint8[batch, 4] and `weight` bool.
 
     Args:
-      modulus: At most 255.
+      modulus: Modulus, at most 255.
       network: "gru", "lstm" or "transformer".
       width, num_layers, num_heads, batch_size: As of HiddenMarkov.
     """

@@ -31,16 +31,17 @@ _TAPS = 5  # of the convolution
 class SeriesClassifier(MeasuredTask):
     """Time series classification; mean softmax cross entropy and `accuracy`.
 
-    The published training and test series are taken together and shuffled; seven tenths train, each other split has a
-    tenth. The loss's floor is not known to be above 0. Batches have `series` float16[batch, length, channels] and
+    The published training and test series are merged and shuffled. Seven tenths are train, each other split has one
+    tenth. It is unknown whether the loss's floor is above 0. Batches have `series` float16[batch, length, channels] and
     `label` uint8[batch].
 
     Args:
-      data: "vowels": which of nine men says a Japanese ae; 640 series of 25 x 12 cepstral coefficients (Kudo, Toyama
-        and Shimbo 1999; published accuracies are 94 to 98%). "power": whether a day of Italy's demand lies in April to
-        September or in October to March, 1,096 series of 24 x 1 (ItalyPowerDemand of the UCR archive; 94 to 97%).
-      network: "gru" or "lstm", the last output of which gives the logits; "conv", a convolution over five steps, its
-        mean over time and a dense layer; "mlp", a hidden layer on all values.
+      data: "vowels": speaker identification among nine men by a Japanese ae; 640 series of 25 x 12 cepstral
+        coefficients (Kudo, Toyama and Shimbo 1999; published accuracies are 94 to 98%). "power": whether a day of
+        Italy's power demand is in April to September or in October to March; 1,096 series of 24 x 1 (ItalyPowerDemand
+        of the UCR archive; 94 to 97%).
+      network: "gru" or "lstm", whose last output gives the logits; "conv", a convolution over five steps, its mean over
+        time and a dense layer; "mlp", a hidden layer on all values.
       width: Width of the network's hidden layer.
       batch_size: Examples per batch, in training and evaluation.
     """

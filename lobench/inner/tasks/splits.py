@@ -56,8 +56,10 @@ def row_datasets(arrays: PyTree, sizes: dict[str, int], batch_size: int) -> Data
     """Returns splits that are consecutive rows.
 
     Args:
-      arrays: Of numpy, leading axis [num_rows]; it makes none of jax's, as a backend is the worker's to make.
-      sizes: Rows by split, in order; their sum is at most the number of rows.
+      arrays: numpy arrays with leading axis [num_rows]. They stay numpy arrays, because only the worker may create
+        jax's backend.
+      sizes: Number of rows by split, in order. Their sum is at most the number of rows.
+      batch_size: Examples per batch.
     """
     splits, start = {}, 0
     for split, size in sizes.items():
@@ -67,11 +69,12 @@ def row_datasets(arrays: PyTree, sizes: dict[str, int], batch_size: int) -> Data
 
 
 def scikit_table(name: str, *, delimiter: str | None = ",", header: int = 0) -> np.ndarray:
-    """Returns a table of numbers that comes with scikit-learn, float64[rows, columns].
+    """Returns a table of numbers that is part of scikit-learn, float64[rows, columns].
 
     Args:
-      name: Of a file in its folder datasets/data.
-      header: How many lines to skip.
+      name: Name of a file in scikit-learn's folder datasets/data.
+      delimiter: Separator of columns. None: white space.
+      header: Number of lines to skip.
     Raises:
       ConfigError: scikit-learn is not installed, or has no such file.
     """

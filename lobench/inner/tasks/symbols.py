@@ -65,7 +65,7 @@ class Transformer(SymbolNetwork):
     def init(self, key: jax.Array) -> Params:
         embed_key, position_key, block_key, out_key = jax.random.split(key, 4)
         return {
-            # Of variance 1/2 each: their sum, the stream, has variance 1.
+            # Each has variance 1/2, so that their sum, the stream, has variance 1.
             "embed": dense_init(embed_key, self._vocab_size, self._width, gain=self._vocab_size / 2),
             "position": dense_init(position_key, self._length, self._width, gain=self._length / 2),
             **transformer_init(block_key, self._width, self._num_layers),
@@ -83,10 +83,10 @@ class Transformer(SymbolNetwork):
 def network_of(
     task: str, network: str, *, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int
 ) -> SymbolNetwork:
-    """Returns the network of a task's arguments.
+    """Returns the network for a task's arguments.
 
     Raises:
-      ConfigError: an argument is none that it can have.
+      ConfigError: An argument has an invalid value.
     """
     arguments.choice(task, "network", network, NETWORKS)
     arguments.integer(task, "width", width)
@@ -99,13 +99,14 @@ def network_of(
 
 
 class SymbolTask(MeasuredTask):
-    """Mean cross entropy in nats per symbol of what comes next, and `accuracy`.
+    """Base of symbol prediction tasks: mean cross entropy of the next symbol in nats, and `accuracy`.
 
-    A batch is windows int[batch, length + 1], or a dictionary with them as `symbols` and with `weight`
-    [batch, length], which says at which positions the next symbol counts.
+    A batch is windows int[batch, length + 1], or a dictionary with the windows as `symbols` and with `weight`
+    [batch, length], the weights of the predictions.
 
     Attributes:
-      network: Of which the parameters are.
+      datasets: Windows by split.
+      network: Network that predicts the symbols.
       vocab_size: Number of symbols.
     """
 
@@ -114,7 +115,7 @@ class SymbolTask(MeasuredTask):
     vocab_size: int
 
     def read_by(self, network: str, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int) -> None:
-        """Takes what predicts the symbols of windows of a length; see `network_of`."""
+        """Creates the network for windows of a length; see `network_of`."""
         self.vocab_size = vocab_size
         self.network = network_of(
             type(self).__name__,

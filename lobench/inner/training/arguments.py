@@ -22,7 +22,7 @@ from lobench.inner.training.default_arguments import exact_arguments
 __all__ = ["Arguments", "Constants", "Given", "SettingValues", "read_settings"]
 
 
-Constants: TypeAlias = tuple[float | None, ...]  # by place, None where there is an argument
+Constants: TypeAlias = tuple[float | None, ...]  # by place; None for an argument
 
 
 @jax.tree_util.register_dataclass
@@ -153,7 +153,7 @@ class Arguments:
     def _traced(self, places: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
         try:
             return trace(SettingValues.of(self._usual, places))
-        except Exception:  # noqa: BLE001  (the optimizer's own, about a number that is none: then that is a constant)
+        except Exception:  # noqa: BLE001  (an error of the optimizer, which needs a concrete number: then the value is a constant)
             return None
 
 

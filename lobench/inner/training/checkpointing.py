@@ -19,7 +19,7 @@ from lobench.inner.training.seed_block import Carry
 
 __all__ = ["SavePoints", "SavedState", "Saves", "StateMismatch", "carry_of", "state_of"]
 
-_SECONDS = 60.0  # between saves where the case says nothing
+_SECONDS = 60.0  # between saves, unless the case sets `save_every`
 _SHARE = 0.01  # of the time that these may take
 _ROWS = ("metrics", "log", "window")
 

@@ -20,7 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 __all__ = ["exact_arguments"]
 
-# What hands a value on, in other shapes or with the other sign.
+# Primitives that pass a value on, in another shape or with the other sign.
 _PASSING = frozenset(
     {"broadcast_in_dim", "convert_element_type", "copy", "copy_p", "neg", "reshape", "squeeze", "stop_gradient"}
 )

@@ -14,13 +14,13 @@ from lobench.core.case import Case
 
 __all__ = ["Axes", "jitted", "num_parts", "place", "shard"]
 
-Axes = Any  # a prefix of a structure: where its leaves have their axis of replicas or thetas, None where they have none
+Axes = Any  # a prefix of a structure: position of the axis of replicas or thetas in its leaves; None: no such axis
 _PARTS = "parts"
 
 
 def num_parts(case: Case, width: int) -> int:
-    """Returns over how many of a case's devices `width` replicas or thetas go: the most that get equally many."""
-    # The case says how many, not what is visible here: the width of a part is part of what fixes the bits.
+    """Returns the number of a case's devices for `width` replicas or thetas: the most that get equal numbers."""
+    # The number depends on the case, not on this machine's devices, because the width of a part affects the bits.
     wanted = case.num_cpus if jax.default_backend() == "cpu" else int(case.num_gpus)
     most = max(1, min(wanted, width, len(jax.devices())))
     return next(count for count in range(most, 0, -1) if width % count == 0)

@@ -42,7 +42,7 @@ class _TimedSteps(TrainingLoop):
         self.layout = layout = program.layout
         first = self._stop_after(0)
         batches = self._feed.next_chunk(first)
-        # What is fed is one chunk, which every call gets again. The last step of all is followed by an evaluation.
+        # Only one chunk of an iterator is read, for all calls. The very last step is followed by an evaluation.
         most = (first if self._feed.feeds_training else self.end - 1) - 1
         fixed = (*place((program.given, *self._arguments), layout.parts, layout.axes), batches)
         carry = program.program(*fixed, jax.tree.map(empty, layout.carry_shape), 0, 1)

@@ -165,7 +165,9 @@ class TrainingLoop:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
-            if on_progress is not None and not start + 1 == stop < wanted:  # a step cut off for the clock is no news
+            if (
+                on_progress is not None and not start + 1 == stop < wanted
+            ):  # a single step for the clock is not reported
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():
                 return False

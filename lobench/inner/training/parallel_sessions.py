@@ -23,7 +23,7 @@ __all__ = ["inner_step", "members", "num_replicas", "num_updates", "with_copies"
 
 State: TypeAlias = tuple[PyTree, PyTree, PyTree]  # opt_state, params, model_state
 Values: TypeAlias = dict[str, jax.Array]  # float32[] by name, of a training batch before its update
-LossesOf: TypeAlias = Callable[[Replica, PyTree, PyTree], BatchLosses]  # (replica, what was drawn for it, model_state)
+LossesOf: TypeAlias = Callable[[Replica, PyTree, PyTree], BatchLosses]  # (replica, its batch, model_state)
 
 
 class _Synced(NamedTuple):

@@ -22,7 +22,7 @@ from lobench.inner.training.parallel_sessions import num_updates
 
 __all__ = ["Handover", "LaterPhase", "PhasePlace", "handed_over", "later_phases", "stepper_in"]
 
-# What a rate leaves in an optimizer's state: a schedule its count, a constant nothing.
+# State of a learning rate in an optimizer's state: the count of a schedule, or nothing for a constant.
 _RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
 
 

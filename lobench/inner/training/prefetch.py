@@ -24,7 +24,7 @@ from lobench.inner.training.parallel_sessions import num_replicas
 
 __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next_read"]
 
-FIRST_CHUNK = 25  # inner steps before somebody may look or stop
+FIRST_CHUNK = 25  # inner steps before the first progress report or stop
 _CHUNK_SECONDS = 0.5
 _MOST_GROWTH = 64  # of a chunk over the one before it
 ITERATOR_CHUNK = 50  # inner steps whose batches travel together
@@ -128,7 +128,7 @@ class Feed:
         if self.feeds_training:
             self._reader.read(lambda: self._go_on_from(step, positions)).result()
 
-    # What follows is the reader's thread.
+    # Runs in the reader's thread:
 
     def _start(self) -> PyTree:
         """Opens the iterators; returns their first batches, for their shapes: the first chunk has them too."""
@@ -274,13 +274,13 @@ class _Reader:
         threading.Thread(target=self._serve, name="lobench reads batches", daemon=True).start()
 
     def read(self, what: Callable[[], Any]) -> Future[Any]:
-        """Returns what will hold what was read, or the error."""
+        """Calls a function in the thread. Returns a future of its result."""
         future: Future[Any] = Future()
         self._asked.put((future, what))
         return future
 
     def close(self) -> None:
-        """Ends the thread after what it was asked for."""
+        """Ends the thread after all earlier requests."""
         self._asked.put(None)
 
     def _serve(self) -> None:
@@ -288,5 +288,5 @@ class _Reader:
             future, what = asked
             try:
                 future.set_result(what())
-            except BaseException as error:  # noqa: BLE001  (whoever asked raises it)
+            except BaseException as error:  # noqa: BLE001  (raised by the caller)
                 future.set_exception(error)

@@ -26,7 +26,7 @@ def eval_steps(num_inner_steps: int, eval_every: int, ends: Sequence[int] = ()) 
 
 
 def named_values(task: Task, loss: jax.Array, aux: Any) -> dict[str, Any]:
-    """Returns the loss, what the task says beside it, and the normalized loss of a task that normalizes."""
+    """Returns the loss, the task's further metrics, and the normalized loss if the task defines `normalizer`."""
     named = {"loss": loss, **aux}
     if type(task).normalizer is not Task.normalizer:
         named["normalized_loss"] = task.normalizer(loss)
@@ -34,20 +34,21 @@ def named_values(task: Task, loss: jax.Array, aux: Any) -> dict[str, Any]:
 
 
 class Recorder:
-    """Writes into a block's carry what steps and evaluations give; a seed that diverged has NaN from there on.
+    """Writes the values of steps and evaluations into a block's carry. After a seed has diverged, its values are NaN.
 
-    With `Case.eval_batches = 0` there are no evaluations. Where one would be, `train/NAME` is the mean of the training
-    batches' NAME over the last `eval_every` steps (all of them, where the training is shorter). At step 0 it is NAME of
+    With `Case.eval_batches = 0` there are no evaluations. In their place `train/NAME` is the mean of the training
+    batches' NAME over the last `eval_every` steps (over all steps of a shorter training). At step 0 it is NAME of
     the first batch, before the first update. A training of 10 steps with `eval_every = 4` has `train/loss` at 0, 4, 8
     and 10: the loss of batch 0, and the means of the batches 0-3, 4-7 and 6-9.
 
     Args:
-      ends: Where phases end that are evaluated there, whatever `eval_every` is.
+      case: Case of the training.
+      ends: Steps at which phases end, if there is an evaluation at each of them in addition to `eval_every`.
     Attributes:
       eval_steps: Inner steps at which the metrics are written.
       log_steps: Inner steps whose batches are logged.
       evaluates_ends: Whether the last step of each phase is one of `eval_steps`.
-      keeps_batches: Whether anything beside the loss is wanted of a training batch.
+      keeps_batches: Whether metrics of training batches besides the loss are recorded.
     """
 
     def __init__(self, case: Case, ends: Sequence[int] = ()) -> None:
@@ -56,11 +57,11 @@ class Recorder:
         self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every, ends)
         self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
         self.keeps_batches = bool(case.log_every or self._window)
-        # Rows of a stretch's own log; where not all steps are logged, those that are not go to a last row.
+        # Rows of a stretch's own log. If not all steps are logged, the last row receives the others.
         self._rows_of_log = MOST_STEPS if case.log_every == 1 else 1 + -(-MOST_STEPS // max(case.log_every, 1))
         self._rows_of_metrics = 0 if self._window else MOST_STEPS // case.eval_every + 2
 
-    # What follows is traced.
+    # Traced functions:
 
     def empty(
         self, replicas: tuple[int, ...], of_batch: Callable[[], PyTree], of_evaluation: Callable[[], PyTree]
@@ -68,8 +69,9 @@ class Recorder:
         """Returns the fields of a carry that this class fills.
 
         Args:
-          replicas: Shape of a value: one a replica.
-          of_batch, of_evaluation: What a training batch and an evaluation give; called for the names, where needed.
+          replicas: Shape of a value, with one element per replica.
+          of_batch, of_evaluation: Functions that return the values of a training batch and of an evaluation. They are
+            only traced, to get the names.
         """
         batch = jax.eval_shape(of_batch) if self.keeps_batches else {"loss": None}
         names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(of_evaluation))
@@ -84,10 +86,12 @@ class Recorder:
         }
 
     def evaluated(self, carry: Carry, evaluate: Callable[[], Values], begin: Carry) -> Carry:
-        """Writes the metrics of the carry's step; `evaluate` is not called where nothing is evaluated.
+        """Writes the metrics of the carry's step. `evaluate` is not called if the case has no evaluations.
 
         Args:
-          begin: The carry before the stretch.
+          carry: Carry at the step.
+          evaluate: Function that returns the metrics.
+          begin: Carry before the stretch.
         """
         if self._window:
             return self._averaged(carry)
@@ -106,15 +110,15 @@ class Recorder:
         metrics = {}
         for name, window in carry.window.items():
             rows = _put(carry.metrics[f"train/{name}"], carry.num_evals, window.mean(axis=0))
-            # The first batch is known once it has run: its row is written beside the next one, from the window's start.
+            # The value of the first batch is known after its step, so its row is written with the next one.
             first = jnp.where(carry.num_evals == 1, window[0], rows[0])
             metrics[f"train/{name}"] = _put(rows, 0, first)
         return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
 
     def begun(self, carry: Carry) -> Carry:
-        """Returns what the steps and evaluations of a stretch carry: short rows of its own.
+        """Returns a carry for one stretch, with short rows of its own.
 
-        A step on few numbers takes longer where it carries the long ones.
+        The rows of the whole training would slow down each step.
         """
         log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
         if self._window:
@@ -123,12 +127,13 @@ class Recorder:
         return carry._replace(metrics=metrics, log=log)
 
     def ended(self, begin: Carry, carry: Carry) -> Carry:
-        """Returns a carry behind a stretch with the rows of all stretches.
+        """Returns the carry after a stretch, with the rows of all stretches.
 
-        Behind the last row there may be rows of nothing, which the next stretch, or nobody, has for its own.
+        There may be padding after the last row, which the next stretch overwrites.
 
         Args:
-          begin: The carry before the stretch.
+          begin: Carry before the stretch.
+          carry: Carry of the stretch.
         """
         log = _put_all(begin.log, carry.log, _rows_before(begin.step, self._case.log_every))
         if self._window:
@@ -136,10 +141,15 @@ class Recorder:
         return carry._replace(metrics=_put_all(begin.metrics, carry.metrics, begin.num_evals), log=log)
 
     def stepped(self, carry: Carry, index: jax.Array, values: Values, begin: Carry) -> Carry:
-        """Writes what the training batch of a step gave, before its update; its loss says whether a replica diverged.
+        """Writes the values of a step's training batch, before its update.
+
+        A replica has diverged if its loss is not finite.
 
         Args:
-          begin: The carry before the stretch.
+          carry: Carry of the stretch.
+          index: int32[], index of the step.
+          values: Values by name, one per replica.
+          begin: Carry before the stretch.
         """
         newly = (carry.diverged_at < 0) & ~jnp.isfinite(values["loss"])
         diverged_at = jnp.where(newly, index, carry.diverged_at)

@@ -60,7 +60,7 @@ class _Steps(TrainingLoop):
     is_watched = True
 
     def _stop_after(self, start: int, chunk: int = 1) -> int:
-        # What is fed was read ahead in the lengths of before.
+        # Batches of an iterator were read ahead for single steps.
         is_single = self.is_watched or self._feed.feeds_training
         return start + 1 if is_single else super()._stop_after(start, chunk)
 
@@ -100,7 +100,7 @@ class ReplayedProgram(TrainingProgram):
         Args:
           theta, block, settings, end: As for `run`.
           seed: Seed of the block to replay.
-          look: Called with each step; returns whether to continue.
+          look: Function called with each step. Returns whether to continue.
           task_index: Index of the seed's task, for a task family.
         Raises:
           UsageError: There is no such task.

@@ -25,14 +25,14 @@ class Carry(NamedTuple):
     diverged_at: jax.Array  # int32[(num_replicas)], -1 where not
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
-    # The last rows of these two are nobody's.
+    # The last rows of these two are padding.
     metrics: dict[str, jax.Array]  # float32[num_evals + some (, num_replicas)]
     log: dict[str, jax.Array]  # float32[num_logs + some (, num_replicas)], of training batches
     window: dict[str, jax.Array]  # float32[eval_every (, num_replicas)], the last batches; empty with evaluations
 
 
-# Where the replicas' axis is, and the thetas'. Counters have none: with one, both branches of every condition would be
-# computed.
+# Positions of the axes of replicas and thetas. Counters have none, because with one both branches of every condition
+# would be computed.
 OF_REPLICAS = Carry(0, 0, 0, 0, None, None, 1, 1, 1)  # type: ignore[arg-type]
 OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0, 0)  # type: ignore[arg-type]
 
@@ -76,7 +76,9 @@ def curves_of(
     """Returns the curves of one theta's block. For a task family, those of a seed are means over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
-    diverged = np.where(diverged > eval_steps[-1], -1, diverged)  # of a part: what a later state has seen since
+    diverged = np.where(
+        diverged > eval_steps[-1], -1, diverged
+    )  # beyond a partial training: from a state of a longer one
     # A seed of a family diverges when the first of its tasks does.
     first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first)

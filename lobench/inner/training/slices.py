@@ -18,9 +18,10 @@ from lobench.inner.training.devices import Axes
 
 __all__ = ["in_slices", "num_at_once", "widest"]
 
-# Of the largest array in a step of a slice. The same on every machine: the width of a slice is part of what fixes the
-# bits. Of 28 pairs of optimizer and task none took longer together than alone below this on a core with 1 MiB of
-# second cache; MLPLOpt on digits, whose array has 301 KiB a seed, took 1.2 times as long with two seeds and more.
+# Size of the largest array in a step of a slice. It is the same on every machine, because the width of a slice affects
+# the bits. On a core with 1 MiB of second-level cache, none of 28 pairs of optimizer and task below this size was
+# slower together than alone; MLPLOpt on digits, with an array of 301 KiB per seed, took 1.2 times as long with two
+# seeds or more.
 _MOST_BYTES = 1 << 19
 
 

@@ -39,7 +39,7 @@ __all__ = [
 # Streams of randomness under a seed's key: each has its own, so that none depends on how much another draws.
 INIT, DATA, LOSS, EVAL, OPTIMIZER, MEMORY, FILM = range(7)
 _FAMILY_SEED = 0x10BE
-_AHEAD_BYTES = 1 << 26  # what batches of evaluations may hold; larger ones are drawn anew each time
+_AHEAD_BYTES = 1 << 26  # largest size of stored evaluation batches; larger ones are drawn each time
 _DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
 _MOST_AHEAD = 64  # steps
 

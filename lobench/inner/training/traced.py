@@ -124,7 +124,7 @@ class Traced:
         ) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
             params, model_state = split_constants(*task.enter_phase(*merged(params, model_state), at.number))
-            # The keys of the steps are folded with 1 and higher: this one is nobody's.
+            # The keys of the steps are folded with 1 and higher, so 0 is unused.
             key = jax.random.fold_in(jax.random.fold_in(stream(replica, OPTIMIZER), 0), at.start)
             facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
@@ -328,7 +328,7 @@ class Traced:
             named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
             return loss, (state, {name: jnp.asarray(value, jnp.float32).mean() for name, value in named.items()})
 
-        given: Any = task  # what the two below call is there where it is wanted
+        given: Any = task  # the methods called below exist if they are requested
         return BatchLosses(
             loss=loss_fn,
             task=lambda: task,

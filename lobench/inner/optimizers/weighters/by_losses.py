@@ -68,8 +68,8 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
 
 
 class _Since(NamedTuple):
-    num_steps: jax.Array  # int32[], that have been seen
-    losses: jax.Array  # float32[K], what the present ones are compared with
+    num_steps: jax.Array  # int32[], steps so far
+    losses: jax.Array  # float32[K], losses that the present ones are compared with
 
 
 def _since_nothing(count: int) -> tuple[_Since, jax.Array]:

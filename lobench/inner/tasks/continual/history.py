@@ -19,16 +19,17 @@ def of_task(index: int) -> str:
 
 
 def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]) -> dict[str, np.ndarray]:
-    """Returns forgetting and backward transfer of each split, and the task that is trained (`train/task`).
+    """Returns forgetting and backward transfer of each split, and the index of the current task (`train/task`).
 
-    At an evaluation while task i is trained, forgetting is the mean over the tasks j < i of the highest R[l, j] with
-    j <= l < i less the accuracy on j now, and backward transfer that of the accuracy now less R[j, j]. Both are 0 in
-    the first task. What a network could do of a task before it was trained on it counts as nothing to forget.
+    R[l, j] is the accuracy on task j at the end of task l. At an evaluation during task i, forgetting is the mean over
+    tasks j < i of the highest R[l, j] with j <= l < i, minus the present accuracy on j. Backward transfer is the mean
+    of the present accuracy on j minus R[j, j]. Both are 0 in the first task. Accuracy on a task before training on it
+    does not count.
 
     Args:
       metrics: float32[num_seeds, num_evals] by name.
-      steps: Of the evaluations.
-      ends: The step at which each task ends, among them.
+      steps: Inner steps of the evaluations.
+      ends: Inner steps at which the tasks end. They are among `steps`.
     Source: Chaudhry et al. 2018 (forgetting); Lopez-Paz and Ranzato 2017 (backward transfer).
     """
     tasks = np.searchsorted(ends, steps)  # which one the steps up to an evaluation train

@@ -36,13 +36,14 @@ class Memory(NamedTuple):
     def after(self, batch: Examples, task: jax.Array, step: jax.Array, num_steps: int) -> Memory:
         """Returns the memory after a step on a task.
 
-        Of 4 slots and a pass of 8 steps, a slot is filled at the steps 0, 2, 4 and 6: with the first, second, third
-        and fourth example of the batch then.
+        Example: with 4 slots and a pass of 8 steps, slots are filled at steps 0, 2, 4 and 6, with the first, second,
+        third and fourth example of the batch at that step.
 
         Args:
-          batch: Of the task.
-          step: Of the training on it, from 0.
-          num_steps: Of its first pass.
+          batch: Batch of the task.
+          task: int32[], index of the task.
+          step: int32[], step of the training on the task, from 0.
+          num_steps: Number of steps of the first pass over the task.
         """
         count, size = self.labels.shape
         slots = jnp.arange(size)
@@ -56,10 +57,14 @@ class Memory(NamedTuple):
         )
 
     def draw(self, key: jax.Array, before: jax.Array, count: int) -> tuple[Examples, jax.Array]:
-        """Draws from what it holds of the tasks before one, each example as likely as any other.
+        """Draws examples of the tasks before a given one, uniformly from all filled slots.
 
+        Args:
+          key: PRNG key.
+          before: int32[], index of the given task.
+          count: Number of examples.
         Returns:
-          The examples, and whether there are any, bool[]; where there are none, they are what nobody has filled.
+          The examples, and whether there are any, bool[]. If there are none, the examples are unfilled slots.
         """
         filled = jnp.where(jnp.arange(len(self.filled)) < before, self.filled, 0)
         ends = jnp.cumsum(filled)

@@ -65,7 +65,7 @@ def _turned(side: int, angle: float) -> np.ndarray:
     """Returns the map of images, row by row, that turns them: float64[side * side, side * side], from and to."""
     middle, turn = (side - 1) / 2, np.deg2rad(angle)
     rows, columns = np.mgrid[:side, :side] - middle
-    # Where each pixel comes from; rows count downwards.
+    # Source position of each pixel; rows count downwards.
     from_row = np.cos(turn) * rows + np.sin(turn) * columns + middle
     from_column = np.cos(turn) * columns - np.sin(turn) * rows + middle
     places = np.arange(side)

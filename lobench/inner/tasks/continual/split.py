@@ -28,9 +28,9 @@ class SplitStream(Stream):
 
     Args:
       task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
-      classes_per_task: Of the data's classes.
-      head: All tasks share one output layer. "masked": a task's own classes alone count, in training and evaluation;
-        "partial": so in training, and evaluations guess among all classes; "single": all classes count always.
+      classes_per_task: Number of classes of the data per task.
+      head: Logits that count. All tasks share one output layer. "masked": the classes of the task, in training and
+        evaluation; "partial": the classes of the task in training, all in evaluation; "single": all classes.
     Source: Zenke et al. 2017 (split MNIST).
     """
 

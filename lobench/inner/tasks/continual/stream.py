@@ -1,4 +1,4 @@
-"""A stream of tasks as one task: what it is trained on hangs on the phase, and it is evaluated on all of them."""
+"""A sequence of tasks as one task: each phase trains on one of them, and evaluations cover all of them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,23 @@ __all__ = ["Stream"]
 class Stream(Wrapping):
     """Tasks of one classifier, trained one after another: a phase of the training is a task.
 
-    `loss` and `accuracy` of an evaluation are means over the tasks begun so far, `accuracy_task_0`, ... those of each
-    task, and `forgetting` and `backward_transfer` come of these. After the last step `accuracy` is the mean over all.
+    `loss` and `accuracy` of an evaluation are means over the tasks started so far; `accuracy_task_0`, ... are those of
+    single tasks. `forgetting` and `backward_transfer` are computed from these. After the last step `accuracy` is the
+    mean over all tasks.
 
-    The model state is a dict: `task` (which is trained, int32[]), `network` (the classifier's own), and as settings ask
-    for them `memory` with its `step`, `stored` (batch norm by task) and `frozen` (the weights of the first task).
+    The model state is a dict: `task` (index of the current task, int32[]), `network` (state of the classifier), and
+    depending on the settings `memory` and its `step`, `stored` (batch norm by task) and `frozen` (weights of the first
+    task).
 
     Args:
-      task: A classifier; None: a perceptron on the digits.
-      num_tasks: Task i is the same whatever their number.
-      protocol: What happens to batch norm, one of PROTOCOLS.
-      groups: Of the protocol "continual": in which features are normalized before batch norm.
-      memory_size: Examples kept of each task, filled evenly over its first pass; 0: none. An interleaved stream, which
-        has no earlier tasks, keeps none.
-      replay: Whether as many examples of the memory join each training batch.
-      interleaved: Whether all tasks are trained at once, in one phase: what continual learning is measured against.
+      task: Classifier. None: a perceptron on the digits.
+      num_tasks: Number of tasks. Task i does not depend on it.
+      protocol: Treatment of batch norm, one of PROTOCOLS.
+      groups: Number of groups of features, normalized before batch norm, for the protocol "continual".
+      memory_size: Number of examples kept of each task, filled evenly over its first pass. 0: none. An interleaved
+        stream keeps none, because it has no earlier tasks.
+      replay: Whether as many examples from the memory are added to each training batch.
+      interleaved: Whether all tasks are trained at once, in one phase, as a reference for continual learning.
     """
 
     task: Task | None = None  # type: ignore[assignment]  # the classifier, once it is there
@@ -145,7 +147,7 @@ class Stream(Wrapping):
         batch = trained = self._batch(state, key, data)
         if self.replay:
             drawn, is_there = state["memory"].draw(key, state["task"], len(batch.labels))
-            # Of an empty memory the batch comes once more: then the loss, and batch norm, are those of the batch alone.
+            # If the memory is empty, the batch is repeated, so that loss and batch norm are those of the batch alone.
             drawn = jax.tree.map(lambda memory, own: jnp.where(is_there, memory, own), drawn, batch)
             trained = jax.tree.map(lambda own, more: jnp.concatenate([own, more]), batch, drawn)
         logits, network = self._logits(params, state, trained)
@@ -230,7 +232,7 @@ class Stream(Wrapping):
         return Examples(inputs[tasks, rows], labels[tasks, rows], tasks)
 
     def _memory_loss(self, params: PyTree, state: PyTree, key: jax.Array) -> jax.Array:
-        """Returns the loss on examples of the earlier tasks, as many as a batch has; 0 where there is none."""
+        """Returns the loss on as many examples of earlier tasks as a batch has; 0 if there are none."""
         if not self._remembers:
             return jnp.float32(0.0)
         train = self.datasets.train
@@ -257,7 +259,7 @@ class Stream(Wrapping):
         }
 
     def _norm_of(self, task: jax.Array, weights: PyTree, state: PyTree) -> PyTree:
-        """Returns a task's own batch norm: as it was at the task's end, and as it is now where that is to come."""
+        """Returns a task's batch norm: for earlier tasks as stored at their end, otherwise the current one."""
         now = norm_leaves(weights, state["network"])
         return {name: jnp.where(task < state["task"], rows[task], now[name]) for name, rows in state["stored"].items()}
 
@@ -274,10 +276,10 @@ class Stream(Wrapping):
 
 
 def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:
-    """Returns the classifier with the norm that a protocol is about.
+    """Returns the classifier with the norm that a protocol needs.
 
     Raises:
-      ConfigError: there is no such protocol; it needs batch norm, which the classifier has not.
+      ConfigError: There is no such protocol, or it needs batch norm and the classifier has none.
     """
     arguments.choice(name, "protocol", protocol, PROTOCOLS)
     if protocol == "none":

@@ -29,13 +29,13 @@ __all__ = ["ControlTask", "Experience", "Rollout"]
 
 
 class Experience(NamedTuple):
-    """What a training knows beside its parameters.
+    """State of a training besides its parameters.
 
     Attributes:
-      processes: Where they stand.
-      observations, rewards: By which both are normalized; None where they are not.
-      streak: int32[]: episodes in a row, up to now, that were good enough.
-      solved: float32[]: 1 once there were enough in a row.
+      processes: Processes between two steps.
+      observations, rewards: Moments that normalize them; None without normalization.
+      streak: int32[], number of consecutive good episodes so far.
+      solved: float32[], 1 after enough consecutive good episodes, else 0.
     """
 
     processes: Process
@@ -46,7 +46,7 @@ class Experience(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """Steps of all processes, leaves [num_steps, num_envs, ...], and what the policy remembered before them."""
+    """Steps of all processes, leaves [num_steps, num_envs, ...], and the policy's memory before the first step."""
 
     steps: Transition
     memory: PyTree
@@ -129,9 +129,9 @@ class ControlTask(MeasuredTask):
         )
 
     def collect(self, params: PyTree, experience: Experience, keys: Keys) -> tuple[Experience, Rollout]:
-        """Plays a step of all processes for each row of keys, and normalizes rewards, where that is asked for.
+        """Plays one step of all processes per row of keys, and normalizes rewards if `normalize_rewards` is set.
 
-        A reward that is not finite makes all of them NaN: what learns from them has diverged.
+        If a reward is not finite, all of them become NaN, so that the training diverges.
         """
         params = jax.lax.stop_gradient(params)
 
@@ -166,7 +166,7 @@ class ControlTask(MeasuredTask):
     def metrics(self, experience: Experience) -> Aux:
         """Returns metrics of the training's own episodes: means over the last episode of each process.
 
-        Processes that have finished none are left out; while there is no other, their episodes so far count.
+        Processes without a finished episode are left out. If no process has one, the current episodes count.
         """
         processes = experience.processes
         finished = processes.episode > 0
@@ -192,9 +192,10 @@ class ControlTask(MeasuredTask):
         return state.experience
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        """Plays `eval_episodes` fresh episodes; the loss is what their mean return lacks to the best one there is.
+        """Plays `eval_episodes` new episodes. The loss is the best possible return minus the mean return.
 
-        Where no best return is known, it is minus the mean return. Tasks take turns, whatever `collection` says.
+        If the best return is unknown, the loss is minus the mean return. Tasks are played in turn, for any
+        `collection`.
         """
         experience, env = self.experience_of(state), self._env
         stage = Stage(env, self.stage.policy, "uniform", self.discount)
@@ -217,7 +218,7 @@ class ControlTask(MeasuredTask):
         return best - returned, self._aux(returned, success, experience)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of what uniformly random actions lack, where that is known; at most 2."""
+        """Returns the loss relative to that of random actions, at most 2; unchanged if the latter is unknown."""
         env = self._env
         if env.best_return is None or env.random_return is None:
             return loss

@@ -25,9 +25,9 @@ class _State(NamedTuple):
 class Catch(Environment):
     """Catches a ball that falls by a row a step: 1 at the last step where the paddle is below it, -1 where it is not.
 
-    Observations are the board, rows x columns with a 1 at the ball and at the paddle; actions 0, 1 and 2 move the
-    paddle left, not at all and right. The ball begins in a random column, the paddle in the middle one.
-    Source: Osband et al. 2020 (bsuite, arXiv 1908.03568).
+    Observations are the board, rows x columns with a 1 at the ball and at the paddle. Actions 0, 1 and 2 move the
+    paddle left, not at all, and right. The ball starts in a random column, the paddle in the middle one. Source: Osband
+    et al. 2020 (bsuite, arXiv 1908.03568).
 
     Args:
       rows, columns: Size of the board.

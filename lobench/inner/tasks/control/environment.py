@@ -16,7 +16,7 @@ from lobench.inner.training.streams import key_of
 
 __all__ = ["Environment", "Layout", "Step", "environment", "flat", "layout_of"]
 
-_TIME_LIMIT = 1000  # of an environment that says none, in evaluations
+_TIME_LIMIT = 1000  # of an environment without a limit, in evaluations
 
 T = TypeVar("T", bound=type)
 
@@ -25,14 +25,14 @@ class Step(NamedTuple):
     """Result of one step of an environment.
 
     Attributes:
-      observation: After the step; of the last one of an episode too, before any reset.
-      state: Pytree of arrays; of the shapes and dtypes that `reset` gives.
+      observation: Observation after the step, before any reset; also given for the last step of an episode.
+      state: Pytree of arrays, with the shapes and dtypes of the state from `reset`.
       reward: float32[].
-      terminated: bool[]: the episode is over, and what would come after is worth nothing.
-      truncated: bool[]: it is stopped for another reason (time is up), and would have gone on.
-      success: bool[]: the goal is reached at this step; None in an environment that knows no success.
-      life_lost: bool[]: a life is lost and the episode goes on. A learner takes it for truncated: advantages stop
-        there, and the value of what comes after counts. None in an environment without lives.
+      terminated: bool[], whether the episode is over and no reward could follow.
+      truncated: bool[], whether the episode was stopped for another reason (time is up) and would have continued.
+      success: bool[], whether the goal was reached at this step. None for environments without success.
+      life_lost: bool[], whether a life was lost and the episode continues. Learners treat it as truncation: advantages
+        stop there, and the value of the next observation counts. None for environments without lives.
     """
 
     observation: jax.Array
@@ -45,17 +45,17 @@ class Step(NamedTuple):
 
 
 class Environment:
-    """Base of environments; anything else with `actions`, `reset(key)` and `step(key, state, action)` is one too.
+    """Base of environments. Any object with `actions`, `reset(key)` and `step(key, state, action)` works too.
 
     Attributes:
       actions: A `Discrete` or a `Box`.
-      num_tasks: How many tasks it has, goals, say; `reset` says which one is meant.
-      time_limit: Steps after which it truncates.
-      best_return: The highest return that there is, where that is known.
-      random_return: About what uniformly random actions get.
-      solved_at: The return from which on it counts as solved.
-      shapes: What is drawn of it; () for what draws nothing.
-      frame_seconds: Between two frames.
+      num_tasks: Number of tasks, such as goals. `reset` receives the index of the task.
+      time_limit: Number of steps after which an episode is truncated.
+      best_return: Highest possible return; None if unknown.
+      random_return: Approximate return of uniformly random actions; None if unknown.
+      solved_at: Return from which on an episode counts as solved; None if undefined.
+      shapes: Shapes of the film; () for environments without a film.
+      frame_seconds: Seconds between two frames.
     """
 
     actions: Actions
@@ -86,11 +86,11 @@ def environment(kind: T) -> T:
 
 
 class Layout(NamedTuple):
-    """What is known of an environment without running it.
+    """Properties of an environment that are found without running it.
 
     Attributes:
-      observation_size: Numbers of an observation, whatever its shape.
-      has_success: Whether steps say whether it is one.
+      observation_size: Number of elements of an observation.
+      has_success: Whether steps report success.
     """
 
     observation_size: int
@@ -98,10 +98,10 @@ class Layout(NamedTuple):
 
 
 def layout_of(env: Environment) -> Layout:
-    """Returns the layout; nothing is computed.
+    """Returns the layout of an environment, by abstract evaluation.
 
     Raises:
-      ConfigError: a step changes shapes or dtypes, or says something else than a reward and two flags.
+      ConfigError: A step changes shapes or dtypes, or returns a reward or a flag that is not a single number.
     """
     name = type(getattr(env, "_wrapped", env)).__name__
 

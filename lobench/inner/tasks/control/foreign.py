@@ -28,13 +28,13 @@ class _State(NamedTuple):
 class GymnaxEnvironment(Environment):
     """An environment of gymnax, by its name, or an object that has its methods.
 
-    Older versions say `done` when time is up as well as when the episode is over. Here the limit is taken out of their
-    parameters, and time is counted apart: what is terminated and what is truncated are two things.
+    Older versions set `done` both when time is up and when the episode is over. Therefore the limit is removed from
+    their parameters and time is counted here, so that termination and truncation are distinct.
 
     Args:
-      name: Such as "Acrobot-v1"; needs the package gymnax: pip install 'lobench[gymnax]'.
-      env: The object, in place of a name.
-      params: Its parameters; None: its `default_params`.
+      name: Name such as "Acrobot-v1"; needs the package gymnax: pip install 'lobench[gymnax]'.
+      env: Environment object, in place of a name.
+      params: Parameters of the environment. None: its `default_params`.
     """
 
     def __init__(self, *, name: str | None = None, env: Any = None, params: Any = None) -> None:
@@ -78,12 +78,13 @@ class _ByShape(Environment):
 
 
 def as_environment(candidate: Any, where: str) -> Environment:
-    """Returns the object itself if it is ours, else a wrapper around one of somebody's own, or of gymnax.
+    """Returns an environment unchanged, or wraps an object with the methods of an environment or of gymnax's.
 
     Args:
-      where: The setting that names it: `PPO.env`.
+      candidate: Environment, or object to wrap.
+      where: Setting that holds it, for error messages, such as `PPO.env`.
     Raises:
-      ConfigError: it is none.
+      ConfigError: It does not have the methods of an environment.
     """
 
     def has(*names: str) -> bool:

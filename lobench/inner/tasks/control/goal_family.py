@@ -42,12 +42,12 @@ class _OneTask(Environment):
 class GoalFamily(TaskFamily):
     """Family of control tasks, each with its own goal.
 
-    Where a PPO with an environment of several tasks trains one policy on all of them, here each task has a policy of
-    its own. Its goals come from the environment's stream: meta-training says `ReachGoals.goals = "meta_train"`, and
-    meta-testing "meta_test".
+    PPO with an environment of several tasks trains one policy on all of them; here each task has its own policy. The
+    goals come from the environment's stream. Bind `ReachGoals.goals = "meta_train"` for meta-training and "meta_test"
+    for meta-testing.
 
     Args:
-      task: A PPO or a REINFORCE; None: a PPO on ReachGoals.
+      task: A PPO or a REINFORCE. None: PPO on ReachGoals.
     """
 
     metric_directions = ControlTask.metric_directions

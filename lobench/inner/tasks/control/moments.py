@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 __all__ = ["Moments", "moments_of_nothing"]
 
-_LARGEST = 10.0  # of what is normalized
+_LARGEST = 10.0  # bound of normalized values
 _SMALLEST_VARIANCE = 1e-8
 
 
@@ -39,7 +39,7 @@ class Moments(NamedTuple):
         return Moments(total, self.mean + gap * (count / total), spread / total)
 
     def centred(self, rows: jax.Array) -> jax.Array:
-        """Returns rows float32[..., size] with mean 0 and variance 1, at most 10 in size; as they are before any."""
+        """Standardizes rows float32[..., size] and clips them to [-10, 10]; unchanged before the first row."""
         scaled = (rows - self.mean) * jax.lax.rsqrt(self.variance + _SMALLEST_VARIANCE)
         return jnp.where(self.seen > 0, jnp.clip(scaled, -_LARGEST, _LARGEST), rows)
 

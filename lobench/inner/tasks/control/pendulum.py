@@ -27,9 +27,9 @@ class _State(NamedTuple):
 class Pendulum(Environment):
     """Swings a pendulum up and holds it there; the reward falls with the angle, the speed and the torque.
 
-    Observations are cosine and sine of the angle, and the speed; the action is the torque, Box((1,)) from -2 to 2. It
-    never terminates, only time is up: who takes that for the end of all rewards learns a wrong value. It is
-    Gymnasium's Pendulum-v1. A good policy gets about -150.
+    Observations are cosine and sine of the angle, and the speed. The action is the torque, Box((1,)) from -2 to 2. An
+    episode never terminates; it is truncated when time is up, and learners that treat this as termination learn wrong
+    values. The environment is Gymnasium's Pendulum-v1. A good policy gets about -150.
 
     Args:
       time_limit: Steps after which an episode is truncated.

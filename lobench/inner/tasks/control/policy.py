@@ -16,17 +16,17 @@ __all__ = ["Policy"]
 
 
 class Policy:
-    """An actor's distribution and a critic's value of observations.
+    """An actor's action distribution and a critic's value of observations.
 
-    Parameters are, of each of `actor` and `critic` (or of `trunk`, which both share), its layers and, where there is a
-    cell, `NAME_cell`; the linear heads `policy` and `value`; and for a Box `log_std`.
+    `actor` and `critic`, or the shared `trunk`, each have their layers as parameters and, with a cell, `NAME_cell`. The
+    other parameters are the linear heads `policy` and `value`, and `log_std` for a Box.
 
     Args:
-      actions: What is acted with.
-      observation_size: Numbers of an observation.
-      hidden_sizes: Widths of the layers; the cell's is the last one.
-      activation: One of ACTIVATIONS, after every layer.
-      shared: Whether actor and critic have their layers and their cell in common.
+      actions: Action space.
+      observation_size: Number of elements of an observation.
+      hidden_sizes: Widths of the layers. The cell has the width of the last one.
+      activation: Activation after every layer, one of ACTIVATIONS.
+      shared: Whether actor and critic share their layers and their cell.
       cell: "gru", "lstm" or None.
     """
 

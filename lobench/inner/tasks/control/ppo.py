@@ -25,10 +25,10 @@ _SMALLEST_DEVIATION = 1e-8
 
 
 class _Lesson(NamedTuple):
-    """What is learned from, leaves [num_steps, num_envs, ...]; without a cell all steps are one axis.
+    """Training data of a rollout, leaves [num_steps, num_envs, ...]. Without a cell the two axes are merged.
 
     Attributes:
-      memory: What the policy remembered before the first step, leaves [num_envs, ...].
+      memory: Memory of the policy before the first step, leaves [num_envs, ...].
     """
 
     observation: jax.Array
@@ -59,33 +59,33 @@ class _State(NamedTuple):
 class PPO(ControlTask):
     """Proximal policy optimization, with clipped surrogate, clipped value loss and entropy bonus.
 
-    Every `epochs x minibatches` inner steps, `num_envs` processes play `num_steps` steps each with the policy as it is;
-    an inner step is one minibatch of them. An evaluation plays fresh episodes: its loss is what their mean return lacks
-    to the best one, and `return`, `success` and `solved` stand beside it. The same names of training batches
-    (`Case.log_every`, `Case.eval_batches = 0`) are of training's own episodes. The defaults are purejaxrl's.
-    Source: Schulman et al. 2017 (arXiv 1707.06347); Lu et al. 2022 (purejaxrl's ppo.py).
+    Every `epochs x minibatches` inner steps, `num_envs` processes play `num_steps` steps each with the current policy.
+    An inner step trains on one minibatch of them. An evaluation plays new episodes. Its loss is the best possible
+    return minus the mean return, and it has the metrics `return`, `success` and `solved`. Metrics of training batches
+    (`Case.log_every`, `Case.eval_batches = 0`) have the same names and cover the training's own episodes. The defaults
+    are purejaxrl's. Source: Schulman et al. 2017 (arXiv 1707.06347); Lu et al. 2022 (purejaxrl's ppo.py).
 
     Attributes:
-      env: Such as @CartPole(), @Pendulum(), @Catch(), @ReachGoals(), @GymnaxEnvironment(); None: CartPole.
-      num_envs: Processes; the draws of one do not hang on how many there are.
-      num_steps: Of each process in a rollout.
-      epochs, minibatches: How often a rollout is learned from, and in how many parts.
+      env: Environment, such as @CartPole(), @Pendulum(), @Catch(), @ReachGoals(), @GymnaxEnvironment(). None: CartPole.
+      num_envs: Number of processes. The draws of a process do not depend on it.
+      num_steps: Number of steps of each process in a rollout.
+      epochs, minibatches: Number of passes over a rollout, and number of minibatches per pass.
       hidden_sizes, activation: Layers of actor and critic.
-      shared: Whether actor and critic have their layers in common.
-      cell: "gru" or "lstm": a policy with a memory, whose minibatches are whole processes; None: without.
-      discount, trace: Of rewards and of generalized advantages.
-      clip: How far the ratio of probabilities, and a value, may move before the gradient ends.
-      clip_values: Whether values are clipped too.
-      value_weight, entropy_weight: Of the two further terms of the loss.
-      normalize_observations, normalize_rewards, normalize_advantages: Each by itself.
-      collection: Of several tasks, which one a process takes next: "cycle", one after another; "random"; "different",
-        random but not the same again; "uniform": one after another, each process one ahead of the process before, so
-        that at any time they are spread over the tasks as evenly as can be.
-      eval_episodes: Fresh episodes of a batch of an evaluation.
-      greedy_evaluation: Whether these take the likeliest action.
-      solved_at, solved_episodes: `solved` is 1 from when so many of training's episodes in a row got that return;
-        None: what the environment says.
-      film_steps: Frames of an episode that the report shows; 0: no film.
+      shared: Whether actor and critic share their layers.
+      cell: "gru" or "lstm" for a policy with memory, whose minibatches are whole processes. None: no memory.
+      discount, trace: Decay of rewards, and lambda of generalized advantage estimation.
+      clip: Change of probability ratios, and of values, beyond which their gradient is zero.
+      clip_values: Whether the value loss is clipped too.
+      value_weight, entropy_weight: Weights of the value loss and the entropy bonus.
+      normalize_observations, normalize_rewards, normalize_advantages: Whether each of them is normalized.
+      collection: Order in which a process plays several tasks: "cycle": one after another; "random"; "different":
+        random, but never the same task twice in a row; "uniform": one after another, each process one task ahead of the
+        process before, so that the processes are always spread evenly over the tasks.
+      eval_episodes: Number of new episodes per evaluation batch.
+      greedy_evaluation: Whether evaluations take the most likely action.
+      solved_at, solved_episodes: `solved` is 1 once `solved_episodes` consecutive training episodes had a return of at
+        least `solved_at`. None: that of the environment.
+      film_steps: Number of frames of the episode shown in the report. 0: no film.
     """
 
     num_steps: int | None = 128

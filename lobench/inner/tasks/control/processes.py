@@ -28,18 +28,18 @@ COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, 
 
 
 class Process(NamedTuple):
-    """Where processes stand between steps, a leading axis [num_envs] on every leaf.
+    """Processes between two steps; every leaf has a leading axis [num_envs].
 
     Attributes:
-      number: int32: which process it is.
-      state: Of the environment.
-      observation: float32[observation_size], as the environment gives it.
-      memory: Of the policy.
-      starts: bool: whether the observation is the first of its episode.
-      task, episode: int32: which task is played, and how many episodes were finished.
-      so_far, success: float32: return and success of the episode so far.
-      discounted: float32: the rewards so far, each discounted by its age; what rewards are normalized by.
-      last_return, last_success: float32: of the episode finished last; 0 before any.
+      number: int32, index of the process.
+      state: State of the environment.
+      observation: float32[observation_size], as returned by the environment.
+      memory: Memory of the policy.
+      starts: bool, whether the observation is the first of its episode.
+      task, episode: int32, index of the current task, and number of finished episodes.
+      so_far, success: float32, return and success of the current episode so far.
+      discounted: float32, sum of past rewards, each discounted by its age. Used to normalize rewards.
+      last_return, last_success: float32, return and success of the last finished episode; 0 if there is none.
     """
 
     number: jax.Array
@@ -57,19 +57,19 @@ class Process(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """One step of each process, leaves [num_envs, ...]; of a rollout [num_steps, num_envs, ...].
+    """One step of each process, leaves [num_envs, ...]; in a rollout [num_steps, num_envs, ...].
 
     Attributes:
-      observation: float32[observation_size], as the policy saw it.
-      starts: bool: whether it is the first of its episode.
-      action, log_prob, value: What the policy did, and what it thought of the observation.
-      next_value: float32: what it thinks of the observation after the step, before any reset.
+      observation: float32[observation_size], as seen by the policy.
+      starts: bool, whether it is the first of its episode.
+      action, log_prob, value: Action, its log probability, and the value of the observation.
+      next_value: float32, value of the observation after the step, before any reset.
       reward: float32.
-      terminated: bool: nothing comes after.
-      cut: bool: what comes after is no part of it: terminated, truncated, or a life lost.
-      done: bool: the episode is over.
-      discounted: float32: see `Process`.
-      final_return, final_success: float32: of the episode up to here; its own where it is done.
+      terminated: bool, whether the episode is over and no reward could follow.
+      cut: bool, whether the next step is not a continuation: terminated, truncated, or a life lost.
+      done: bool, whether the episode is over.
+      discounted: float32, see `Process`.
+      final_return, final_success: float32, return and success of the episode up to this step.
     """
 
     observation: jax.Array
@@ -110,12 +110,12 @@ def first_of(keys: Keys) -> tuple[Keys, Keys]:
 
 @dataclass(frozen=True)
 class Stage:
-    """Environment and policy of processes.
+    """Environment and policy that processes play with.
 
     Attributes:
-      env, policy: What is played, and who plays.
-      collection: One of COLLECTIONS.
-      discount: Of `Process.discounted`.
+      env, policy: Environment and policy.
+      collection: Order of tasks, one of COLLECTIONS.
+      discount: Discount of `Process.discounted`.
     """
 
     env: Environment
@@ -127,8 +127,8 @@ class Stage:
         """Returns processes at the start of their first episodes.
 
         Args:
-          keys: Of one step.
-          episode: How many episodes are taken as finished.
+          keys: Keys of one step.
+          episode: Number of episodes that count as finished.
         """
         finished = jnp.asarray(episode, jnp.int32)
 
@@ -145,11 +145,14 @@ class Stage:
     def act(
         self, params: PyTree, seen: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False
     ) -> tuple[Process, Transition]:
-        """Makes one step of each process, without a new episode where one is over.
+        """Makes one step of each process. Finished episodes are not restarted.
 
         Args:
-          seen: By which observations are normalized; None: they are not.
-          greedy: Whether the likeliest action is taken.
+          params: Parameters of the policy.
+          seen: Moments that normalize observations. None: no normalization.
+          processes: Processes before the step.
+          keys: Keys of the step.
+          greedy: Whether to take the most likely action.
         """
         actions = self.env.actions
         observation = _looked_at(seen, processes.observation)

@@ -30,15 +30,15 @@ class _State(NamedTuple):
 class ReachGoals(Environment):
     """Moves points from the origin to goals in [-1, 1]^dim; the reward is minus the mean distance that is left.
 
-    Task i is a set of goals of its own, the same whatever `num_tasks`. Actions are Box((num_points, dim)), a move of
-    at most 0.1 along each axis; an episode is won, and over, when every point is within 0.1 of its goal.
+    Each task has its own goals, which do not depend on `num_tasks`. Actions are Box((num_points, dim)), a move of at
+    most 0.1 along each axis. An episode succeeds and ends when every point is within 0.1 of its goal.
 
     Args:
-      num_tasks: How many tasks a training collects from; see `collection` of the task.
-      goals: The stream that goals are drawn from, "meta_train" or "meta_test": they have no goal in common.
-      num_points: Points that move at once.
+      num_tasks: Number of tasks that a training collects from; see `collection` of the task.
+      goals: Stream that goals are drawn from, "meta_train" or "meta_test". The two have no goal in common.
+      num_points: Number of points that move at once.
       dim: Dimension of the space.
-      show_goals: Whether goals are observed beside the points. Where they are not, only rewards tell a task.
+      show_goals: Whether observations include the goals. If not, tasks differ only in their rewards.
       time_limit: Steps after which an episode is truncated.
     """
 

@@ -30,17 +30,18 @@ class _State(NamedTuple):
 class REINFORCE(ControlTask):
     """Policy gradient: log probabilities of actions, weighted by the returns that follow.
 
-    In each inner step every process plays one episode from its start, of at most `num_steps` steps. From the return of
-    an action the mean return of the other processes from the same step on is taken away: the gradient stays that of
-    the mean return, over `num_steps`, without bias. The critic is not trained. Evaluations and metrics are as of PPO.
-    Source: Williams 1992; Kool et al. 2019 (leave-one-out).
+    In each inner step every process plays one episode from its start, of at most `num_steps` steps. The baseline of a
+    return is the mean return of the other processes from the same step on, which keeps the gradient unbiased. The
+    critic is not trained. Evaluations and metrics are those of PPO. Source: Williams 1992; Kool et al. 2019
+    (leave-one-out).
 
     Attributes:
       env, hidden_sizes, activation, cell, discount, normalize_observations, normalize_rewards, collection,
         eval_episodes, greedy_evaluation, solved_at, solved_episodes, film_steps: As of PPO.
-      num_envs: Processes, two or more.
-      num_steps: At which an episode is cut, and what would have come counts as nothing; None: the environment's limit.
-      shared: False adds layers that nothing trains.
+      num_envs: Number of processes, at least 2.
+      num_steps: Number of steps after which an episode is cut; later rewards do not count. None: the time limit of the
+        environment.
+      shared: Whether actor and critic share their layers. False adds layers that are never trained.
     """
 
     num_envs: int = 8
@@ -64,7 +65,7 @@ class REINFORCE(ControlTask):
         fresh = state.experience._replace(processes=self.stage.start(first_keys, state.step))
         experience, (steps, memory) = self.collect(params, fresh, keys)
         output, _ = self.stage.policy.sequences(params, memory, steps.observation, steps.starts)
-        is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout are nobody's
+        is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout do not count
         gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
         others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
         log_probs = self._env.actions.log_prob(output, steps.action)

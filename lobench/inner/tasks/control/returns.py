@@ -22,13 +22,15 @@ def advantages(
 ) -> jax.Array:
     """Returns generalized advantages, float32[num_steps, ...].
 
-    delta_t = r_t + discount V'_t (1 - terminated_t) - V_t; A_t = delta_t + discount trace (1 - cut_t) A_{t+1}. Where
-    time is up, the value of what would have come counts, and the advantages of the next episode do not.
+    delta_t = r_t + discount V'_t (1 - terminated_t) - V_t; A_t = delta_t + discount trace (1 - cut_t) A_{t+1}. At a
+    truncation, the value of the next observation counts, and the advantages of the next episode do not.
 
     Args:
       rewards, values: float32[num_steps, ...].
-      next_values: float32[num_steps, ...]: of the observation after the step, before any reset.
-      terminated, cut: bool[num_steps, ...]; what is terminated is cut too.
+      next_values: float32[num_steps, ...], values of the observations after the steps, before any reset.
+      terminated, cut: bool[num_steps, ...]; terminated implies cut.
+      discount: Decay of rewards.
+      trace: Lambda of generalized advantage estimation.
     Source: Schulman et al. 2016 (arXiv 1506.02438); Pardo et al. 2018 (arXiv 1712.00378) for time limits.
     """
     deltas = rewards + discount * next_values * (1.0 - terminated) - values

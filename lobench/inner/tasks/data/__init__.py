@@ -1,6 +1,6 @@
-"""Data that travel in the package, each file checked against `SHA256SUMS` when it is read; NOTICE says whose they are.
+"""Data files of the package. Each is checked against `SHA256SUMS` when it is read; NOTICE lists authors and licences.
 
-A file of one's own is added by a line in each of the two: `sha256sum x.npz >> SHA256SUMS`.
+To add a file, add a line to each of the two: `sha256sum x.npz >> SHA256SUMS`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def load(name: str) -> dict[str, np.ndarray]:
 
 @functools.cache
 def text(name: str) -> bytes:
-    """Returns what `name`.txt.gz holds.
+    """Returns the content of `name`.txt.gz.
 
     Raises:
-      ConfigError: as of `load`.
+      ConfigError: As of `load`.
     """
     return gzip.decompress(_checked(f"{name}.txt.gz"))
 

@@ -28,14 +28,14 @@ def Augmented(
 ) -> Task | TaskFamily:
     """Wrapper that augments the training inputs of a task, each example at random.
 
-    What is bound is done in this order: flip, shift, erase, noise. The shape of a batch stays.
+    Augmentations are applied in this order: flip, shift, erase, noise. The shape of a batch does not change.
 
     Args:
       task: Task or family.
-      field: Name of the input in a batch: float[batch, ...]. For flip, shift and erase it is an image: [batch, height,
-        width], with channels behind or without, or [batch, side * side].
+      field: Name of the input in a batch: float[batch, ...]. Flip, shift and erase need an image: [batch, height,
+        width], [batch, height, width, channels] or [batch, side * side].
       noise_std: Standard deviation of normal noise on each number.
-      shift: Pixels by which an image moves at most, in both directions; zeros come in.
+      shift: Largest shift of an image in pixels, in both directions. Vacated pixels are zero.
       erase: Side of a square of zeros at a random place.
       flip: Whether half of the images are mirrored, left to right.
     """

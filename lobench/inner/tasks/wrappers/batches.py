@@ -23,11 +23,11 @@ _NAME = "BatchSize"
 def BatchSize(*, task: Any, batch_size: int = 1) -> Task | TaskFamily:
     """Wrapper that sets the batch size of a task, from 1 to thousands of examples.
 
-    An evaluation averages `Case.eval_batches` batches of this size: bind more of them where it is small. Batches of a
-    generator are drawn side by side or cut; those of an iterator are regrouped in their order.
+    An evaluation averages `Case.eval_batches` batches of this size, so increase it for small batches. Batches of a
+    generator are concatenated or cut; those of an iterator are regrouped in order.
 
     Args:
-      task: Task or family; each leaf of its batches has the examples as the leading axis.
+      task: Task or family. Each leaf of its batches has the examples as the leading axis.
       batch_size: Examples per batch, in all splits.
     """
     size = arguments.integer(_NAME, "batch_size", batch_size)

@@ -25,17 +25,17 @@ _STEPS = ("adam", "sgd")
 def MaximalUpdate(*, task: Any, base: Any, steps: str = "adam") -> Task | TaskFamily:
     """Wrapper that applies muP to a task, by comparison with the parameter shapes of a narrow task, `base`.
 
-    At the width of the base it is the task as it is. A leaf has its outputs along the last axis and its inputs along
-    the one before; a vector has outputs alone. Where a leaf has f_in times the base's inputs and f_out times its
-    outputs, it moves 1 / f_in times as far by a step (`steps = "sgd"`: f_out / f_in), and a leaf whose inputs alone
-    grow, the last layer's, starts 1 / sqrt(f_in) times as large. All of this is done by factors on the parameters in
-    the loss, so that every optimizer takes part as it is. Attention needs heads of a fixed size.
+    At the width of the base the task is unchanged. A leaf has its outputs along the last axis and its inputs along the
+    one before; a vector has outputs only. A leaf with f_in times the base's inputs and f_out times its outputs moves
+    1 / f_in times as far per step (f_out / f_in for `steps = "sgd"`). A leaf of which only the inputs grow, that of the
+    last layer, starts 1 / sqrt(f_in) times as large. All of this is done by factors on the parameters in the loss, so
+    it works with every optimizer. Attention needs heads of a fixed size.
 
     Args:
-      task: Task, or family.
-      base: The same with another width; `@base/DigitsMLP()`, say.
-      steps: "adam": the optimizer's steps do not grow with the gradient, as those of Adam, of Lion and of most learned
-        optimizers; "sgd": they are in proportion to it.
+      task: Task or family.
+      base: The same task with another width, such as `@base/DigitsMLP()`.
+      steps: "adam": the optimizer's steps do not grow with the gradient, as those of Adam, Lion and most learned
+        optimizers; "sgd": its steps are proportional to the gradient.
     Source: Yang et al. 2022, "Tensor Programs V", table 3; base shapes as in its package `mup`. Therien et al. 2024
       ("muLO") meta-train learned optimizers so.
     """
@@ -58,7 +58,7 @@ class _Mup(Wrapping):
         return jax.tree.map(lambda leaf, reach: leaf * reach, params, self._factors(params)[1])
 
     def _factors(self, params: PyTree) -> tuple[PyTree, PyTree]:
-        """Returns for each leaf the factor of its start, and how far a step of its own moves what the loss sees."""
+        """Returns for each leaf the factor of its initial value, and the factor of its effect in the loss."""
         leaves, structure = jax.tree_util.tree_leaves_with_path(params), jax.tree.structure(params)
         narrow = jax.tree.leaves(jax.eval_shape(self._start_of_base, jax.random.key(0)))
         if len(narrow) != len(leaves):

@@ -20,7 +20,7 @@ from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, each_sp
 
 __all__ = ["GradientNoise", "LabelNoise"]
 
-_STREAM = 0x6E01  # under the key of a loss: what the task itself draws stays as it is
+_STREAM = 0x6E01  # folded into the key of a loss, so that the task's own draws do not change
 
 
 @configurable

@@ -23,12 +23,13 @@ _STORED = ("float32", "bfloat16")
 def Bfloat16(*, task: Any, params: str = "float32") -> Task | TaskFamily:
     """Wrapper that computes losses and gradients of a task in bfloat16. The loss is returned as float32.
 
-    Parameters, model state and the floats of a batch are rounded before the loss. Evaluations are computed likewise.
+    Parameters, model state and the floats of a batch are rounded before the loss, in training and evaluation.
 
     Args:
       task: Task or family.
-      params: What the optimizer has: "float32", master weights as in mixed-precision training, or "bfloat16", so that
-        small updates are lost, and optimizers that make their state like the parameters have it in bfloat16.
+      params: dtype of the optimizer's parameters. "float32": master weights, as in mixed-precision training.
+        "bfloat16": small updates are lost, and optimizers that create their state like the parameters have it in
+        bfloat16.
     """
     arguments.choice("Bfloat16", "params", params, _STORED)
     return wrapped("Bfloat16", task, lambda inner: _Rounded(inner, params))

@@ -30,7 +30,10 @@ __all__ = ["Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
 
 
 class Wrapping(MeasuredTask):
-    """A task that is another one, but for what a subclass changes; what it has besides (`optimum`) is the other's."""
+    """Base of wrappers.
+
+    Everything that a subclass does not override is that of the wrapped task, also extra attributes.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
@@ -113,13 +116,14 @@ class _OnlyData(Task):
 
 
 def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFamily:
-    """Returns a task wrapped, or a family whose tasks are.
+    """Returns a wrapped task, or a family of wrapped tasks.
 
     Args:
-      name: Of the wrapper, for errors.
-      task: A task or family, ours or a foreign one.
+      name: Name of the wrapper, for error messages.
+      task: Task or family, of lobench or adaptable to it.
+      wrap: Function that wraps a task.
     Raises:
-      ConfigError: it is neither.
+      ConfigError: `task` is neither.
     """
     try:
         found = as_task(task)
@@ -144,9 +148,9 @@ def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Data
 
 
 def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> Dataset:
-    """Returns a dataset whose batches are changed, as they are drawn: `change(key, batch)` is pure, and traced.
+    """Returns a dataset that applies `change(key, batch)` to each batch when it is drawn. `change` is pure and traced.
 
-    The arrays of an `ArrayDataset` are drawn as before; the batch of an iterator is changed by a key of its number.
+    The arrays of an `ArrayDataset` are drawn as before. For an iterator, the key depends on the number of the batch.
     """
     if isinstance(dataset, IteratorDataset):
         return IteratorDataset(lambda seed: _changed(dataset.batches(seed), seed, change))
@@ -167,10 +171,10 @@ def _changed(batches: Iterator[Batch], seed: int, change: Callable[[Any, Batch],
 
 
 def batch_field(name: str, batch: Batch, field: str) -> Any:
-    """Returns what a batch, or the arrays of a dataset, have under a name.
+    """Returns a field of a batch, or of the arrays of a dataset.
 
     Raises:
-      ConfigError: nothing.
+      ConfigError: There is no such field.
     """
     if not isinstance(batch, dict) or field not in batch:
         got = ", ".join(map(repr, batch)) if isinstance(batch, dict) else type(batch).__name__
