@@ -1,18 +1,20 @@
-"""The AlgoPerf score from logs of evaluations, by the rules of 0.5 or 0.6, of either tuning track.
+"""The AlgoPerf score from logs of evaluations, by the rules of 0.5 or 0.6, for either tuning track.
 
 The rules, in this order:
 
-1. Per submission, workload and study the trial that reaches the validation target with the fewest evaluations, within
-   the budget, gives the time; the median over the studies there are is the submission's time. Infinite: the target is
-   missed. A study of self-tuning has one trial, and a larger budget.
-2. A held-out variant is missed where its base workload was missed.
-3. More than 4 times the fastest submission's time on a workload is a miss.
-4. A base workload is missed where its held-out variant was missed.
+1. For each submission, workload and study, the time is that of the trial that reaches the validation target with the
+   fewest evaluations within the budget. The submission's time is the median over the studies in the log. It is
+   infinite if the target is missed. A study of self-tuning has one trial and a larger budget.
+2. A held-out variant is missed if its base workload was missed.
+3. A time above 4 times the fastest submission's on the workload is a miss.
+4. A base workload is missed if its held-out variant was missed.
 5. The score is the integral of the ratio profile over the base workloads, from 1 to 4, divided by 3.
 
-0.6 has no held-out workloads, so that 2 and 4 say nothing there. An evaluation whose value or time is no finite number,
-or whose time is below 0, is no evaluation. Source: Dahl et al. 2023, section 4; docs/DOCUMENTATION.md of
-mlcommons/algorithmic-efficiency @2c90454f (0.6), and its DOCUMENTATION.md of July 2024 (0.5).
+0.6 has no held-out workloads, so rules 2 and 4 do not apply. Evaluations whose value or time is not finite, or whose
+time is below 0, are ignored.
+
+Source: Dahl et al. 2023, section 4; docs/DOCUMENTATION.md of mlcommons/algorithmic-efficiency @2c90454f (0.6), and its
+DOCUMENTATION.md of July 2024 (0.5).
 """
 
 from __future__ import annotations
@@ -48,13 +50,14 @@ MAX_RATIO = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgoPerfRules:
-    """What a version of the benchmark asks of a log.
+    """Rules of one version of the benchmark.
 
     Attributes:
-      num_studies: Of each workload.
-      num_trials: Of a study of external tuning; one of self-tuning has one.
-      budgets: Seconds of submission time of a trial of external tuning, by base workload; variants have their base's.
-      self_tuning: So many times these are the budgets of self-tuning.
+      version: Version of the benchmark.
+      num_studies: Number of studies of each workload.
+      num_trials: Number of trials of a study of external tuning. A study of self-tuning has one.
+      budgets: Submission time of a trial of external tuning in seconds, by base workload. Variants have their base's.
+      self_tuning: Factor from these budgets to those of self-tuning.
       has_held_out: Whether held-out variants gate their base workloads.
     """
 
@@ -66,15 +69,15 @@ class AlgoPerfRules:
     has_held_out: bool
 
     def of_self_tuning(self) -> AlgoPerfRules:
-        """Returns the rules of the other track."""
+        """Returns the rules of the self-tuning track."""
         budgets = {name: seconds * self.self_tuning for name, seconds in self.budgets.items()}
         return dataclasses.replace(self, num_trials=1, budgets=budgets)
 
     def scored(self, targets: Targets, workloads: Collection[str]) -> Targets:
-        """Returns the workloads that are scored of a log with these.
+        """Returns the targets of the workloads that are scored for a log with these workloads.
 
-        0.6's own file of targets has one, a language model, that its rules do not list and its leaderboard does not
-        score: such a one counts where somebody has run it.
+        0.6's own file of targets contains a language model that its rules do not list and its leaderboard does not
+        score. Such a workload is scored only if the log contains it.
         """
         held_out = targets.base_of if self.has_held_out else {}
         base = tuple(name for name in targets.base if name in self.budgets or name in workloads)
@@ -123,7 +126,7 @@ RULES = {
 
 
 class Removal(enum.StrEnum):
-    """Which rule removed a workload from a submission's score."""
+    """Rule that removed a workload from a submission's score."""
 
     NO_EVALUATION = "no evaluation in the log"
     NOT_REACHED = "target not reached in the median study"
@@ -134,7 +137,13 @@ class Removal(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadTarget:
-    """What a workload's evaluations must reach."""
+    """Value that a workload's evaluations must reach.
+
+    Attributes:
+      metric: Name of the metric.
+      value: Target value.
+      higher: Whether higher values are better.
+    """
 
     metric: str
     value: float
@@ -143,13 +152,13 @@ class WorkloadTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Workloads that score, the held-out variants that gate them, and their targets.
+    """Workloads that are scored, the held-out variants that gate them, and their targets.
 
     Attributes:
       base: Names of the base workloads.
-      base_of: The base workload of each held-out variant.
-      targets: By workload; bases and variants at least.
-      version: Of the benchmark; "" where the file does not say.
+      base_of: Base workload of each held-out variant.
+      targets: Targets by workload, at least of all bases and variants.
+      version: Version of the benchmark; "" if the file does not state it.
     """
 
     base: tuple[str, ...]
@@ -164,15 +173,15 @@ class Targets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadTime:
-    """One workload of one submission.
+    """Result of one submission on one workload.
 
     Attributes:
-      seconds: Median over the studies of the time to the target, before any rule; infinite where not reached.
-      ratio: To the fastest submission that is left; infinite where the workload is removed.
-      removed: The rule that removed it, or None.
-      cause: Where another workload's miss removed it: that workload and the rule it fell to.
-      num_studies, num_reached: Studies in the log, and those that reached the target.
-      num_trials: Of the study that has fewest; 0 without a study.
+      seconds: Median over the studies of the time to the target, before any rule. Infinite if it was not reached.
+      ratio: Time relative to the fastest submission that was not removed. Infinite if the workload is removed.
+      removed: Rule that removed the workload; None if it counts.
+      cause: Workload whose miss removed this one, with the rule that removed that workload; else "".
+      num_studies, num_reached: Number of studies in the log, and of those that reached the target.
+      num_trials: Number of trials of the study with the fewest; 0 without a study.
     """
 
     seconds: float
@@ -186,7 +195,7 @@ class WorkloadTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionScore:
-    """A score, and what became of every workload, held-out ones included."""
+    """Score of a submission, with its result on every workload, including held-out ones."""
 
     score: float
     workloads: Mapping[str, WorkloadTime]
@@ -194,14 +203,16 @@ class SubmissionScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgoPerfScores:
-    """Scores by submission, highest first, and what of the log did not count.
+    """Scores by submission, highest first, and counts of evaluations that were ignored.
 
     Attributes:
-      ignored_workloads: Evaluations of workloads that neither score nor gate, by workload.
-      num_not_finite: Evaluations without a finite value, time or step, or with a time below 0.
-      num_repeated: Evaluations of a step that the log holds already.
-      num_past_budget: Evaluations after the budget.
-      targets: Of the workloads that scored, and that gated them.
+      submissions: Scores by submission, highest first.
+      ignored_workloads: Number of evaluations of each workload that is neither scored nor a gate.
+      num_evaluations: Number of evaluations in the log.
+      num_not_finite: Number of evaluations without a finite value, time or step, or with a time below 0.
+      num_repeated: Number of evaluations of a step that the log already contains.
+      num_past_budget: Number of evaluations after the budget.
+      targets: Targets of the workloads that were scored or gated others.
     """
 
     submissions: Mapping[str, SubmissionScore]
@@ -217,11 +228,13 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
     """Scores every submission of a log.
 
     Args:
-      log: Columns submission, study, workload, trial, global_step, time (s), val_metric; one spelling of each name.
-      targets: What to reach.
-      rules: Of the version and the track; None: no budgets, and every workload of the targets.
+      log: Evaluations, with the columns submission, study, workload, trial, global_step, time (s) and val_metric. Each
+        name must have a single spelling.
+      targets: Targets of the workloads.
+      rules: Rules of the version and the track. None: no budgets, and every workload of the targets is scored.
+
     Raises:
-      ValueError: the log holds no submission.
+      ValueError: The log contains no submission.
     """
     submissions = sorted(set(log["submission"]))
     if not submissions:
@@ -276,7 +289,7 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
 
 
 def _studies(log: pd.DataFrame) -> dict[tuple[str, str], list[str]]:
-    """Returns the studies that the log holds of each submission and workload."""
+    """Returns the studies in the log, by submission and workload."""
     found: dict[tuple[str, str], list[str]] = {}
     names = ["submission", "workload", "study"]
     for submission, workload, study in log[names].drop_duplicates().itertuples(index=False):
@@ -303,7 +316,7 @@ def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> di
 
 
 def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[bool]]) -> np.ndarray:
-    """Returns object[num_submissions, num_workloads]: the rule that removed each workload, or None."""
+    """Returns the rule that removed each workload, or None: object[num_submissions, num_workloads]."""
     removed: np.ndarray = np.full(times.shape, None, object)
     missing = ~np.asarray(in_log, bool)
     removed[np.isinf(times)] = Removal.NOT_REACHED
@@ -325,7 +338,7 @@ def _gone(removed: np.ndarray) -> Any:
 
 
 def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
-    """Returns the other workload, and its rule, that a removed one fell to; else ""."""
+    """Returns the workload whose miss removed this one, with its rule; else ""."""
     name = targets.names[column]
     if removed[column] is Removal.BASE_MISSED:
         others = [targets.base_of[name]]

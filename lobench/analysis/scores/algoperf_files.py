@@ -1,4 +1,4 @@
-"""AlgoPerf's logs and targets as CSV files, gzipped or not; an error is one line."""
+"""AlgoPerf's logs and targets as CSV and JSON files; logs may be gzipped. Errors are one line."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ _LOWER = {"loss", "wer", "ppl", "perplexity", "error", "cer", "mse", "mae"}
 
 
 def read_log(path: Path, targets: Targets) -> pd.DataFrame:
-    """Returns a log with one spelling of each name.
+    """Returns a log in which each name has a single spelling.
 
-    Names that differ in case, spaces, dashes and underscores alone are one: `Schedule-Free AdamW` is
-    `schedule_free_adamw`. Workloads take the targets' spelling, with or without a framework's suffix
-    (`wmt_jax`). A submission that the log spells in one way keeps it; one of several ways gets the plain one.
+    Names that differ only in case, spaces, dashes and underscores are equal: `Schedule-Free AdamW` is
+    `schedule_free_adamw`. Workloads take the targets' spelling, with or without a framework's suffix (`wmt_jax`). A
+    submission with one spelling in the log keeps it; one with several gets the normalised one.
+
+    Args:
+      path: CSV file.
+      targets: Targets, which give the spelling of workloads.
 
     Raises:
-      UsageError: no such file, not a CSV, a missing column, a value that is no number; with the line.
+      UsageError: The file does not exist or is not a CSV file, a column is missing, or a value is not a number. The
+        message names the line.
     """
     log = read_csv(path, names=_NAMES, numbers=_NUMBERS, what="evaluation")
     log["submission"] = log["submission"].map(_submission_names(log["submission"]))
@@ -45,10 +50,14 @@ def read_log(path: Path, targets: Targets) -> pd.DataFrame:
 
 
 def read_targets(path: Path) -> Targets:
-    """Returns the targets of a JSON file with base_workloads, held_out_workloads and workloads.
+    """Returns the targets in a JSON file with base_workloads, held_out_workloads and workloads.
+
+    Args:
+      path: JSON file.
 
     Raises:
-      UsageError: no such file, not such a JSON; a workload without a target; a metric of unknown direction.
+      UsageError: The file does not exist or is not such a file, a workload has no target, or the direction of a metric
+        is not known.
     """
     where = str(path)
     try:
@@ -88,7 +97,7 @@ def _target(name: str, entries: Mapping[str, Any], where: str) -> WorkloadTarget
 
 
 def _base_of(variant: str, bases: list[str], where: str) -> str:
-    """Returns the base workload that a variant's name starts with, the longest one."""
+    """Returns the longest name of a base workload that a variant's name starts with."""
     found = [base for base in bases if variant.startswith(base + "_")]
     if not found:
         raise UsageError(f"held-out workload {variant!r} starts with no base workload's name", where=where)

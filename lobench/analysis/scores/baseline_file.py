@@ -1,4 +1,4 @@
-"""Baseline files: tuned baselines beside a suite, as JSON that people can review, with compressed curves."""
+"""Baseline files: tuned baselines in a folder of their suite, as reviewable JSON with compressed curves."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ _FORMAT = 3
 
 
 def trained_by(phase_lines: Sequence[str]) -> str:
-    """Returns what names the training of a baseline: the inner program's version, and a hash of a case's phases."""
+    """Returns an identifier of a baseline's training code: the inner program's version, and a hash of the phases."""
     phases = "\n".join(phase_lines)
     return f"{PROGRAM_VERSION}-{hashlib.sha256(phases.encode()).hexdigest()[:10]}" if phases else PROGRAM_VERSION
 
 
 class BaselineError(LobenchError):
-    """A baseline file cannot be read, or lacks the case."""
+    """Error raised if a baseline file cannot be read, or does not contain the case."""
 
 
 class StaleBaseline(BaselineError):
-    """A case changed after its baseline was made."""
+    """Error raised if a case changed after its baseline was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPoint:
-    """One setting of the optimizer.
+    """Result of one setting of the optimizer.
 
     Attributes:
-      values: By hyperparameter.
-      study: Within a study the best point wins.
-      final: Seed mean of the final `train/loss` at the case's own budget; NaN where a seed diverged.
-      num_diverged: Seeds that met a non-finite loss within the case's own budget.
+      values: Value of each hyperparameter.
+      study: Index of the study. The best point of each study wins.
+      final: Seed mean of the final `train/loss` at the case's own budget; NaN if a seed diverged.
+      num_diverged: Number of seeds that met a non-finite loss within the case's own budget.
     """
 
     values: Mapping[str, float]
@@ -79,28 +79,28 @@ class BaselineCase:
     """The tuned baseline of one case.
 
     Attributes:
-      problem: As `CaseInfo.problem` when it was made.
-      program: What trained it (`trained_by`); "" in older files.
-      code: As `CaseInfo.task_code` when it was made; "" in older files, and if the task is lobench's.
-      num_inner_steps: The case's own budget, and the optimizer's horizon; the baseline ran `horizon_factor` times as
-        long.
-      horizon_factor: That factor; 1 for a case of phases and where the optimizer asks for its horizon.
-      is_told_horizon: Whether it does, as schedules do: beyond the budget it would train at the last rate of it.
-      eval_every: Inner steps between the evaluations that the envelope is made of.
-      seeds: The seeds, common with the suite's.
-      grid: Every setting that was tried, all in one program.
-      best: For each study the index of the setting with the lowest `GridPoint.final`; NaN is worst.
-      untrained: By metric, the seed mean at inner step 0.
-      starts: By metric, the value of each seed at inner step 0; empty in files of format 1.
-      scale, minimum: As `Case`: how its primary metric is scored.
-      tuned: By metric, a value a seed at the case's own budget: the mean over the studies' best settings, each
-        evaluated alone, as any method with these seeds in one block is: the width of a program changes the last bits of
-        a step, and many steps make more of them.
-      curve_steps: int[n]: inner steps of `curves`, from 0 to the horizon; the case's own budget is among them.
-      curves: By metric float32[n]: the seed mean of the (first study's) best setting.
-      envelope_steps: float64[512] from 0 to the horizon.
-      envelope: float32[512]: per step the lowest over the settings of the smoothed seed mean of `train/loss`, its
-        running minimum: VeLO's per-step oracle.
+      problem: `CaseInfo.problem` at the time it was made.
+      num_inner_steps: Budget of the case, and the optimizer's horizon. The baseline ran `horizon_factor` times as long.
+      horizon_factor: Training length divided by the budget. 1 for a case of phases, and if the optimizer asks for its
+        horizon.
+      eval_every: Inner steps between the evaluations of which the envelope is made.
+      seeds: Seeds, common with the suite's.
+      grid: All settings that were tried, trained in one program.
+      best: Index of the setting with the lowest `GridPoint.final`, for each study. NaN is worst.
+      untrained: Seed mean of each metric at inner step 0.
+      tuned: Value of each metric for each seed at the case's own budget: the mean over the studies' best settings. Each
+        setting is evaluated alone, like any method with these seeds in one block, because the width of a program
+        changes the last bits of a step, and these differences grow with the steps.
+      curve_steps: Inner steps of `curves`, int[n], from 0 to the horizon and including the case's own budget.
+      curves: Seed mean of each metric for the (first study's) best setting, float32[n].
+      envelope: Running minimum of the lowest smoothed seed mean of `train/loss` over the settings at each step,
+        float32[512]: VeLO's per-step oracle. Its steps are `envelope_steps`.
+      starts: Value of each metric for each seed at inner step 0. Empty in files of format 1.
+      scale, minimum: Scale and minimum of the primary metric's scores, as in `Case`.
+      program: Identifier of the training code (`trained_by`); "" in older files.
+      is_told_horizon: Whether the optimizer asks for its horizon, as schedules do. Beyond the budget it would train at
+        its last learning rate.
+      code: `CaseInfo.task_code` at the time it was made; "" in older files, and if the task is lobench's.
     """
 
     problem: str
@@ -134,7 +134,7 @@ class BaselineCase:
         return float(np.mean(self.tuned[metric]))
 
     def score_scale(self, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale:
-        """Returns what 0 and 1 are in a metric; `scale` and `minimum` count for the case's primary one."""
+        """Returns the score scale of a metric. `scale` and `minimum` apply to the case's primary metric only."""
         is_primary = metric == info.primary_metric
         return ScoreScale.of_baseline(
             metric,
@@ -149,20 +149,20 @@ class BaselineCase:
 
     @property
     def ends_with_budget(self) -> bool:
-        """Whether nothing is trained beyond the case's own budget: a schedule, or phases, end there."""
+        """Whether training ends with the case's own budget, because of a schedule or phases."""
         return self.is_told_horizon or "-" in self.program
 
     @property
     def is_current(self) -> bool:
-        """Whether this lobench's inner program trained it."""
+        """Whether it was trained by the inner program of this lobench version."""
         return self.program.partition("-")[0] == PROGRAM_VERSION
 
     def is_of_code(self, task_code: str) -> bool:
-        """Return whether it was trained by a task's code as it is now, as far as both are known."""
+        """Returns whether it was trained by the given version of a task's code. Unknown versions count as equal."""
         return not self.code or not task_code or self.code == task_code
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
-        """Returns whether it has the scale and minimum that the case declares."""
+        """Returns whether its scale and minimum equal those of the case."""
         return (self.scale, self.minimum) == (scale, minimum)
 
 
@@ -171,12 +171,12 @@ class Baseline:
     """A baseline file: one optimizer, tuned on the cases of one suite by one protocol.
 
     Attributes:
-      optimizer: Its name in gin.
+      optimizer: Name of the optimizer in gin.
       protocol: Name of the grid.
-      program_version: Of the inner program that made it.
-      refresh: The command that makes it again.
+      refresh: Command that makes the file again.
+      program_version: Version of the inner program that made it.
       provenance: Device, versions, git revision.
-      cases: By `FILE.gin:SCOPE`.
+      cases: Tuned baselines, by `FILE.gin:SCOPE`.
     """
 
     optimizer: str
@@ -194,7 +194,10 @@ class Baseline:
         return self.program_version == PROGRAM_VERSION and any(case.problem == problem for case in self.cases.values())
 
     def find(self, problem: str, name: str) -> BaselineCase | None:
-        """Returns what was tuned on a problem; of two cases that are scored differently, the one of that name."""
+        """Returns the baseline of a problem, or None.
+
+        If several cases share the problem, the one with this name is preferred.
+        """
         found = {key: case for key, case in self.cases.items() if case.problem == problem}
         own = (case for key, case in found.items() if _is_called(key, name))
         return next(own, next(iter(found.values()), None))
@@ -203,7 +206,8 @@ class Baseline:
         """Returns the baseline of a case.
 
         Raises:
-          StaleBaseline: the case, or the inner program, changed since. BaselineError: it never had one.
+          StaleBaseline: The case or the inner program changed after the baseline was made.
+          BaselineError: The file has no baseline of the case.
         """
         found = self.find(info.problem, info.name)
         own_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
@@ -233,13 +237,13 @@ class Baseline:
 
     @property
     def _suite(self) -> str:
-        """Name of the suite that the command which made the file names; "" where it names none."""
+        """Name of the suite in the command that made the file; "" if it names none."""
         words = shlex.split(self.refresh)[2:3]
         place = Path(words[0]) if words else Path()
         return place.parent.name if place.suffix == ".gin" else place.name
 
     def save(self, path: Path) -> None:
-        """Writes the file, whole or not at all."""
+        """Writes the file atomically."""
         record = {
             "format": _FORMAT,
             "optimizer": self.optimizer,
@@ -256,7 +260,7 @@ class Baseline:
         """Reads a file.
 
         Raises:
-          BaselineError: not readable, not a baseline file, or one of a newer lobench.
+          BaselineError: The file is not readable, not a baseline file, or written by a newer lobench.
         """
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -272,13 +276,13 @@ class Baseline:
 
 
 def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:
-    """Returns where the baseline of a suite (a folder, or a gin file in one) lies."""
+    """Returns the path of the baseline file of a suite, which is a folder or a gin file in one."""
     folder = suite if suite.is_dir() else suite.parent
     return folder / FOLDER / f"{optimizer}-{protocol}.json"
 
 
 def find_baselines(suite: Path) -> list[Path]:
-    """Returns the baseline files beside a suite, tuned Adam's first, and of these that of the default grid."""
+    """Returns the baseline files of a suite: tuned Adam's first, with the default grid before others."""
     folder = (suite if suite.is_dir() else suite.parent) / FOLDER
 
     def place(path: Path) -> tuple[bool, bool, str]:
@@ -288,22 +292,29 @@ def find_baselines(suite: Path) -> list[Path]:
 
 
 def check_baselines(places: Iterable[Path]) -> None:
-    """Reads the baseline files of suites, or files, before the evaluations that they are the scale of.
+    """Reads all baseline files, so that broken ones fail before an evaluation starts.
+
+    Args:
+      places: Suites, or baseline files.
 
     Raises:
-      BaselineError: one cannot be read.
+      BaselineError: A file cannot be read.
     """
     for file in baseline_files(places):
         Baseline.load(file)
 
 
 def baseline_files(places: Iterable[Path]) -> list[Path]:
-    """Returns the baseline files of places: suites, in the order of `find_baselines`, or the files themselves."""
+    """Returns the baseline files of suites, in the order of `find_baselines`, or the files themselves.
+
+    Args:
+      places: Suites, or baseline files.
+    """
     return [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
 
 
 def _is_called(key: str, name: str) -> bool:
-    """Whether `mlp.gin:relu32` is the case `relu32`, or `mlp.relu32` where two files of the suite have one."""
+    """Returns whether a key such as `mlp.gin:relu32` is of the case `relu32`, or `mlp.relu32` if two files have one."""
     own = key.partition(":")[2]
     return name == own or name.endswith(f".{own}")
 
@@ -373,7 +384,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _dumps(record: Mapping[str, Any]) -> str:
-    """One line for every list of numbers and every point of a grid, so that a difference reads well."""
+    """Returns JSON with one line for each list of numbers and each point of a grid, so that diffs are readable."""
 
     def text(value: Any, indent: str) -> str:
         deeper = indent + " "

@@ -33,12 +33,12 @@ Run = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineGrid:
-    """Points to try; within a study the best one wins, and the baseline is the mean of the studies' winners.
+    """Settings to try. The best point of each study wins, and the baseline is the mean of the studies' winners.
 
     Attributes:
       name: Part of the baseline file's name.
-      points: Values by hyperparameter, all points of the same ones.
-      studies: For each point the study that it belongs to.
+      points: Values by hyperparameter. All points have the same hyperparameters.
+      studies: Index of the study of each point.
     """
 
     name: str
@@ -47,22 +47,24 @@ class BaselineGrid:
 
     @property
     def names(self) -> Sequence[str]:
-        """Of the hyperparameters."""
+        """Names of the hyperparameters."""
         return list(self.points[0])
 
     def tried(self, run: Run) -> BaselineGrid:
-        """Has all points trained, at once, and returns them."""
+        """Trains all points at once and returns the grid."""
         run(self.points)
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSearch:
-    """A search instead of a grid: the same strategies, spaces and waves as an experiment's, one study.
+    """Search used in place of a grid, with the strategies, spaces and waves of experiments. It is a single study.
 
     Attributes:
       name: Part of the baseline file's name.
-      num_trials: How many; None: the search knows.
+      space: Search space.
+      strategy: Search strategy.
+      num_trials: Number of trials. None: the strategy determines it.
     """
 
     name: str
@@ -72,11 +74,11 @@ class BaselineSearch:
 
     @property
     def names(self) -> Sequence[str]:
-        """Of the hyperparameters."""
+        """Names of the hyperparameters."""
         return [parameter.path for parameter in self.space.parameters]
 
     def tried(self, run: Run) -> BaselineGrid:
-        """Has wave after wave trained, and returns all their points."""
+        """Trains one wave after another, and returns a grid of all their points."""
         history = TrialHistory(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
         )
@@ -89,7 +91,11 @@ class BaselineSearch:
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """Returns a point; a grid that is one program holds numbers."""
+    """Returns a trial's parameters as numbers, because all points are trained in one program.
+
+    Raises:
+      ConfigError: A value is not a number.
+    """
     found = {name: value for name, value in values.items() if isinstance(value, int | float)}
     if found.keys() != values.keys() or any(isinstance(value, bool) for value in found.values()):
         raise ConfigError("a baseline is tuned over numbers", got=repr(dict(values)))
@@ -106,7 +112,7 @@ def velo_grid() -> BaselineGrid:
 
 
 def untuned(name: str = "defaults") -> BaselineGrid:
-    """Returns the one point of an optimizer as it is."""
+    """Returns a single point without hyperparameters, which leaves the optimizer at its defaults."""
     return BaselineGrid(name=name, points=({},), studies=(0,))
 
 
@@ -136,10 +142,10 @@ def algoperf_grid() -> BaselineGrid:
 
 
 def grid_from_file(path: Path) -> BaselineGrid:
-    """Reads a JSON list of points (`[{"learning_rate": 0.1}, ...]`), one study; the grid has the file's name.
+    """Reads a JSON list of points (`[{"learning_rate": 0.1}, ...]`) as one study. The grid has the file's name.
 
     Raises:
-      ConfigError: not readable, not such a list.
+      ConfigError: The file is not readable or not such a list, or its name is that of a built-in grid.
     """
     with one_line_of((OSError, ValueError), ConfigError, "cannot read the grid", where=path):
         points = json.loads(path.read_text(encoding="utf-8"))
@@ -170,5 +176,5 @@ GRIDS: Mapping[str, Callable[[], BaselineGrid]] = {"velo": velo_grid, "algoperf"
 
 
 def named_grid(name: str) -> BaselineGrid:
-    """Returns the grid that `--grid` names: velo, algoperf, defaults, or the path of a file."""
+    """Returns the grid given to `--grid`: velo, algoperf, defaults, or the path of a file."""
     return GRIDS[name]() if name in GRIDS else grid_from_file(Path(name))

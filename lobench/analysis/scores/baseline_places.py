@@ -1,4 +1,4 @@
-"""Baselines of stored cases: the same files whatever folder a command is started in."""
+"""Baselines of stored cases. The files found do not depend on the folder in which a command is started."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ __all__ = ["PlacedBaselines", "baselines_of_cases", "folder_of_suite", "record_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedBaselines:
-    """The suites' folders that hold the baselines of some cases.
+    """Folders of suites with the baselines of some cases.
 
     Attributes:
-      notes: A line for each suite whose baselines are gone, or are not those that its store was scored by.
+      folders: Folders of the suites.
+      notes: A line for each suite whose baselines are gone, or differ from those that its store was scored by.
     """
 
     folders: tuple[Path, ...]
@@ -32,9 +33,10 @@ class PlacedBaselines:
 
 
 def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
-    """Records in a store where suites lie, and which baseline files are beside them.
+    """Records in a store the locations of suites and the hashes of their baseline files.
 
     Args:
+      ledger: Ledger of the store.
       suites: Folders, or gin files.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
@@ -49,11 +51,11 @@ def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
 
 
 def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
-    """Returns the folders of the suites whose baselines count for cases that were read from stores.
+    """Returns the folders of the suites whose baselines apply to cases read from stores.
 
-    A case's suite is where its store says, from the store or as an absolute path. A store of an older lobench does not
-    say it: then the path of the case's file counts from a folder around the store, or from the working directory. The
-    baselines of lobench's own suites are found by the suite's name.
+    A case's suite is found at the path recorded in its store, relative to the store or absolute. Stores of older
+    lobench versions lack it: then the path of the case's file is resolved against the folders around the store and the
+    working directory. The baselines of lobench's own suites are found by the suite's name.
     """
     texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
     look = functools.cache(_look)
@@ -69,7 +71,7 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
 
 
 def folder_of_suite(case: CaseInfo) -> Path | None:
-    """Returns the folder of a stored case's suite today; None if it is gone, or its store does not say it."""
+    """Returns the present folder of a stored case's suite; None if it is gone, or not recorded in the store."""
     return next((Path(path) for place in case.places for path in place.candidates() if Path(path).is_dir()), None)
 
 
@@ -78,7 +80,7 @@ def _of_case(
     look: Callable[[SuitePlace, str], tuple[Path | None, str]],
     texts: Callable[[Path], Sequence[str]],
 ) -> tuple[Path | None, str]:
-    """Returns the folder whose baselines count for a case, if any, and a line if they are others than recorded."""
+    """Returns the folder whose baselines apply to a case, if any, and a note if they differ from the recorded ones."""
 
     def serves(folder: Path) -> bool:
         return any(case.problem in text for text in texts(folder))
@@ -95,7 +97,7 @@ def _of_case(
 
 
 def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
-    """Returns the folder of a suite with its baselines, and a line if these are not the recorded ones."""
+    """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones."""
     there = [Path(path) for path in place.candidates() if Path(path).is_dir()]
     around = [folder for folder in _around(place, file) if find_baselines(folder)]
     if not place.path:
@@ -126,7 +128,7 @@ def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
 
 
 def _around(place: SuitePlace, file: str) -> Iterator[Path]:
-    """Yields the folders in which a case's file may lie: below a folder around the store, or the working directory."""
+    """Yields folders that may contain a case's file, below the folders around the store and the working directory."""
     if not file:
         return
     for folder in Path(place.store).parents if place.store else ():
@@ -136,7 +138,7 @@ def _around(place: SuitePlace, file: str) -> Iterator[Path]:
 
 
 def _is_same(recorded: dict[str, str], today: dict[str, str]) -> bool:
-    """Returns whether the recorded baselines are there as they were, and the first of them still makes the scale."""
+    """Returns whether the recorded baselines are unchanged, and the first of them still defines the scale."""
     if not recorded:
         return True
     return all(today.get(name) == sha256 for name, sha256 in recorded.items()) and next(iter(today)) == next(

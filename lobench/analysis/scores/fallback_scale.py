@@ -1,4 +1,4 @@
-"""Fallback scale of a case: a search's own scale where no baseline defines the score 1."""
+"""Fallback scale of a case: a search's own scale, used if no baseline defines the score 1."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ __all__ = ["own_scale"]
 def own_scale(
     metric: str, direction: Direction, starts: Iterable[float], *, declared: str = "", minimum: float | None = None
 ) -> ScoreScale:
-    """Returns a scale that hangs on nothing but where the seeds begin.
+    """Returns a scale that depends only on the values at step 0.
 
-    On a log scale 1 is a tenth of the start. On a linear one it is the start's own size away from it, or 1 where the
-    start is 0; of an accuracy, which ends at 1, it is all that is left. Nothing is clipped above: the better of two
-    trials is told from the other however good both are.
+    The value that scores 1 is a tenth of the start on a log scale. On a linear scale it is better than the start by the
+    start's absolute value, or by 1 if the start is 0. For an accuracy it is 1. Scores have no upper bound, so that good
+    trials remain distinguishable.
 
     Args:
-      starts: U_s of each seed.
-      declared, minimum: As the case has them.
+      metric: Name of the metric.
+      direction: Direction in which the metric is better.
+      starts: U_s, the value of each seed at step 0.
+      declared, minimum: Scale and minimum of the case.
     """
     begun = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
     # Nobody's results are among those who are compared: where the seeds begin alone says which kind of scale it is.

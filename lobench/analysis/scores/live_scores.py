@@ -1,4 +1,4 @@
-"""Live scores: the scores of a store's subjects while evaluations arrive, equal to those of a report at that moment."""
+"""Live scores of a store's subjects while evaluations arrive. They equal those of a report made at that moment."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["Fallback", "Scored", "StoreScores"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """What is known of a subject without a tuned baseline for each of its cases, on the scale that a report takes now.
+    """Scores of a subject that lacks tuned baselines, on the scale that a report would use now.
 
     Attributes:
-      score: Where a baseline lacks, 1 is the best mean that is stored: it moves with what comes.
-      finals: Of each case its name, its primary metric, and the mean over the seeds; NaN where one diverged.
-      before: The earlier subjects with the same cases, and their mean scores on this scale.
+      score: Mean score. On cases without a baseline the best stored mean scores 1, so it changes with new results.
+      finals: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged.
+      before: Earlier subjects with the same cases, and their mean scores on this scale.
     """
 
     score: MeanScore
@@ -43,10 +43,11 @@ class Scored:
     """A subject with its mean score.
 
     Attributes:
-      score: None where a case has no tuned baseline: its scale would move with what comes.
-      num_untuned: Its cases without a tuned baseline.
-      fallback: What there is instead of the score then.
-      label: Whose baselines score 1; "" where there are none.
+      subject: The subject.
+      score: Mean score. None if a case has no tuned baseline, because its scale would change with new results.
+      num_untuned: Number of the subject's cases without a tuned baseline.
+      label: Name of the baseline that scores 1; "" if there is none.
+      fallback: Substitute for the score, if it is None.
     """
 
     subject: StoredSubject
@@ -57,12 +58,13 @@ class Scored:
 
 
 class StoreScores:
-    """Reads a store once, and after that what is asked for.
+    """Live scores of a store. Reads the store once, and later only the requested subjects.
 
-    What is kept of each subject is small: first and last values of its seeds, and no curves.
+    It keeps the first and last values of each subject's seeds, and no curves.
 
     Args:
-      places: Suites, beside whose cases tuned baselines lie.
+      ledger: Ledger of the store.
+      places: Suites whose tuned baselines define the scales.
     """
 
     def __init__(self, ledger: Ledger, places: Sequence[Path]) -> None:
@@ -73,17 +75,18 @@ class StoreScores:
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
     def of(self, asked: Collection[Who]) -> list[Scored]:
-        """Returns what the store says of these now, by their outer steps.
+        """Returns the present scores of subjects, in the order of their outer steps.
 
         Raises:
-          StoreError: the store cannot be read. BaselineError: a file of baselines cannot.
+          StoreError: The store cannot be read.
+          BaselineError: A baseline file cannot be read.
         """
         wanted = {(one.key, one.outer_step) for one in asked}
         found = self._read({one.sha256 for one in asked})
         return self._scored([one for one in found if (one.who.key, one.who.outer_step) in wanted])
 
     def everyone(self) -> list[Scored]:
-        """Returns all that was read; before `of` was called that is nothing."""
+        """Returns the scores of all subjects read so far; [] before the first call of `of`."""
         return self._scored(self._known())
 
     def _known(self) -> list[StoredSubject]:
@@ -100,7 +103,10 @@ class StoreScores:
         return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
 
     def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
-        """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
+        """Reads and returns subjects by checkpoint hash.
+
+        Reads all of them on the first call, and after a case was changed.
+        """
         is_first = not self._subjects
         plans = self._ledger if isinstance(self._ledger, Plans) else None
         last_event = plans.last_plan_event() if plans is not None else 0
@@ -125,7 +131,7 @@ class StoreScores:
         return [one for members in found.values() for one in members]
 
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
-        """Whether a checkpoint lies in the place of one that is known: its run may have begun again."""
+        """Returns whether a known path now has another checkpoint, so that its run may have been restarted."""
         known = {one.who.uri: one.who.sha256 for one in self._known() if one.who.has_theta}
         return any(known.get(who.uri, who.sha256) != who.sha256 for row in rows for who in row.present)
 
@@ -137,7 +143,13 @@ def _scored(subject: StoredSubject, scales: Scales) -> Scored:
 
 
 def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
-    """Returns a subject's score with what stands for it; `means` are of everyone, in order."""
+    """Returns a score with its fallback.
+
+    Args:
+      scored: Subject without a score.
+      scales: Scales of the store.
+      means: Mean scores of all subjects, in order.
+    """
     own = scored.subject
     # Of equal cells those among which the scales are made have their scores already.
     among = next(one for one, _ in means if (one.who, one.optimizer_hashes) == (own.who, own.optimizer_hashes))
@@ -166,7 +178,7 @@ def _final(cell: Cell) -> float:
 
 
 def _without_curves(subject: StoredSubject) -> StoredSubject:
-    """Returns a subject with what scores, explosions and groups of cases depend on."""
+    """Returns a subject reduced to the data that scores, explosions and groups of cases depend on."""
     cells, former = (
         {identity: _ends_of(cell) for identity, cell in part.items()} for part in (subject.cells, subject.former)
     )
@@ -174,7 +186,7 @@ def _without_curves(subject: StoredSubject) -> StoredSubject:
 
 
 def _ends_of(cell: Cell) -> Cell:
-    """Returns a cell with the first and the last value of each seed, and the trainings that its seeds are of."""
+    """Returns a cell reduced to the first and last value of each seed, and the trainings of the seeds."""
     blocks = {id(curves): curves for curves, _ in cell.sources.values()}
     ends = {place: _first_and_last(curves.whole(), cell.case.primary_metric) for place, curves in blocks.items()}
     return dataclasses.replace(cell, sources={seed: (ends[id(one)], row) for seed, (one, row) in cell.sources.items()})

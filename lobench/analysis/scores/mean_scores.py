@@ -1,6 +1,6 @@
-"""Mean scores of subjects, and the ranking of checkpoints by them.
+"""Mean scores of subjects, and a ranking of checkpoints by them.
 
-Without `scipy.stats`, whose import takes longer than a history.
+This module does not use `scipy.stats`, because its import takes longer than printing a history.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
 
 @dataclass(frozen=True, kw_only=True)
 class MeanScore:
-    """The mean over cases of the mean over seeds of one subject's scores.
+    """Mean over cases of the mean over seeds of one subject's scores.
 
     Attributes:
-      scores: Of each case in the mean, by identity and seed.
-      num_missing: Cases without a curve or a scale: they are not in the mean.
-      num_diverged: Seeds that diverged; each counts as -1.
-      cells: By the identity of the case, those of the scores and others; the groups of cases are theirs.
-      survived: Cases on which at least one seed neither diverged nor exploded.
+      scores: Score of each seed, by identity of the case. Contains the cases in the mean only.
+      num_missing: Number of cases without a curve or a scale, which are not in the mean.
+      num_diverged: Number of diverged seeds. Each of them scores -1.
+      survived: Cases with at least one seed that neither diverged nor exploded.
+      cells: Cells by identity of the case, including cases without scores. They determine the groups of cases.
     """
 
     scores: Mapping[str, Mapping[int, float]]
@@ -42,7 +42,7 @@ class MeanScore:
 
     @property
     def has_surviving_seed(self) -> bool:
-        """Whether any seed in the mean neither diverged nor exploded; without one it is no result to be best by."""
+        """Whether any seed in the mean neither diverged nor exploded. Without one, the subject cannot be the best."""
         return not self.survived.isdisjoint(self.scores)
 
     @property
@@ -51,7 +51,7 @@ class MeanScore:
 
     @property
     def mean(self) -> float:
-        """`interval.mean`, without the rest of it, which takes longer."""
+        """The value of `interval.mean`, computed without the interval, which takes longer."""
         return mean_of([mean_of(seeds) for seeds in self._by_case()]) if self.scores else math.nan
 
     @functools.cached_property
@@ -60,7 +60,7 @@ class MeanScore:
 
     @functools.cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Identities of the cases in the mean, by group: those of one group share their seeds' randomness."""
+        """Identities of the cases in the mean, by group. Cases of one group share the randomness of their seeds."""
         return case_groups([self.cells], list(self.scores))
 
     @property
@@ -69,7 +69,7 @@ class MeanScore:
         return [[place_of[case] for case in group] for group in self.groups]
 
     def interquartile_mean(self) -> Interval:
-        """Returns the mean of the middle half of all seeds of all cases; a group's seeds are resampled together."""
+        """Returns the mean of the middle half of all seeds of all cases. Seeds of a group are resampled together."""
         if not self.scores:
             return Interval()
         kept = {case: complete_seeds([self.scores[one] for one in group]) for group in self.groups for case in group}
@@ -82,7 +82,7 @@ class MeanScore:
         return [list(scores.values()) for scores in self.scores.values()]
 
     def over(self, cases: Collection[str]) -> MeanScore:
-        """Returns the mean over some of its cases: the others are missing."""
+        """Returns the mean over some of its cases. The others count as missing."""
         kept = {case: scores for case, scores in self.scores.items() if case in cases}
         if len(kept) == len(self.scores):
             return self
@@ -92,11 +92,13 @@ class MeanScore:
 def mean_score(
     subject: StoredSubject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None
 ) -> MeanScore:
-    """Returns the headline of a subject.
+    """Returns the headline score of a subject.
 
     Args:
-      metric: None: each case's primary one.
-      cases: Identities that should be in the mean; None: those that the subject has.
+      subject: The subject.
+      metric: Name of the metric. None: the primary metric of each case.
+      scales: Scales of the cases.
+      cases: Identities of the cases that should be in the mean. None: those of the subject.
     """
     found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
     known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
@@ -118,11 +120,14 @@ class Ranked:
     """A checkpoint with its mean score.
 
     Attributes:
-      score: Mean over the cases that have a scale, as every headline has it; a diverged seed counts -1.
-      worth: What it is ranked by: the same mean where a seed without a result counts -1 too; NaN if all seeds
-        diverged or exploded.
-      num_cases, num_lost: Cases in the mean, seeds without a result.
-      num_diverged, num_exploded: Seeds that diverged, and others that ended above twice their start.
+      subject: The checkpoint's subject.
+      score: Mean over the cases that have a scale, as in all headlines. A diverged seed scores -1.
+      worth: Value by which it is ranked: the same mean, in which a seed without a result scores -1 too. NaN if all
+        seeds diverged or exploded.
+      num_cases: Number of cases in the mean.
+      num_diverged: Number of diverged seeds.
+      num_exploded: Number of other seeds that ended above twice their start.
+      num_lost: Number of seeds without a result.
     """
 
     subject: StoredSubject
@@ -135,11 +140,12 @@ class Ranked:
 
 
 def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[Ranked]:
-    """Returns those subjects that were evaluated on most cases, the best first; a theta seen twice counts once.
+    """Returns the subjects with the largest number of evaluated cases, best first. A repeated theta counts once.
 
     Args:
-      metric: None: each case's primary one.
-      scales: A case that has no usable one is in no mean.
+      subjects: Subjects of checkpoints.
+      metric: Name of the metric. None: the primary metric of each case.
+      scales: Scales of the cases. A case without a usable scale is in no mean.
     """
     most = max((len(subject.cells) for subject in subjects), default=0)
     latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == most}

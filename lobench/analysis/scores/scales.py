@@ -34,7 +34,7 @@ _NAMED = 4  # cases, and things to do, of one line
 
 
 class _Column(NamedTuple):
-    """What the cells of a case that have a metric ended at: flat, since thousands of them have a few seeds each."""
+    """Final values of a metric in the cells of a case, flat because thousands of cells have a few seeds each."""
 
     cells: list[Cell]
     seeds: list[int]  # cell after cell
@@ -43,18 +43,18 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scales:
-    """The scale of every case and metric: a tuned baseline's, or, for want of one, that of those who were read.
+    """Scales of every case and metric. They come from a tuned baseline, or else from the best stored mean.
 
-    Every score that lobench tells is `scores` of a cell, or, of a gate, `seed_scores` itself.
+    All scores in lobench are computed by `scores`, or for gates by `seed_scores`.
 
     Attributes:
-      among: By the identity of the case the cells of everyone who was read.
-      tuned: By identity the baseline of those cases that have one.
-      baseline: The first file that was found, whose optimizer and protocol all others share.
-      problems: Of what was found: which cases it does not serve, and why.
-      cases: What was looked for, by identity.
-      moved: A line for each suite whose baselines are gone, or are not those that its store was scored by.
-      labels: Of the subjects of `among`, by the `id` of the cell.
+      among: Cells of all subjects read, by identity of the case.
+      tuned: Baseline of each case that has one, by identity.
+      baseline: First baseline file found. All others have the same optimizer and protocol.
+      problems: Cases that the found baselines do not serve, with the reasons.
+      cases: Cases for which a baseline was looked for, by identity.
+      moved: A line for each suite whose baselines are gone, or differ from those that its store was scored by.
+      labels: Label of the subject of each cell in `among`, by the cell's `id`.
     """
 
     among: Mapping[str, Sequence[Cell]]
@@ -84,13 +84,14 @@ class Scales:
         """Returns the scales of all cases that the subjects have.
 
         Args:
-          subjects: Those that are shown.
-          among: Everyone whom the stores hold, not only those who are shown: a number must not change with whom it
-            stands beside. Without a tuned baseline the best mean of them scores 1. None: the subjects.
-          places: Suites, or files of baselines; all that count are of the first one's optimizer and protocol. None:
-            those of the cases' suites, as the cases' stores name them (`baselines_of_cases`).
+          subjects: Subjects that are shown.
+          places: Suites, or baseline files. Only baselines with the optimizer and protocol of the first one are used.
+            None: the suites of the cases, as recorded in their stores (`baselines_of_cases`).
+          among: All subjects in the stores, so that a score does not depend on which subjects are shown. Without a
+            tuned baseline the best of their means scores 1. None: `subjects`.
+
         Raises:
-          BaselineError: a file cannot be read.
+          BaselineError: A file cannot be read.
         """
         subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
         for subject in subjects if among is None else among:
@@ -128,14 +129,15 @@ class Scales:
 
     @property
     def label(self) -> str:
-        """Whose baseline it is; "" where it serves no case."""
+        """Name of the baseline; "" if it serves no case."""
         return self.baseline.label if self.baseline is not None and self.tuned else ""
 
     def scores(self, cell: Cell, metric: str | None) -> dict[int, float]:
-        """Returns the score of each seed that has the metric; NaN for all where the case has no scale.
+        """Returns the score of each seed that has the metric. All are NaN if the case has no scale.
 
         Args:
-          metric: None: the case's primary one.
+          cell: Results of a subject on a case.
+          metric: Name of the metric. None: the case's primary metric.
         """
         name, identity = metric or cell.case.primary_metric, cell.case.identity
         if (identity, name) not in self._scored:
@@ -148,9 +150,9 @@ class Scales:
         return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
 
     def _scores_among(self, identity: str, metric: str) -> tuple[dict[int, int], list[float]]:
-        """Returns the scores of all cells of a case, and by a cell's `id` where its own begin.
+        """Returns the scores of all cells of a case, and the index of each cell's first score by the cell's `id`.
 
-        It is one array for thousands of cells of a few seeds each.
+        They are computed as one array, because there may be thousands of cells with a few seeds each.
         """
         cells, seeds, finals = self._column(identity, metric)
         if not cells:
@@ -190,21 +192,21 @@ class Scales:
         finals: Mapping[int, float],
         diverged: Collection[int] = (),
     ) -> dict[int, float]:
-        """Returns the score of each seed of a case that lobench trained, a tuned baseline's seeds included."""
+        """Returns the score of each seed of a case that lobench trained, including a tuned baseline's seeds."""
         return seed_scores(finals, self.starts(case, metric), diverged, self.scale(case, metric))
 
     def starts_of(self, cell: Cell, metric: str) -> Mapping[int, float]:
-        """Returns what the seeds of a cell are scored from.
+        """Returns the start values from which the seeds of a cell are scored.
 
-        Nothing of seeds that are not lobench's: they are scored from the untrained mean, all alike, so that their
-        scores hang on where they end, and not on where their curves begin.
+        Seeds that lobench did not draw have none. They are scored from the untrained mean, so that their scores depend
+        on where they end, and not on where their curves begin.
         """
         if cell.draws != LOBENCH_SEEDS:
             return {}
         return {**cell.untrained.get(metric, {}), **self.starts(cell.case, metric)}
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
-        """Returns where each of lobench's seeds began, for all who are compared on it: of the first run that has it."""
+        """Returns the start of each of lobench's seeds, common to all subjects: the first one stored."""
         key = (self._identity(case), metric)
         if key not in self._starts:
             found: dict[int, float] = {}
@@ -216,13 +218,13 @@ class Scales:
         return self._starts[key]
 
     def num_exploded(self, *cells: Cell) -> int:
-        """Return how many seeds of the cells exploded; see `Cell.exploded`."""
+        """Returns the number of seeds of the cells that exploded; see `Cell.exploded`."""
         return sum(len(cell.exploded) for cell in cells)
 
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
-        """Returns what the seeds of a cell are ordered by for P(better): unclipped; the worst of one that was lost.
+        """Returns the values by which the seeds of a cell are ordered for P(better): unclipped, worst for a lost seed.
 
-        Lost are those that diverged or exploded. Nothing where nobody knows which way is better.
+        Lost seeds are those that diverged or exploded. The list is empty if the metric's direction is not known.
         """
         name = metric or cell.case.primary_metric
         finals, scale = cell.final.get(name, {}), self.scale(cell.case, name)
@@ -233,9 +235,9 @@ class Scales:
         return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
 
     def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
-        """Returns the scale of a case; not usable where there is none.
+        """Returns the scale of a case. It is not usable if the case has none.
 
-        Where a loss of anybody turns out to be signed, it is linear for all.
+        If a loss of any subject is signed, the scale is linear for all subjects.
         """
         key = (self._identity(case), metric)
         if key not in self._known:
@@ -244,16 +246,16 @@ class Scales:
         return self._known[key]
 
     def is_signed(self, case: CaseInfo, metric: str) -> bool:
-        """Returns whether a case's scale is linear only because a loss lies below 0, so that no gate may decide."""
+        """Returns whether a case's scale is linear only because a loss is below 0, in which case no gate may decide."""
         identity = self._identity(case)
         return self._is_signed(identity, metric, self._frozen(identity, case, metric))
 
     def direction(self, case: CaseInfo, metric: str) -> Direction | None:
-        """Returns which way a metric is better on a case, as anyone who was read declares it; None: nobody does."""
+        """Returns the direction in which a metric is better on a case; None if no subject declares it."""
         return self._direction(self._identity(case), metric)
 
     def undeclared(self, metric: str | None = None) -> list[str]:
-        """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
+        """Returns the primary metrics, or the given one, whose direction no subject declares."""
         asked = ((identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items())
         unknown = ((identity, name) for identity, name in asked if self._direction(identity, name) is None)
         return sorted({name for identity, name in unknown if any(name in cell.final for cell in self.among[identity])})
@@ -265,7 +267,10 @@ class Scales:
         return direction_of(metric, self._declared[identity])
 
     def _identity(self, case: CaseInfo) -> str:
-        """Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name."""
+        """Returns the identity of a case in `among`; "" if there is none.
+
+        Other seeds or another budget change the identity. A case whose identity is not stored is looked up by its name.
+        """
         if case.identity in self.among:
             return case.identity
         names = {(cells[0].case.suite, cells[0].case.name): found for found, cells in self.among.items()}
@@ -275,7 +280,7 @@ class Scales:
         return is_signed(self._column(identity, metric).finals, scale)
 
     def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
-        """Returns the scale as the baseline freezes it, or as those who were read make it."""
+        """Returns the scale set by the baseline, or by the stored subjects, before signed losses are considered."""
         key = (identity, metric)
         if key not in self._made:
             self._made[key] = self._make(identity, case, metric)
@@ -312,13 +317,13 @@ class Scales:
         )
 
     def _begins(self, identity: str, metric: str) -> bool:
-        """Says whether anyone, or a baseline, evaluated step 0, or nobody has the metric at all."""
+        """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""
         cells = [cell for cell in self.among.get(identity, ()) if metric in cell.final]
         return identity in self.tuned or not cells or any(metric in cell.untrained for cell in cells)
 
     @property
     def one(self) -> str:
-        """What scores 1."""
+        """Description of the score 1."""
         otherwise = "the best mean that is stored"
         if not self.tuned:
             return f"{otherwise}, on each case"
@@ -326,7 +331,7 @@ class Scales:
         return self.label + (rest if len(self.tuned) < self.num_cases else "")
 
     def describe(self, advice: str = "--baseline SUITE names one") -> str:
-        """Returns what 0 and 1 are, why some cases are without a baseline, and what is odd of scales, a line each."""
+        """Returns lines that describe 0 and 1, problems with baselines, and limits of the scales."""
         hint = "" if self.tuned or self.problems else f" (no tuned baseline was found: {advice})"
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
@@ -334,7 +339,7 @@ class Scales:
         return "\n".join([*lines, *self.set_by(), *self.notes()])
 
     def set_by(self) -> list[str]:
-        """Returns a line that names the subject with the best mean, which scores 1, of the cases without a baseline."""
+        """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
         names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
         for identity, case in self.cases.items():
             if (label := self._label_of_best(identity, case)) is not None:
@@ -345,7 +350,7 @@ class Scales:
         return [f"the best means are those of {first_of(each, _NAMED)}"] if each else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
-        """Returns the subject whose mean scores 1 on a case; None if a baseline does, or there is no scale."""
+        """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
         if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
             return None
         best: tuple[float, str] | None = None
@@ -359,7 +364,7 @@ class Scales:
         return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
     def describe_shortly(self) -> str:
-        """Returns what 0 and 1 are, and whether the baselines are others than the store's, in one line."""
+        """Returns one line that describes 0 and 1, and names baselines that differ from those of the store."""
         return "; ".join([self.describe().splitlines()[0], *self.moved])
 
     def problem_lines(self) -> list[str]:
@@ -370,7 +375,7 @@ class Scales:
         return [_of_all(what, problems) for what, problems in sorted(found.items())]
 
     def notes(self) -> list[str]:
-        """Returns a line for each thing that limits scales: thin ones, signed losses, baselines without starts."""
+        """Returns a line for each limit of the scales: thin scales, signed losses, baselines without starts."""
         names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
         for identity, case in self.cases.items():
             scale, name = self.scale(case, case.primary_metric), names[identity]
@@ -391,13 +396,13 @@ class Scales:
 def seed_scores(
     finals: Mapping[int, float], starts: Mapping[int, float], diverged: Collection[int], scale: ScoreScale
 ) -> dict[int, float]:
-    """Returns the score of each seed: the one place where a score is made.
+    """Returns the score of each seed. All scores in lobench are computed here.
 
     Args:
-      finals: By seed, what it ended at.
-      starts: By seed, what it began at; a seed may be missing.
+      finals: Final value of each seed.
+      starts: Value of each seed at step 0. Seeds may be missing.
       diverged: Seeds that met a non-finite loss.
-      scale: Where it is not usable every score is NaN.
+      scale: Scale of the case. If it is not usable, every score is NaN.
     """
     found = scores(
         list(finals.values()),
@@ -409,7 +414,7 @@ def seed_scores(
 
 
 def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
-    """Returns one line of what is wrong with several cases, and each thing to do about it once."""
+    """Returns one line for problems of the same kind, with the cases and each next step once."""
     # Seeds or deadlines can make two cases of what has one baseline.
     cases = sorted({problem.where for problem in problems})
     if len(cases) == 1:

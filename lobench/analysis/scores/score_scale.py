@@ -1,7 +1,7 @@
 """Score scale of a case: 0 is the untrained network, 1 the tuned baseline, linear or logarithmic in between.
 
-Example. Tuned Adam's two seeds go from 2.4 to .024 and .0024, which is ln 100 = 4.605 and ln 1000 = 6.908: the mean is
-D = 5.756. A run that goes from 2.4 to .024 scores 4.605 / D = .8, and one to .0024 scores 1.2.
+Example: Tuned Adam's two seeds go from 2.4 to .024 and .0024, which is ln 100 = 4.605 and ln 1000 = 6.908. Their mean
+is D = 5.756. A run that goes from 2.4 to .024 scores 4.605 / D = .8, and one to .0024 scores 1.2.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class ScaleKind(enum.StrEnum):
-    """What a score is a share of: orders of magnitude, or the way itself."""
+    """Kind of a score: a fraction of orders of magnitude, or of a difference."""
 
     LOG = "log"
     LINEAR = "linear"
@@ -67,18 +67,19 @@ DEFAULT_MARGINS = {ScaleKind.LOG: 0.05, ScaleKind.LINEAR: 0.02}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreScale:
-    """What 0 and 1 mean for one case and one metric.
+    """Meaning of 0 and 1 for one case and one metric.
 
     Attributes:
+      kind: Kind of the scale.
       untrained: L0, less the minimum.
-      log_unit: D, the mean of ln(U_k) - ln(T_k) over the baseline's seeds; NaN where it is no unit.
-      linear_unit: L0 less the mean of T_k, negative for a metric that rises; NaN where tuned is not better.
-      floor: f; what lies below it ties. Minus infinity on a linear scale.
-      minimum: c, the lowest loss there can be; None where nobody declared one.
-      direction: Which way the metric is better; None: nobody knows, and there is no scale.
-      is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has one seed only.
-      has_starts: Whether the baseline's file says where its seeds began; without, all of them begin at L0.
-      best: Where scores are clipped.
+      log_unit: D, the mean of ln(U_k) - ln(T_k) over the baseline's seeds. NaN if it is not finite and above 0.
+      linear_unit: L0 less the mean of T_k, negative for a metric that rises. NaN if tuned is not better.
+      floor: f; values below it tie. Minus infinity on a linear scale.
+      minimum: c, the lowest possible loss. None if it is not declared.
+      direction: Direction in which the metric is better. None if it is not known: then there is no scale.
+      is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has a single seed.
+      has_starts: Whether the baseline file contains the seeds' starts. Without them, all of its seeds begin at L0.
+      best: Upper bound at which scores are clipped.
     """
 
     kind: ScaleKind
@@ -105,15 +106,17 @@ class ScoreScale:
         declared: str = "",
         minimum: float | None = None,
     ) -> ScoreScale:
-        """Returns the scale that a tuned baseline freezes.
+        """Returns the scale set by a tuned baseline.
 
         Args:
+          metric: Name of the metric.
+          direction: Direction in which it is better.
           untrained: L0, the mean of the metric before any inner step.
           tuned: T_k, the final value of each of the baseline's seeds.
-          starts: U_k, the value of each at step 0; empty in files that lack them.
-          curve: The baseline's mean curve of the metric.
-          declared: `log` or `linear`, where the case says so; it counts for its primary metric.
-          minimum: The case's, likewise.
+          starts: U_k, the value of each seed at step 0. Empty in files that lack them.
+          curve: Mean curve of the metric of the baseline.
+          declared: `Case.scale`, "log" or "linear"; "" if not set. It applies to the case's primary metric.
+          minimum: `Case.minimum`. It applies to the case's primary metric.
         """
         low = minimum or 0.0
         zero, ends = untrained - low, np.asarray(tuned, np.float64) - low
@@ -148,13 +151,16 @@ class ScoreScale:
         declared: str = "",
         minimum: float | None = None,
     ) -> ScoreScale:
-        """Returns the scale of those who are compared, for want of a baseline: untrained 0, the best of them 1.
+        """Returns the scale of compared subjects without a baseline: untrained is 0, the best of them 1.
 
         A subject of which more than half of the seeds diverged cannot be the best.
 
         Args:
-          finals: Of each subject the final value by seed; NaN where the seed diverged.
-          starts: U_s by seed, of all who are compared.
+          metric: Name of the metric.
+          direction: Direction in which it is better.
+          finals: Final value of each seed, for each subject. NaN if the seed diverged.
+          starts: U_s, the value of each seed at step 0, common to all subjects.
+          declared, minimum: `Case.scale` ("" if not set) and `Case.minimum`.
         """
         low = minimum or 0.0
         begins = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
@@ -183,12 +189,15 @@ class ScoreScale:
 
     @property
     def unit(self) -> float:
-        """What a score of 1 is worth: D, or L0 less the mean of T."""
+        """Size of a score of 1: D, or L0 less the mean of T."""
         return self.log_unit if self.kind is ScaleKind.LOG else self.linear_unit
 
     @property
     def is_usable(self) -> bool:
-        """Whether 0 and 1 are two different, finite places; otherwise there is no score, and the case is counted."""
+        """Whether 0 and 1 are distinct, finite values.
+
+        If not, there is no score, and the case is counted as missing.
+        """
         return math.isfinite(self.unit)
 
     @property
@@ -196,31 +205,32 @@ class ScoreScale:
         return DEFAULT_MARGINS[self.kind]
 
     def linear(self) -> ScoreScale:
-        """Returns the linear scale of the same numbers, for losses that turn out to be signed."""
+        """Returns a linear scale with the same numbers, for losses that turn out to be signed."""
         return dataclasses.replace(self, kind=ScaleKind.LINEAR, floor=-math.inf, is_thin=False)
 
     def ratio(self, difference: float) -> float:
-        """Returns how many times A's loss B's is, where score(B) - score(A) is `difference`; NaN on a linear scale."""
+        """Returns B's loss divided by A's if score(B) - score(A) is `difference`; NaN on a linear scale."""
         if self.kind is ScaleKind.LINEAR or not self.is_usable or math.isnan(difference):
             return math.nan
         with np.errstate(over="ignore"):
             return float(np.exp(-difference * self.log_unit))
 
     def tolerated_ratio(self, margin: float) -> float:
-        """Returns how many times higher a loss the margin tolerates; NaN on a linear scale."""
+        """Returns the factor by which a loss may be higher within the margin; NaN on a linear scale."""
         return self.ratio(-margin)
 
 
 def scores(
     final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
 ) -> FloatArray:
-    """Returns the score of each seed; -1 for one that diverged, NaN for all where there is no scale.
+    """Returns the score of each seed. It is -1 if the seed diverged. All are NaN if there is no scale.
 
     Args:
-      final: float[num_seeds], L. A non-finite value counts as diverged.
-      starts: float[num_seeds], U_s, of one run for all who are compared. Where it is not known or not above 0 it is
-        L0. A linear scale does not ask for it.
-      diverged: bool[num_seeds]; the seeds that met a non-finite loss at any inner step.
+      final: L, the final value of each seed, float[num_seeds]. A non-finite value counts as diverged.
+      scale: Scale of the case.
+      starts: U_s, float[num_seeds], from one run for all subjects compared. L0 replaces values that are unknown or not
+        above 0. A linear scale does not use them.
+      diverged: Whether the seed met a non-finite loss at any inner step, bool[num_seeds].
     """
     values = np.asarray(final, np.float64)
     if not scale.is_usable:
@@ -239,7 +249,7 @@ def scores(
 
 
 def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
-    """Returns whether a loss lies so far below 0 that a log scale cannot be meant, and nobody declared a minimum."""
+    """Returns whether a loss is too far below 0 for a log scale, and no minimum is declared."""
     if scale.kind is ScaleKind.LINEAR or scale.minimum is not None:
         return False
     values = np.asarray(final, np.float64)
@@ -247,7 +257,7 @@ def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
 
 
 def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
-    """Returns bool[num_seeds]: whose score is the logarithm itself, so that differences are ratios of losses."""
+    """Returns whether a seed's score is the logarithm itself, bool[num_seeds]. Differences are then ratios of losses."""
     values = np.asarray(final, np.float64)
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
         return np.zeros(values.shape, bool)
@@ -261,9 +271,7 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
 def are_undecided(
     ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
 ) -> BoolArray:
-    """Returns bool[num_seeds]: on which both sides are clipped alike or at the floor, so that 0 between them proves
-    nothing.
-    """
+    """Returns whether both sides are clipped alike or at the floor, bool[num_seeds]. Equal scores then prove nothing."""
     sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
     a, b = (scores(side, scale, starts=starts) for side in sides)
     ends = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))
@@ -273,15 +281,15 @@ def are_undecided(
 
 
 def silence(num_silent: int, num_seeds: int) -> str:
-    """Returns the note on seeds that `are_undecided` found."""
+    """Returns a note on the seeds found by `are_undecided`."""
     seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
     return f"{seeds} both are clipped alike or at the floor, which is no evidence"
 
 
 def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
-    """Returns what seeds are ordered by for P(better): more is better, unclipped, a diverged seed worst.
+    """Returns the values by which seeds are ordered for P(better): higher is better, unclipped, a diverged seed worst.
 
-    Where a loss has a log scale that is not usable its floor is 0; on a linear scale there is none.
+    A log scale that is not usable has the floor 0. A linear scale has no floor.
     """
     values = np.asarray(final, np.float64)
     lost = _lost(values, diverged)
@@ -291,12 +299,14 @@ def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = 
 
 
 def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> None:
-    """Refuses to compare numbers of two rules.
+    """Raises if numbers were computed by different versions of the score's definition.
 
     Args:
-      versions: By what the number is of, the `score_version` that was stored with it; None: the first.
+      versions: `score_version` stored with each number, by a name of the number. None: the first version.
+      where: Place named in the error.
+
     Raises:
-      LobenchError: they differ.
+      LobenchError: The versions differ.
     """
     found = {name: 1 if version is None else version for name, version in versions.items()}
     if len(set(found.values())) > 1:
@@ -320,13 +330,14 @@ def _kind(
 
 
 def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_], *, higher: bool) -> float:
-    """Returns the best mean of a stretch of which at least half is known; NaN where there is none.
+    """Returns the best mean among groups of values of which at least half are known; NaN if there is none.
 
-    Arrays say which of thousands may be the best, and exact sums how good these are.
+    Arrays select the candidates among thousands of groups, and exact sums decide between them.
 
     Args:
-      values, is_known: [num_values], stretch after stretch.
-      sizes: int[num_stretches], each > 0.
+      values, is_known: [num_values], one group after another.
+      sizes: Sizes of the groups, int[num_groups], each > 0.
+      higher: Whether higher means are better.
     """
     if not sizes.size:
         return math.nan
@@ -344,7 +355,7 @@ def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_],
 
 
 def _floor(zero: float, minimum: float | None) -> float:
-    """Returns f: 12 orders below L0, or what float32 cannot tell from the minimum; NaN where L0 is not above 0."""
+    """Returns f: 12 orders below L0, or the resolution of a float32 at the minimum. NaN if L0 is not above 0."""
     return max(1e-12 * zero, 1e-7 * abs(minimum or 0.0)) if zero > 0 else math.nan
 
 
@@ -353,7 +364,7 @@ def _unit(value: float, floor: float) -> float:
 
 
 def _linear_unit(zero: float, end: float, direction: Direction | None) -> float:
-    """A scale on which tuned is no better than untrained would stand on its head: the worse, the higher the score."""
+    """Returns the unit of a linear scale. NaN if tuned is not better than untrained, which would reverse the scale."""
     is_better = end > zero if direction is Direction.MAX else end < zero and direction is not None
     return zero - end if is_better and math.isfinite(zero - end) else math.nan
 
@@ -373,7 +384,7 @@ def _lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
 
 
 def _starts(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale) -> FloatArray:
-    """Returns U_s less the minimum, at the floor at least."""
+    """Returns U_s less the minimum, but at least the floor."""
     values = np.full(shape, np.nan) if starts is None else np.asarray(starts, np.float64) - (scale.minimum or 0.0)
     with np.errstate(invalid="ignore"):
         known = np.where(np.isfinite(values) & (values > 0), values, scale.untrained)

@@ -1,11 +1,10 @@
 """Trial fitness: the mean score of a trial over cases, on scales that do not depend on other trials.
 
-A score is what it is everywhere in lobench (`lobench.analysis.scores.score_scale`): 0 is untrained, 1 the tuned
-baseline beside the suite, -1 a diverged seed. Where a case has no baseline, tables take the best that the store holds
-for 1, which changes with every trial. A search takes the case's own measure instead: on a log scale 1 is a tenth of the
-start.
+The score has its usual definition (`lobench.analysis.scores.score_scale`): 0 is untrained, 1 the tuned baseline of the
+suite, -1 a diverged seed. If a case has no baseline, the score 1 in tables is the best stored mean, which changes with
+every trial. A search uses the case's fallback scale in its place: on a log scale 1 is a tenth of the start.
 
-Example. A loss begins at 2.4. A trial that ends at .24 has the fitness 1, one that ends at .0024 has 3: no clip.
+Example: A loss begins at 2.4. A trial that ends at .24 has the fitness 1, and one that ends at .0024 has 3, unclipped.
 """
 
 from __future__ import annotations
@@ -30,16 +29,17 @@ __all__ = ["fitness"]
 def fitness(
     rows: Sequence[EvaluationRow], cases: Sequence[CaseInfo], seeds: range | None, places: Sequence[str | Path]
 ) -> float | None:
-    """Returns the mean over cases of the mean score over seeds; None where a seed of a case gave no curve.
+    """Returns the mean over cases of the mean score over seeds; None if a seed of a case has no curve.
 
     Args:
       rows: Evaluations of one subject, in the order of their recording.
-      cases: All that must be there.
-      seeds: Those that count; None: all of each case.
-      places: Suites, beside which baselines lie.
+      cases: Cases that must all be evaluated.
+      seeds: Seeds that count. None: all seeds of each case.
+      places: Suites whose baselines define the scales.
+
     Raises:
-      UnknownDirection: nobody declares which way a case's metric is better.
-      LobenchError: a loss lies below 0 on a log scale, so that nothing can be said of it.
+      UnknownDirection: The direction in which a case's metric is better is not declared.
+      LobenchError: A loss is below 0 on a log scale, or the metric has no scale.
     """
     if not rows or not cases:
         return None
