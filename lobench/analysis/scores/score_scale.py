@@ -257,7 +257,7 @@ def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
 
 
 def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
-    """Returns whether a seed's score is the logarithm itself, bool[num_seeds]. Differences are then ratios of losses."""
+    """Returns whether a seed's score is the logarithm itself, so differences are ratios of losses: bool[num_seeds]."""
     values = np.asarray(final, np.float64)
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
         return np.zeros(values.shape, bool)
@@ -271,7 +271,7 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
 def are_undecided(
     ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
 ) -> BoolArray:
-    """Returns whether both sides are clipped alike or at the floor, bool[num_seeds]. Equal scores then prove nothing."""
+    """Returns whether both sides are clipped alike or at the floor, so that 0 proves nothing: bool[num_seeds]."""
     sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
     a, b = (scores(side, scale, starts=starts) for side in sides)
     ends = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))
