@@ -1,1 +1,1 @@
-"""Meta-training by evolution: a population's members travel as seeds, and are trained many in one program."""
+"""Meta-training by evolution. Members of a population are sent as seeds, and many are trained in one program."""

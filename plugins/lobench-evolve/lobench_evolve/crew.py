@@ -1,4 +1,4 @@
-"""The workers of an evolution, over any of lobench's executors: who does which job, also when a worker is lost."""
+"""Pool of evolution workers, which run on any of lobench's executors and are leased jobs by lobench's scheduler."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThetaPath:
-    """The way of a theta that moves by updates: where it was once, and what moved it since.
+    """A theta that changes by updates: a known state, and the updates since.
 
     Attributes:
-      theta: Id of where it is now.
-      step, state: Where it was, and after how many updates.
-      updates: Those since.
+      theta: Id of the present theta.
+      step: Number of updates before `state`.
+      state: Theta and outer optimizer state after `step` updates.
+      updates: Updates since `state`.
     """
 
     theta: int
@@ -39,7 +40,11 @@ class ThetaPath:
     updates: tuple[Update, ...]
 
     def after(self, known: int | None) -> Moved:
-        """Returns what a worker must hear that is `known` updates far; None: that knows nothing."""
+        """Returns the updates that a worker is missing.
+
+        Args:
+          known: Number of updates that the worker has applied. None: the worker has no state.
+        """
         state, first = None, known
         if first is None or first < self.step:
             state, first = base64.b64encode(self.state).decode(), self.step
@@ -48,11 +53,13 @@ class ThetaPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerJob:
-    """One message to a worker and one back.
+    """One job: a message to a worker and its answer.
 
     Attributes:
-      wanted: Genomes that the worker must know; it is told those that it does not.
-      theta_path: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
+      task: Message to the worker.
+      wanted: Ids of the genomes that the job needs. The worker is sent those that it lacks.
+      theta_path: Theta that the genomes mutate, if it is not made from a seed. The worker is sent the updates that it
+        lacks.
     """
 
     task: Task
@@ -62,21 +69,22 @@ class WorkerJob:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What a worker has been told: genomes, and how many updates of the course."""
+    """Genomes and number of updates that a worker has been sent."""
 
     genomes: set[int] = field(default_factory=set)
     step: int | None = None
 
 
 class Crew:
-    """A fixed number of workers. Who does which job, also when a worker is lost, lobench's scheduler says.
+    """A fixed number of workers. lobench's scheduler distributes jobs and replaces lost workers.
 
     Args:
-      executor: As of the hook `lobench_executors`.
-      num_workers, num_cpus, num_gpus: How many, and the cores and devices of each.
-      timeout_seconds: After which a job's worker is ended and the job given to another.
-      log: Told of losses, a line each.
-      clock: Seconds.
+      executor: Executor as of the hook `lobench_executors`.
+      num_workers: Number of workers.
+      num_cpus, num_gpus: Cores and devices of each worker.
+      timeout_seconds: Time limit of a job, after which its worker is killed and the job is given to another.
+      log: Function that receives one line per lost worker.
+      clock: Function that returns seconds.
     """
 
     def __init__(
@@ -101,17 +109,17 @@ class Crew:
         self.provenance: dict[str, str] = {}
 
     def start(self) -> dict[str, str]:
-        """Starts the workers; returns what the first of them says of its versions and device."""
+        """Starts the workers, and waits for the first. Returns its versions and device."""
         self._handle(schedule.Tick(self._clock()))
         while not self.provenance:
             self._listen()
         return self.provenance
 
     def run(self, jobs: Sequence[WorkerJob], genomes: Mapping[int, Genome]) -> Iterator[tuple[int, bytes]]:
-        """Yields (index of the job, payload) as jobs end; what is left when the caller stops is dropped.
+        """Yields (index of the job, payload) as jobs end. If the caller stops early, the remaining jobs are dropped.
 
         Raises:
-          LobenchError: a job fails, loses its worker too often, or workers do not start.
+          LobenchError: A job failed or lost its worker too often, or workers do not start.
         """
         first, self._next_job = self._next_job, self._next_job + len(jobs)
         self._jobs, self._genomes = dict(enumerate(jobs, first)), genomes
@@ -136,7 +144,7 @@ class Crew:
         )
 
     def _listen(self) -> list[tuple[int, bytes]]:
-        """Hears workers once; returns results by the number of their job."""
+        """Handles the events of one poll. Returns results by number of their job."""
         results: list[tuple[int, bytes]] = []
         for event in self._executor.wait(_POLL_SECONDS):
             match event:
@@ -154,10 +162,11 @@ class Crew:
         return results
 
     def _receive(self, number: int, data: bytes) -> list[tuple[int, bytes]]:
-        """Returns a result, if it is one.
+        """Handles a message of a worker. Returns a list of its result, or [].
 
         Raises:
-          ValueError: no worker says that. LobenchError: its work cannot go on.
+          ValueError: The message is malformed.
+          LobenchError: The worker reported an error, or its provenance differs from that of the others.
         """
         match FROM_WORKER.from_bytes(data):
             case Welcome(provenance=provenance):
@@ -178,7 +187,7 @@ class Crew:
         self.provenance = provenance
 
     def _lost(self, number: int, reason: str, *, is_blamed: bool) -> None:
-        """Where a machine was lost, its worker's end says nothing about the job."""
+        """Handles the end of a worker. Its job is not blamed if the machine was lost."""
         self._forget(number, reason)
         self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
 
@@ -188,7 +197,7 @@ class Crew:
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
     def _handle(self, event: schedule.Event) -> None:
-        """Tells the scheduler, which keeps its workers' number, and does what it says."""
+        """Passes an event to the scheduler and performs its actions. Keeps the number of workers constant."""
         actions = [*self._machine.handle(event), *self._machine.warm_up(self._size)]
         for action in actions:
             match action:

@@ -1,4 +1,4 @@
-"""In what a run differs from the one that a folder holds, field by field, and what can be done about it."""
+"""Differences between the configuration of a run and that stored in its folder, and advice on how to proceed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 120  # characters
 
 
 class Difference(NamedTuple):
-    """A field, and its value now and when the run was begun; "" where it was or is not there."""
+    """A field with its current value and that of the stored run; "" if it is not set."""
 
     name: str
     now: str
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
 
 def differences(known: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
-    """Returns the fields that differ between what a journal knows and what is asked for."""
+    """Returns the fields that differ between a journal and the current configuration."""
     found: list[Difference] = []
     for name in (name for name in values if name != LINES and name in known and values[name] != known[name]):
         if name == "settings":
@@ -42,7 +42,13 @@ def differences(known: Mapping[str, str], values: Mapping[str, str]) -> list[Dif
 
 
 def refusal(where: str, found: Sequence[Difference], *, values: Mapping[str, str]) -> UsageError:
-    """Returns the error of a run that can be neither resumed nor extended as it is asked for."""
+    """Returns the error of a run that can be neither resumed nor extended.
+
+    Args:
+      where: Folder of the run.
+      found: Differences from the stored run.
+      values: Current values by field.
+    """
     is_longer = [one.name for one in found] == [LENGTH] and int(found[0].now) > int(found[0].then)
     if is_longer:
         added = int(found[0].now) - int(found[0].then)
@@ -90,7 +96,7 @@ def _in_bindings(then: str, now: str) -> Iterator[Difference]:
 
 
 def _from_difference(value: str, other: str) -> tuple[str, str]:
-    """Returns what is worth showing of two long texts: a little before the first difference, and what follows."""
+    """Returns excerpts of two long texts, starting shortly before their first difference."""
     num_same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other, strict=False)))
     start = max(num_same - 40, 0)
     cut = slice(start, start + _SHOWN)

@@ -1,7 +1,7 @@
-"""Antithetic evolution strategies: which perturbations are tried, and with which weights theta moves along them.
+"""Antithetic evolution strategies: the perturbations to try, and their weights in the update of theta.
 
-The members of generation g are theta_g + sigma n_i and theta_g - sigma n_i. A pair shares its seed, so that chance does
-not tell its halves apart; other pairs try other tasks, unless common random numbers are asked for.
+The members of generation g are theta_g + sigma n_i and theta_g - sigma n_i. The halves of a pair share their tasks, to
+reduce the variance of their difference. Other pairs have other tasks, unless common random numbers are set.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ __all__ = ["EvolutionStrategies", "Update"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """How theta moves: the estimated gradient of the loss is the mean of `weights[i] * noise(seeds[i])`.
+    """An update of theta. The estimated gradient of the loss is the mean of `weights[i] * noise(seeds[i])`.
 
-    Every worker takes the same update, so that theta itself never travels but to a worker that is new.
+    All workers apply the same updates, so that theta itself is only sent to new workers.
 
     Attributes:
-      weights: (loss at plus - loss at minus) / (2 sigma).
+      seeds: Seeds of the noise, one per pair.
+      weights: (loss at plus - loss at minus) / (2 sigma), one per pair.
     """
 
     seeds: tuple[int, ...]
@@ -33,10 +34,13 @@ class Update:
 
 
 class EvolutionStrategies:
-    """The search: `trials`, then `update`, then `close`, once each in a generation.
+    """State of the search. Call `trials`, `update` and `close` once each per generation.
 
     Attributes:
-      theta: Id of theta in this generation; members are its mutations, and no genome makes it.
+      init_seed: Seed of the initial theta.
+      generation: Number of the current generation.
+      genomes: Members of the generation by id.
+      theta: Id of theta in this generation. The members are its mutations; theta itself is not a genome.
     """
 
     def __init__(self, settings: AntitheticES, seed: int) -> None:
@@ -47,7 +51,7 @@ class EvolutionStrategies:
         self._begin()
 
     def _begin(self) -> None:
-        """Ids of a generation: theta's first, then each pair's two."""
+        """Creates the generation's members. Ids are consecutive: theta's, then two per pair."""
         generation, settings = self.generation, self._settings
         self.theta = first = generation * (2 * settings.num_pairs + 1)
         self._members = []
@@ -60,7 +64,7 @@ class EvolutionStrategies:
         self.genomes = {genome.id: genome for genome in self._members}
 
     def skip_to(self, generation: int) -> None:
-        """Goes on at a generation: nothing but its number is needed, theta is elsewhere."""
+        """Continues at a generation. Only its number is needed, because this class does not hold theta."""
         self.generation = generation
         self._begin()
 
@@ -73,7 +77,11 @@ class EvolutionStrategies:
         return [GenomeTrial(genome, seeds[index // 2]) for index, genome in enumerate(self._members)]
 
     def update(self, fitness: Sequence[float | None]) -> Update:
-        """Returns the step that the fitness asks for; a pair of which a half is missing or not finite says nothing."""
+        """Returns the update for a fitness. Pairs with a missing or non-finite half are left out.
+
+        Args:
+          fitness: Fitness of `trials()`, higher is better; None if missing.
+        """
         seeds, weights = [], []
         for pair in range(self._settings.num_pairs):
             plus, minus = fitness[2 * pair], fitness[2 * pair + 1]

@@ -1,4 +1,4 @@
-"""One run, or many: seeds x cases, some at a time on this machine, a share of them in each job of an array."""
+"""One run, or many: seeds times cases, several at a time on this machine, or a share of them per job of an array."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvolveCommand:
-    """The options of `lobench evolve`, as given."""
+    """Options of `lobench evolve`."""
 
     config: Path
     store: Path
@@ -48,7 +48,7 @@ class EvolveCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How one run ended; generations and fitness (of the last elite) are None of one in a process of its own."""
+    """Result of one run. Generations and fitness (of the last elite) are None for runs in a process of their own."""
 
     folder: Path
     exit_code: int
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolved:
-    """How the command ended: its exit code, and the runs that were begun."""
+    """Result of the command: its exit code, and the runs that were started."""
 
     exit_code: int
     runs: tuple[Run, ...] = ()
@@ -68,12 +68,12 @@ EvolveRecord: TypeAlias = Annotated[Evolved, "`lobench evolve`: how the runs end
 
 
 def run_command(command: EvolveCommand) -> Evolved:
-    """Runs one experiment here, or many in processes of their own.
+    """Runs one experiment in this process, or many in processes of their own.
 
     Raises:
-      LobenchError: as of `plan` and `run_experiment`.
+      LobenchError: As of `plan` and `run_experiment`.
     """
-    # As Ctrl-C: whoever is told to end ends those that it started.
+    # As Ctrl-C, so that child processes are ended too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if command.seeds or command.cases or command.shard:
@@ -101,10 +101,13 @@ def run_command(command: EvolveCommand) -> Evolved:
 
 
 def share(shard: str, count: int) -> range:
-    """Returns the indices of the Ith of N shares of `count` experiments, "I/N"; all where it is empty.
+    """Returns the indices of a share of experiments.
 
+    Args:
+      shard: "I/N" for the Ith of N shares. "": all experiments.
+      count: Number of experiments.
     Raises:
-      UsageError: not such a text.
+      UsageError: `shard` is malformed.
     """
     index, _, number = (shard or "0/1").partition("/")
     if not (index.isdecimal() and number.isdecimal()) or not int(index) < int(number):
@@ -113,13 +116,13 @@ def share(shard: str, count: int) -> range:
 
 
 def _run_many(command: EvolveCommand) -> Evolved:
-    """Each experiment is this command for one seed and one case, so that any of them can be run, and go on, alone."""
+    """Runs this command in a process per seed and case, so that each experiment can also be run and resumed alone."""
     if command.scopes:
         raise UsageError("--case is for one run", next_step="give --cases for a run for each, or neither for all cases")
     seeds = range(command.seed, command.seed + max(command.seeds, 1))
     cases: Sequence[str] = tuple(dict.fromkeys(command.cases)) or ("",)
     experiments = list(itertools.product(cases, seeds))
-    for case in cases:  # a wrong name is said before anything is started
+    for case in cases:  # raises for a wrong name before anything is started
         plan(command.config, folder=command.store, scopes=[case] if case else [], seed=0, gin_params=command.gin_params)
     mine = [experiments[index] for index in share(command.shard, len(experiments))]
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
@@ -147,7 +150,7 @@ def _run_many(command: EvolveCommand) -> Evolved:
 
 
 def _end_with_parent() -> None:
-    """On Linux an experiment is ended when what started it was killed: the same command would find it busy."""
+    """Ends an experiment when its parent process is killed (on Linux), so that the same command can resume it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""A run that goes on with more generations than it was begun with: a branch of its store."""
+"""Extension of a finished run by more generations, in a branch of its store."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["branch_folder", "extended"]
 
 
 def branch_folder(folder: Path, num_generations: int) -> Path:
-    """Returns where the branch of a run lies that goes to so many generations."""
+    """Returns the folder of the branch of a run with so many generations."""
     return folder / f"extended_to_{num_generations}"
 
 
 def extended(experiment: Evolution) -> Evolution:
-    """Returns the run that goes on where another ended, over the generations that were added.
+    """Returns a run that continues a finished one over the added generations.
 
-    Theta and Adam's moments are those of the other's end, and the rate falls along a cosine over the added generations
-    alone. The other's folder stays as it is. A genetic algorithm has no schedule: its first generations are the same
-    however many there are, and it goes on in place.
+    It starts with theta and Adam's moments of the finished run. The learning rate follows a cosine over the added
+    generations. The folder of the finished run does not change. A genetic algorithm has no schedule, so its first
+    generations do not depend on their number, and it continues in place.
 
     Raises:
-      UsageError: there is nothing to add, the run is not at its end, or more than its length differs. StoreError: there
-        is no run.
+      UsageError: There is nothing to add, the run has not ended, or its configuration differs in more than its length.
+      StoreError: There is no run.
     """
     if experiment.run.strategy != "es":
         return experiment

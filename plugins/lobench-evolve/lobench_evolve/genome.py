@@ -1,7 +1,7 @@
-"""Genomes: a theta as the history that makes it, a few bytes whatever its size. Standard library only.
+"""Genomes: a theta as the history of its mutations, a few bytes for any size of theta. Standard library only.
 
-Every random choice is a hash (`lobench.extend.fold`) of what it is for, (run's seed, purpose, generation, index), so
-that nothing hangs on the order in which workers answer, and a killed run draws the same again.
+Every random number comes from a hash (`lobench.extend.fold`) of its purpose: (seed of the run, purpose, generation,
+index). Results therefore do not depend on the order of the workers' answers, and a resumed run draws the same numbers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ __all__ = ["Genome", "GenomeTrial", "lineage"]
 
 @dataclass(frozen=True, slots=True)
 class Genome:
-    """One theta.
+    """Recipe of one theta.
 
     Attributes:
-      id: Unique within a run; larger than its parents'.
-      parents: The genomes whose mean it is a mutation of; none where it begins a lineage.
-      seed: 63 bits: of the mutation's noise, or of the initial theta.
-      sigma: What the noise is multiplied by; its sign tells the halves of an antithetic pair apart.
+      id: Unique in a run, and larger than those of the parents.
+      parents: Ids of the genomes whose mean is mutated; () if the genome starts a lineage.
+      seed: 63 bits, seed of the mutation's noise, or of the initial theta.
+      sigma: Factor of the noise. The halves of an antithetic pair differ in its sign.
     """
 
     id: int
@@ -31,14 +31,20 @@ class Genome:
 
 @dataclass(frozen=True, slots=True)
 class GenomeTrial:
-    """A genome and the seed of the tasks, initial parameters and batches that it is tried on."""
+    """A genome and the seed of the tasks, initial parameters and batches that it is evaluated on."""
 
     genome: Genome
     seed: int
 
 
 def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterable[int] = ()) -> list[Genome]:
-    """Returns the wanted genomes and their ancestors, ancestors first, as far as they are not known."""
+    """Returns the wanted genomes and their ancestors, without the known ones, ancestors first.
+
+    Args:
+      genomes: Genomes by id.
+      wanted: Ids of the wanted genomes.
+      known: Ids of the genomes to leave out, with their ancestors.
+    """
     done, found, waiting = set(known), [], list(wanted)
     while waiting:
         at = waiting.pop()

@@ -1,4 +1,4 @@
-"""What a run has done, in SQLite: enough that a killed one goes on with the same bits, and that any run replays."""
+"""Journal of a run in SQLite, from which a killed run resumes with the same bits, and any run can be replayed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS state (only INTEGER PRIMARY KEY CHECK (only = 0), gen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """The fitness of one block of members, as it came from a worker."""
+    """Fitness of one block of members, as received from a worker."""
 
     block: int
     fitness: tuple[float, ...]
@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """A generation that ended: what came of it, and in how many seconds of its last session."""
+    """A generation that ended, its result, and its duration in the session that ended it."""
 
     generation: int
     ended: Generation
@@ -58,14 +58,16 @@ class Closed:
 
 
 class RunJournal:
-    """One run's journal; its process is the only writer.
+    """Journal of one run. The process of the run is its only writer.
 
     Args:
-      folder: Of the run.
-      identity: What must be the same when a run goes on: settings, bindings, seed.
-      bindings: The cases' own lines, of which the identity has a hash: they say what differs.
+      folder: Folder of the run.
+      identity: Settings, bindings and seed, which must not change when a run is resumed.
+      bindings: Bindings of the cases, of which `identity` has a hash. Used to report differences.
     Raises:
-      StoreBusy: another process writes it. UsageError: it belongs to another run. StoreError: it cannot be written.
+      StoreBusy: Another process writes the journal.
+      UsageError: The journal belongs to another run.
+      StoreError: The journal cannot be written.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, str], *, bindings: str = "") -> None:
@@ -79,10 +81,10 @@ class RunJournal:
         self.check({"schema_version": str(_SCHEMA_VERSION), **identity})
 
     def check(self, values: Mapping[str, str]) -> None:
-        """Writes values into a new run, or one that has no result yet; compares them with those of another.
+        """Stores values in a journal without results. Compares them with the stored ones if there are results.
 
         Raises:
-          UsageError: some differ; each field is named with both values.
+          UsageError: Values differ. The message has each field with both values.
         """
         with self._transaction() as connection:
             has_results = connection.execute("SELECT 1 FROM results LIMIT 1").fetchone() is not None
@@ -106,7 +108,7 @@ class RunJournal:
         return [Block(block=block, fitness=unpacked(data)) for block, data in rows]
 
     def add(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
-        """Keeps one message's results; durable when it returns."""
+        """Stores the results of one message durably."""
         columns = "(generation, phase, block, fitness)"
         with self._transaction() as connection:
             connection.execute(
@@ -114,12 +116,12 @@ class RunJournal:
             )
 
     def state(self) -> tuple[int, bytes] | None:
-        """Returns the generation that starts from the state, and the state; None where there is none."""
+        """Returns the stored state and the generation that starts from it; None if there is no state."""
         with _using(self._path):
             return _state(self._connection)
 
     def close_generation(self, closed: Closed, state: bytes | None) -> None:
-        """Ends a generation, with the state that the next one starts from."""
+        """Stores the result of a generation, and the state that the next one starts from."""
         record = json.dumps(_finite_or_text(dataclasses.asdict(closed.ended)))
         with self._transaction() as connection:
             connection.execute("INSERT INTO generations VALUES (?, ?, ?)", (closed.generation, record, closed.seconds))
@@ -127,7 +129,7 @@ class RunJournal:
                 self._keep_state(connection, closed.generation + 1, state)
 
     def begin_state(self, generation: int, state: bytes) -> None:
-        """Keeps what the run's first generation starts from."""
+        """Stores the state that the run's first generation starts from."""
         with self._transaction() as connection:
             self._keep_state(connection, generation, state)
 
@@ -150,11 +152,11 @@ class RunJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReached:
-    """What a run that is extended has reached.
+    """Progress of a run that is to be extended.
 
     Attributes:
-      values: What its identity was, and its bindings' lines.
-      state: That its next generation would start from, and which one that is; None where there is none.
+      values: Identity of the run, and its bindings.
+      state: Number of the next generation, and the state that it starts from; None if there is no state.
     """
 
     values: Mapping[str, str]
@@ -162,10 +164,10 @@ class RunReached:
 
 
 def read_run(folder: Path) -> RunReached:
-    """Returns what there is of a run.
+    """Returns the progress of a run.
 
     Raises:
-      StoreError: there is no run.
+      StoreError: There is no run.
     """
     with _opened(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
@@ -173,10 +175,10 @@ def read_run(folder: Path) -> RunReached:
 
 
 def read_generations(folder: Path) -> list[Closed]:
-    """Returns the generations of a run, which may be under way.
+    """Returns the closed generations of a run, which may be in progress.
 
     Raises:
-      StoreError: there is no run.
+      StoreError: There is no run.
     """
     with _opened(folder) as connection:
         return _generations(connection)
@@ -199,7 +201,7 @@ def _state(connection: sqlite3.Connection) -> tuple[int, bytes] | None:
 
 
 def _using(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Says in a line what is wrong with a journal that SQLite does not take."""
+    """Converts SQLite's errors about a journal into one line."""
     return database_errors(path, "the run's journal")
 
 
@@ -217,7 +219,7 @@ def unpacked(data: bytes) -> tuple[float, ...]:
 
 
 def _finite_or_text(record: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
+    """Converts non-finite floats to text, because JSON has no NaN."""
     return {
         name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in record.items()

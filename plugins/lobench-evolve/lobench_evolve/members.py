@@ -19,19 +19,19 @@ __all__ = ["MemberProgram"]
 
 
 class MemberProgram:
-    """The fitness of a fixed number of members on one case.
+    """Compiled program that computes the fitness of a fixed number of members on one case.
 
-    A member is tried on `Case.num_seeds` tasks (of a family; else initial parameters and batches) drawn from its
-    seed, and its fitness is the mean over them.
+    A member is evaluated on `Case.num_seeds` tasks of a family (otherwise: initial parameters and batches) that are
+    drawn from its seed. Its fitness is the mean over them.
 
     Args:
-      case: With task and learned optimizer built.
-      where: Names the case in errors.
-      settings: What fitness is, and how many members a program trains.
-      weights: How a vector becomes theta.
+      case: Case with its task and learned optimizer.
+      where: Name of the case in error messages.
+      settings: Definition of the fitness, and number of members per program.
+      weights: Conversion of vectors to theta.
     Raises:
-      ConfigError: data that come from a Python iterator, a split to be evaluated that the task does not have,
-        or a final loss that the case does not evaluate.
+      ConfigError: The data come from a Python iterator, the task does not have the split to evaluate, or the case does
+        not evaluate the final loss.
     """
 
     def __init__(self, case: Case, where: str, settings: Evolve, weights: Weights) -> None:
@@ -61,16 +61,16 @@ class MemberProgram:
         return self._train, self._eval
 
     def run(self, thetas: jax.Array, seeds: Sequence[int]) -> np.ndarray:
-        """Returns float32[members], higher is better.
+        """Returns the fitness of members, float32[members]; higher is better.
 
         Args:
           thetas: float32[members, num_weights].
-          seeds: 64 bits each.
+          seeds: 64-bit seeds, one per member.
         """
         keys = jnp.stack([key_of(seed) for seed in seeds])
         return np.asarray(self._program(thetas, keys, self._arrays))
 
-    # What follows is traced.
+    # Traced functions:
 
     def _fitnesses(self, thetas: jax.Array, keys: jax.Array, arrays: Any) -> jax.Array:
         return _each(lambda flat, key: self._fitness(flat, key, arrays), thetas, keys)
@@ -81,7 +81,7 @@ class MemberProgram:
         return -_each(lambda key: self._loss(theta, key, arrays), keys).mean()
 
     def _loss(self, theta: Any, key: jax.Array, arrays: Any) -> jax.Array:
-        """Trains once; returns what is to be small, float32[]."""
+        """Trains once, and returns the loss that defines the fitness, float32[]."""
         task_key, init_key, data_key, eval_key, optimizer_key = jax.random.split(key, 5)
         num_steps = self._case.num_inner_steps
         task = self._task.task_fn(self._task.sample(task_key)) if isinstance(self._task, TaskFamily) else self._task
@@ -121,7 +121,7 @@ class MemberProgram:
         return self._clipped(jax.vmap(one)(jax.random.split(key, num_batches)).mean())
 
     def _curve_loss(self, losses: jax.Array) -> jax.Array:
-        """Weighs the end of training apart: where it ends counts, not only how fast it falls."""
+        """Returns the mean loss, with an additional weight on the end of the training."""
         losses, settings = self._clipped(losses), self._settings
         num_last = max(round(settings.last_fraction * self._case.num_inner_steps), 1)
         return (1 - settings.last_weight) * losses.mean() + settings.last_weight * losses[-num_last:].mean()
@@ -138,7 +138,10 @@ def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, cli
 
 
 def _each(function: Callable[..., jax.Array], *leading: jax.Array) -> jax.Array:
-    """Maps over leading axes; one of size 1 is taken off, for XLA turns batches around beside it at every product."""
+    """Maps a function over leading axes.
+
+    Without vmap for size 1, because XLA would transpose batches at every product.
+    """
     if leading[0].shape[0] > 1:
         return jax.vmap(function)(*leading)
     return function(*(argument[0] for argument in leading))[None]

@@ -1,4 +1,4 @@
-"""What the crew and the workers of an evolution say to each other."""
+"""Messages between the worker pool and the workers of an evolution."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A theta that moves by updates, as far as a worker has not heard of it.
+    """A theta that changes by updates: the part that a worker has not received.
 
     Attributes:
-      theta: Id of where it is after the updates.
-      state: Where it was before them, in base64; None: where the worker has it.
+      theta: Id of theta after the updates.
+      state: State before the updates, in base64. None: the worker has it.
+      updates: Updates to apply.
     """
 
     theta: int
@@ -44,11 +45,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learn(Message):
-    """What a worker must know for its next task.
+    """Genomes and updates that a worker needs for its next task.
 
     Attributes:
-      forget: Genomes that are not needed any more.
-      genomes: Those that it must know, parents first, as far as it does not.
+      forget: Ids of genomes that are not needed any more.
+      genomes: Genomes that the worker lacks, parents first.
+      theta_path: Updates that the worker lacks. None if the task needs none.
     """
 
     forget: tuple[int, ...]
@@ -58,7 +60,7 @@ class Learn(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluate(Message):
-    """Asks for the fitness of members, float32 each; `trials` are (genome's id, seed)."""
+    """Requests the fitness of members, as float32. `trials` are pairs of a genome's id and a seed."""
 
     trials: tuple[tuple[int, int], ...]
     job: int = -1
@@ -66,7 +68,7 @@ class Evaluate(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin(Message):
-    """Asks for the state of evolution strategies before their first step."""
+    """Requests the initial state of evolution strategies."""
 
     seed: int
     job: int = -1
@@ -74,7 +76,7 @@ class Begin(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind(Message):
-    """Asks for a state (base64) as it is, but for the outer schedule, which stands at its first step."""
+    """Requests a state (base64) with its outer schedule reset to the first step."""
 
     state: str
     job: int = -1
@@ -82,14 +84,14 @@ class Rewind(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRequest(Message):
-    """Asks for the state where the course has led it."""
+    """Requests the current state."""
 
     job: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export(Message):
-    """Asks for a genome's theta as a checkpoint."""
+    """Requests a genome's theta as a checkpoint."""
 
     genome: int
     outer_step: int
@@ -98,10 +100,11 @@ class Export(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome(Message):
-    """The first word of a worker that can work.
+    """First message of a worker that is ready.
 
     Attributes:
-      provenance: What must be the same for the same bits.
+      provenance: Versions, device and flags, which must be equal for equal bits.
+      pid: Process id of the worker.
     """
 
     provenance: Mapping[str, str]
@@ -110,7 +113,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Message):
-    """Answers a task."""
+    """Answer to a task."""
 
     job: int
     payload: bytes
@@ -118,7 +121,7 @@ class Answer(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken(Message):
-    """The configuration cannot be used, or a task failed; nothing of it is tried again."""
+    """Error of the configuration or of a task. Nothing is retried."""
 
     message: str
 

@@ -36,7 +36,7 @@ class LearnedInit(LearnedOptimizer):
 
     def __init__(self, task: Any = None, optimizer: Any = None) -> None:
         self._task, self._optimizer = as_task(task), optimizer
-        as_stepper(optimizer, 1)  # refuses what is no optimizer here, and not in the middle of a program
+        as_stepper(optimizer, 1)  # raises early if it is not an optimizer
 
     def init(self, key: jax.Array) -> Any:
         task_key, init_key = jax.random.split(key)

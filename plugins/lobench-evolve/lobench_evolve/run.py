@@ -1,4 +1,4 @@
-"""One evolution from its first generation to its last: decides, has members evaluated, writes checkpoints, resumes."""
+"""One evolution: requests evaluations, selects, writes checkpoints, and resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ __all__ = ["Evolution", "Machines", "plan", "run_experiment", "worker_config"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """One run: what is evolved on which cases from which seed, and where it is kept.
+    """One run: strategy, cases, seed and folder.
 
     Attributes:
-      optimizer_config: gin text that a checkpoint's reader needs, for the `config.gin` beside it.
-      num_cpus, num_gpus, timeout_seconds: Of the cases, the larger.
-      parent_state: Of the run that this one extends, at its end; empty where it extends none.
+      optimizer_config: gin text that readers of the checkpoints need, written to the `config.gin` beside them.
+      bindings: Bindings of the cases.
+      num_cpus, num_gpus, timeout_seconds: Largest values of the cases.
+      parent_state: Final state of the run that this one extends; empty if it extends none.
     """
 
     folder: Path
@@ -52,9 +53,9 @@ class Evolution:
     parent_state: bytes = b""
 
     def identity(self) -> dict[str, str]:
-        """Returns what fixes the run's decisions and bits, as far as the configuration does."""
+        """Returns the settings that determine the run's decisions and bits."""
         strategy: TruncationGA | AntitheticES = self.ga if self.run.strategy == "ga" else self.es
-        # A run may be given more generations later, where its outer rate does not hang on their number.
+        # The number of generations may be increased later, unless the outer learning rate depends on it.
         fixed = dataclasses.asdict(self.run) | {"checkpoint_every": None}
         if self.run.strategy == "ga":
             fixed["num_generations"] = None
@@ -69,17 +70,22 @@ class Evolution:
 
 
 def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_params: Sequence[str] = ()) -> Evolution:
-    """Reads a configuration; builds no task and starts nothing.
+    """Reads a configuration, without building a task or starting a worker.
 
     Args:
-      scopes: Cases of the file that fitness is the mean over; empty: all.
+      config: gin file.
+      folder: Folder of the run.
+      scopes: Cases of the file over which fitness is averaged. Empty: all.
+      seed: Seed of the run.
+      gin_params: Bindings that override the file.
     Raises:
-      ConfigError, UsageError: what is wrong with it, in one line.
+      ConfigError: The configuration is invalid.
+      UsageError: The cases or options do not fit together.
     """
     if scopes:
         gin_params = [*gin_params, f"Evolve.cases = {list(scopes)}"]
     found = read_config(config, gin_params)
-    selection_strategy(found.ga)  # an unknown one is said here
+    selection_strategy(found.ga)  # raises if it is unknown
     if found.run.first_generation:
         raise UsageError(
             "Evolve.first_generation", where=str(config), got=str(found.run.first_generation),
@@ -114,7 +120,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Where workers run: an executor by its name; for one of many machines, where they are and who may join them."""
+    """Executor of the workers, by name. For one with several machines: its address, and whether it accepts any peer."""
 
     executor: str
     address: str = ""
@@ -122,7 +128,7 @@ class Machines:
 
 
 def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
-    """Returns what an executor needs to start this experiment's workers, which read its configuration themselves."""
+    """Returns the settings with which an executor starts workers. Workers read the run's configuration themselves."""
     return WorkerConfig(
         arguments=(str(experiment.config),),
         layers=experiment.layers,
@@ -135,7 +141,7 @@ def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
 
 
 def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]) -> Crew:
-    """Makes the workers' executor; no worker is started yet. The inline one has one worker, whatever is asked for."""
+    """Returns a crew without starting its workers. The inline executor always has one worker."""
     factory = load_plugins().find("lobench_executors", machines.executor, kind="executor").load()
     return Crew(
         factory(worker_config(experiment, machines)),
@@ -150,10 +156,10 @@ def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, lo
 def run_experiment(
     experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]
 ) -> list[Closed]:
-    """Runs an experiment to its end, or goes on with one that was begun; returns its generations.
+    """Runs or resumes an experiment, and returns its generations.
 
     Raises:
-      LobenchError: of another run's folder, a busy one, a failing task, workers that do not start.
+      LobenchError: The folder belongs to another run or is busy, a task failed, or workers do not start.
     """
     journal = RunJournal(experiment.folder, experiment.identity(), bindings=experiment.bindings)
     try:
@@ -172,7 +178,7 @@ def run_experiment(
 
 
 class _Runner:
-    """What both strategies do alike."""
+    """Base of the two strategies' runners."""
 
     def __init__(self, experiment: Evolution, journal: RunJournal, crew: Crew, log: Callable[[str], None]) -> None:
         self._experiment, self._journal, self._crew, self._log = experiment, journal, crew, log
@@ -206,7 +212,10 @@ class _Runner:
         raise NotImplementedError
 
     def _write_checkpoints(self, generation: int, ended: Generation) -> bytes | None:
-        """Writes them; returns the state to go on from, where one is needed."""
+        """Writes the checkpoints of a generation.
+
+        Returns the state to resume from, or None if the strategy needs none.
+        """
         raise NotImplementedError
 
     def _evaluate(
@@ -219,7 +228,7 @@ class _Runner:
         first_n: int = 0,
         theta_path: ThetaPath | None = None,
     ) -> list[float | None]:
-        """Returns a fitness for each trial, those of the journal among them; None for what was not waited for."""
+        """Returns the fitness of each trial, stored or new; None for trials that were not waited for."""
         width, wanted = self._run.members_per_program, first_n or len(trials)
         blocks = [trials[start : start + width] for start in range(0, len(trials), width)]
         found: list[float | None] = [None] * len(trials)
@@ -250,7 +259,7 @@ class _Runner:
         return payload
 
     def _checkpoint(self, folder: Path, generation: int, content: bytes) -> None:
-        """Writes what `lobench watch` takes for a complete checkpoint, and takes once."""
+        """Writes a checkpoint that `lobench watch` recognises as complete, and evaluates once."""
         path = folder / f"generation_{generation:06d}.npz"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -338,6 +347,6 @@ def _evaluation(trials: Sequence[GenomeTrial], theta_path: ThetaPath | None) -> 
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Writes a file whose content is another: one that stays the same is not seen again by those who watch it."""
+    """Writes a file if its content changes. An unchanged file keeps its time, so that watchers do not see it again."""
     if not path.is_file() or path.read_bytes() != content:
         write_whole(path, content, durable=True)

@@ -135,7 +135,7 @@ class Configuration:
     """Settings of a file with gin parameters bound over it, independent of where it is read.
 
     Attributes:
-      imports: Modules that the file imports.
+      imports: Modules imported by the file.
     """
 
     run: Evolve
@@ -146,10 +146,11 @@ class Configuration:
 
 
 def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
-    """Reads settings and cases; binds and builds nothing.
+    """Reads settings and cases, without binding or building them.
 
     Raises:
-      ConfigError: an unknown parameter, a value of the wrong kind or out of range. SuiteError: no such case, or none.
+      ConfigError: A parameter is unknown, or a value has the wrong kind or is out of range.
+      SuiteError: There is no such case, or no case at all.
     """
     statements = parse_file(config)
     imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))

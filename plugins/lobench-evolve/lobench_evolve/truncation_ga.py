@@ -1,13 +1,13 @@
-"""The truncation-selection genetic algorithm: decisions only, a pure function of seeds and fitness.
+"""Genetic algorithm with truncation selection. Contains the decisions only, as a pure function of seeds and fitness.
 
     generation 0: N genomes from the init distribution
     then:         rank by fitness; the best few are candidates, the last elite among them; the elite is the candidate
                   with the best mean of fresh evaluations; parents are the elite and the best T - 1 others; the next
                   generation is the elite, unmutated, and N - 1 mutations of parents drawn uniformly.
 
-Among the parents one of lobench's selection strategies picks; truncation to all of them is the uniform draw. With
-`parents_per_child` above one a child is a mutation of the mean of several (intermediate recombination): what is common
-to good members is kept, and what chance added to each of them is divided by their number.
+A selection strategy of lobench picks each child's parent among the parents; truncation to all of them is the uniform
+draw. With `parents_per_child` above one, a child is a mutation of the mean of several parents (intermediate
+recombination): their common part is kept, and their random parts are averaged.
 
 Source: Such et al. 2017 (arXiv 1712.06567).
 """
@@ -29,15 +29,14 @@ __all__ = ["Generation", "Population", "ranked", "selection_strategy", "summary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """How a generation ended.
+    """Result of a generation.
 
     Attributes:
-      elite: The genome that is kept; of evolution strategies, the mean of the search.
-      elite_fitness: Mean of its fresh evaluations, or its fitness where there were none.
-      best: The genome of the highest fitness in the population, before any evaluation anew.
-      best_fitness, mean_fitness: Over the population; the mean over its finite values.
-      num_results, num_not_finite: Members that the generation was closed with, and those whose fitness is NaN or
-        infinite.
+      elite: Id of the elite; for evolution strategies, of the search's mean.
+      elite_fitness: Mean of the elite's fresh evaluations, or its fitness if there were none.
+      best: Id of the genome with the highest fitness in the population, before fresh evaluations.
+      best_fitness, mean_fitness: Best fitness of the population, and mean of the finite values.
+      num_results, num_not_finite: Number of members with a result, and of those with a NaN or infinite fitness.
     """
 
     elite: int
@@ -73,7 +72,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
-    """Returns the mean of the finite values (NaN where there is none), how many results there are, how many are not."""
+    """Returns the mean of the finite values (NaN if there are none), the number of results, and of non-finite ones."""
     known = [value for value in fitness if value is not None]
     finite = [value for value in known if math.isfinite(value)]
     mean = math.fsum(finite) / len(finite) if finite else math.nan
@@ -84,7 +83,8 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
     """Returns the strategy that picks parents.
 
     Raises:
-      UsageError: there is none of that name. ConfigError: it does not select among a population.
+      UsageError: There is no such strategy.
+      ConfigError: The strategy does not select among a population.
     """
     name, _, argument = (settings.selection or f"truncation:{settings.num_parents}").partition(":")
     found = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
@@ -95,12 +95,12 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
 
 
 class Population:
-    """The search: `trials`, then `fresh_trials`, then `close`, once each in a generation.
+    """State of the search. Call `trials`, `fresh_trials` and `close` once each per generation.
 
     Args:
-      settings: Sizes and sigma.
-      seed: Of the run.
-      strategy: Picks each child's parent among the elite, which is better than any, and the best others.
+      settings: Settings of the genetic algorithm.
+      seed: Seed of the run.
+      strategy: Strategy that picks each child's parent among the elite, which always wins, and the best others.
     """
 
     def __init__(self, settings: TruncationGA, seed: int, strategy: SelectionStrategy) -> None:
@@ -111,28 +111,28 @@ class Population:
         self._has_elite = False
 
     def trials(self) -> list[GenomeTrial]:
-        """Returns the population, each member on the same seed."""
+        """Returns the trials of the population. All members have the same seed."""
         seed = fold(self._seed, "evaluate", self.generation)
         return [GenomeTrial(genome, seed) for genome in self._members]
 
     def fresh_trials(self, fitness: Sequence[float | None]) -> list[GenomeTrial]:
-        """Returns the candidates, `elite_evals` times each, on seeds that are new and common to all."""
+        """Returns the trials of the candidates, `elite_evals` each, on fresh seeds that all candidates share."""
         seeds = [fold(self._seed, "elite", self.generation, index) for index in range(self._settings.elite_evals)]
         return [GenomeTrial(self._members[index], seed) for index in self._candidates(fitness) for seed in seeds]
 
     def _candidates(self, fitness: Sequence[float | None]) -> list[int]:
         candidates = ranked(fitness)[: self._settings.num_candidates]
-        # The last elite is member 0; where first results closed the generation it may be without one.
+        # The last elite is member 0. It may lack a result if the first results closed the generation.
         if self._has_elite and 0 not in candidates:
             candidates = [*candidates[: self._settings.num_candidates - 1], 0]
         return candidates
 
     def close(self, fitness: Sequence[float | None], fresh: Sequence[float | None]) -> Generation:
-        """Ends the generation and makes the next.
+        """Ends the generation and creates the next one.
 
         Args:
-          fitness: Of `trials()`, higher is better; None where the generation was closed without it.
-          fresh: Of `fresh_trials(fitness)`; all are there.
+          fitness: Fitness of `trials()`, higher is better; None if the generation ended without it.
+          fresh: Fitness of `fresh_trials(fitness)`, complete.
         """
         best, candidates = ranked(fitness)[0], self._candidates(fitness)
         each = self._settings.elite_evals
@@ -162,7 +162,7 @@ class Population:
         children = [self._child(parents, index) for index in range(1, self._settings.population_size)]
         self._has_elite = True
         self._members = [self._members[elite], *children]
-        # Only what has descendants, and the last generation's best, is kept: a run of any length stays small.
+        # Keep only genomes with descendants and the last generation's best, so that memory does not grow with the run.
         self.genomes.update({genome.id: genome for genome in self._members})
         kept = lineage(self.genomes, [*(genome.id for genome in self._members), best])
         self.genomes = {genome.id: genome for genome in kept}

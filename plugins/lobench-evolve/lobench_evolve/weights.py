@@ -1,8 +1,7 @@
-"""From genomes to theta: initial values and mutations by counter-based keys, decoded from cached parents.
+"""Decodes genomes to theta: initial values and mutations by counter-based keys, with a cache of parents.
 
-A mutation is always one run of one compiled program on one theta, and so is the mean of several parents. So a theta
-decoded from its cached parents has the same bits as one decoded from the beginning of its lineage, whatever else is
-decoded beside it.
+Each mutation, and each mean of several parents, is one call of a compiled program on one theta. A theta decoded from
+its cached parents therefore has the same bits as one decoded from the start of its lineage.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ def key_of(seed: int) -> jax.Array:
 
 
 class Weights:
-    """The thetas of a learned optimizer as vectors, float32[num_weights].
+    """Thetas of a learned optimizer as vectors, float32[num_weights].
 
     Args:
-      optimizer: Declares theta.
+      optimizer: Learned optimizer, which defines the structure of theta.
       initial_scale: Factors on leaves of the initial theta, by path.
-      decay: What a mutation takes off its parent's weights first, as a share of them.
+      decay: Fraction by which a mutation shrinks its parent's weights first.
     Raises:
-      ConfigError: a leaf that is no float32, or a path in `initial_scale` that theta does not have.
+      ConfigError: A leaf is not float32, or theta lacks a path of `initial_scale`.
     """
 
     def __init__(self, optimizer: LearnedOptimizer, initial_scale: Mapping[str, float], *, decay: float = 0.0) -> None:
@@ -92,11 +91,11 @@ class Weights:
 
 
 class Decoder:
-    """Thetas of genomes, made from the nearest ancestor that is still in memory.
+    """Cache of the thetas of genomes, each computed from its nearest cached ancestors.
 
     Args:
-      weights: Makes and mutates.
-      max_bytes: Of cached thetas; what is longest unused goes first. Genomes themselves are kept.
+      weights: Functions that create and mutate thetas.
+      max_bytes: Size of the cached thetas. The least recently used are dropped first; genomes are always kept.
     """
 
     def __init__(self, weights: Weights, max_bytes: int = 256 << 20) -> None:
@@ -109,11 +108,11 @@ class Decoder:
         self._mean: jax.Array = jnp.zeros(0)
 
     def learn(self, genomes: Iterable[Genome]) -> None:
-        """Takes genomes to be decoded later; a parent may come before or after its children."""
+        """Adds genomes to be decoded later, in any order."""
         self._genomes.update({genome.id: genome for genome in genomes})
 
     def put(self, genome_id: int, theta: jax.Array) -> None:
-        """Takes a theta that no seed makes, such as the mean of evolution strategies."""
+        """Adds a theta that is not made from a seed, such as the mean of evolution strategies."""
         self._cache[genome_id] = theta
         self._cache.move_to_end(genome_id)
         while len(self._cache) > self._capacity:
@@ -126,10 +125,15 @@ class Decoder:
             self._cache.pop(genome_id, None)
 
     def theta(self, genome_id: int, *, keep: bool = True) -> jax.Array:
-        """Returns float32[num_weights]; `keep` says whether it is likely to be a parent."""
+        """Returns the theta of a genome, float32[num_weights].
+
+        Args:
+          genome_id: Id of the genome.
+          keep: Whether to cache it, because it is likely to be a parent.
+        """
         missing = self._missing(genome_id)
         uses = Counter(parent for genome in missing for parent in genome.parents)
-        made: dict[int, jax.Array] = {}  # what is still a parent of something that is to be made
+        made: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
         for parent in uses.keys() & self._cache.keys():
             made[parent] = self._cache[parent]
             self._cache.move_to_end(parent)
@@ -148,7 +152,7 @@ class Decoder:
         return self._cache[genome_id]
 
     def _missing(self, genome_id: int) -> list[Genome]:
-        """Returns the genome and its ancestors as far as they are not cached, ancestors first."""
+        """Returns the genome and its ancestors that are not cached, ancestors first."""
         return lineage(self._genomes, [genome_id], self._cache)
 
     def _make(self, genome: Genome, made: Mapping[int, jax.Array]) -> jax.Array:

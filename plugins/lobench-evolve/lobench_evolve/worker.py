@@ -1,7 +1,7 @@
-"""A worker of an evolution: decodes genomes, trains members, keeps thetas and compiled programs warm.
+"""Worker of an evolution: decodes genomes, trains members, and caches thetas and compiled programs.
 
-It takes jobs and answers each with one message, float32 per member for an evaluation: the answers of a block of members
-travel together, and are as large as the block, whatever the size of theta.
+It answers each job with one message. The answer to an evaluation has a float32 per member of a block, for any size of
+theta.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_
 
 __all__ = ["Evaluator", "serve"]
 
-# What else changes the bits of random numbers and of arithmetic.
+# Settings of jax that affect the bits of random numbers and arithmetic.
 _FLAGS = ("jax_threefry_partitionable", "jax_enable_x64", "jax_default_matmul_precision")
 
 
 class Evaluator:
-    """What a worker does, without its pipe.
+    """Computations of a worker, without its connection.
 
     Args:
-      config: Settings and cases; fitness is the mean over these, and their learned optimizer is one and the same.
-      layers: gin text around them.
+      config: Settings and cases. Fitness is the mean over the cases, which share one learned optimizer.
+      layers: gin text around the cases.
     Raises:
-      ConfigError: a case cannot be built, or cannot be trained in one program with others.
+      ConfigError: A case cannot be built, or not trained in one program with the others.
     """
 
     def __init__(self, config: Configuration, layers: Layers) -> None:
@@ -81,7 +81,7 @@ class Evaluator:
         self._state: Any = None
 
     def provenance(self) -> dict[str, str]:
-        """Returns what must be the same for a run to go on with the same bits."""
+        """Returns versions, device and flags, which must not change when a run is resumed."""
         return {
             "jax": jax.__version__,
             "device": device_description(),
@@ -91,7 +91,10 @@ class Evaluator:
         }
 
     def evaluate(self, trials: Sequence[tuple[int, int]]) -> np.ndarray:
-        """Returns float32[len(trials)] for (genome id, seed); a short block is filled up, since width fixes bits."""
+        """Returns the fitness of pairs (genome id, seed), float32[len(trials)].
+
+        A short block is padded, because the width of the program affects the bits.
+        """
         filled = [*trials, *[trials[-1]] * (self._width - len(trials))]
         thetas = jnp.stack([self.decoder.theta(genome, keep=False) for genome, _ in filled])
         seeds = [seed for _, seed in filled]
@@ -106,7 +109,7 @@ class Evaluator:
         return _dump((theta, self._outer.init(theta)))
 
     def rewind(self, state: bytes) -> bytes:
-        """Returns a state whose outer schedule stands at its first step: Adam's moments stay."""
+        """Returns a state with its outer schedule reset to the first step. Adam's moments are kept."""
 
         def one(node: Any) -> Any:
             is_schedule = isinstance(node, optax.ScaleByScheduleState)
@@ -120,7 +123,13 @@ class Evaluator:
         return _load(state, (zeros, self._outer.init(zeros)))
 
     def follow(self, theta_id: int, state: bytes | None, updates: Sequence[Update]) -> None:
-        """Moves theta by updates, from a state or from where it was; noise is made again from its seeds."""
+        """Applies updates to theta. The noise is recomputed from its seeds.
+
+        Args:
+          theta_id: Id of theta after the updates.
+          state: State before the updates. None: the current one.
+          updates: Updates to apply.
+        """
         if state is not None:
             self._state = self._loaded(state)
         for update in updates:
@@ -163,7 +172,7 @@ def _load(data: bytes, template: Any) -> Any:
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Runs one worker on a connection until it is told to exit; `arguments[0]` is the configuration."""
+    """Runs one worker on a connection until an exit message; `arguments[0]` is the path of the configuration."""
     crew: ChiefEnd[ToWorker] = ChiefEnd(connection, messages.TO_WORKER, owns_process=owns_process)
     try:
         layers = configure.layers
@@ -185,7 +194,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
 
 
 def _broken(error: Exception) -> messages.Broken:
-    """Says what happened in a line; the worker's log has all of it."""
+    """Returns an error message of one line. Logs the traceback of unexpected errors."""
     if not isinstance(error, LobenchError):
         traceback.print_exception(error)
     return messages.Broken(message=headline(error))
