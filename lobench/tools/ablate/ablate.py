@@ -1,4 +1,4 @@
-"""`lobench.ablate`: the configurations between A and B that the search asks for are evaluated and compared."""
+"""`lobench.ablate`: evaluates and compares the configurations between A and B that the search needs."""
 
 from __future__ import annotations
 
@@ -44,14 +44,17 @@ _SEEDS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablated:
-    """What was found of A and B.
+    """Result of `ablate`.
 
     Attributes:
-      a, b: As they were named.
-      steps: Of each knob alone on A: which part of a case's steps a seed takes to what it ends at with A, the median
-        over seeds and cases; infinite where more than half of them do not get there.
-      scale: What 0 and 1 of the scores are.
-      command: What repeats it.
+      a, b: Names of A and B, as given.
+      knobs: Settings that differ between A and B.
+      found: Result of the search.
+      rules: Rules of the tests.
+      steps: For each knob alone on A, the fraction of a case's steps that a seed takes to the final value of A, as the
+        median over seeds and cases. Infinite if more than half of them do not reach it.
+      scale: Description of the score scale: what 0 and 1 stand for.
+      command: Command line that repeats the ablation.
     """
 
     a: str
@@ -79,24 +82,31 @@ def ablate(
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Ablated:
-    """Finds the smallest set of B's settings that, on A, is as good as B, and what each setting is worth.
+    """Finds the smallest set of B's settings that makes A as good as B, and what each setting is worth.
 
-    What the store holds is not repeated: the same call goes on from there, with the same decisions.
+    Evaluations in the store are reused: after an interruption, the same call continues with the same decisions.
+
+    Example:
+        ablated = lobench.ablate("adam()", "adam(); adam.b1 = 0.8; adam.eps = 1e-6", suites="quick")
+        [ablated.knobs.knobs[knob].path for knob in ablated.found.smallest]
 
     Args:
-      a, b: One optimizer with two sets of bindings (`adam(); adam.learning_rate = 0.01`), or one checkpoint; or names
-        in `store`. Without B, A is the file of an experiment, which names its suites.
-      methods: Of an experiment: A and B, or one that lists knobs (default: the one that does, or both of two).
-      margin: Two are equivalent whose scores differ by less.
-      alpha: Chance that a configuration is called equivalent that is not, for each that is tested.
-      seeds: Of each case at most: 4, 8, 16 and so on are looked at (default: the experiment's sessions, or 32).
-      store: Where evaluations go (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).
-      baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
-      gin_params: Bound over everything else.
+      a, b: The same optimizer with two sets of bindings (`adam(); adam.learning_rate = 0.01`), or the same checkpoint;
+        or names in `store`. Without B, A is the file of an experiment, which names its suites.
+      suites: Folders, `.gin` files, or names of shipped suites.
+      methods: Methods of the experiment: A and B, or one that lists knobs. (): the one with knobs, or both of two.
+      margin: Largest difference of scores between equivalent configurations.
+      alpha: Chance of calling a tested configuration equivalent although it is not, for each test.
+      seeds: Largest number of seeds per case, at least 4. Tests look at 4, 8, 16 and so on. None: the number of
+        sessions of the experiment, or 32.
+      store: Store of the evaluations. None: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT.
+      baselines: Suites, or files of baselines, whose scores are 1 on the scale. (): the baselines of `suites`.
+      gin_params: Bindings that override all others.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Of `WatchSettings`: workers, executor, gin_files.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
     Raises:
-      LobenchError: usage; A and B call two things; an evaluation that cannot start, or gave no result.
+      UsageError: The arguments do not fit together, or A and B differ in more than settings.
+      LobenchError: An evaluation cannot start, or gave no result.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     progress = progress or default_progress()
@@ -149,7 +159,7 @@ def ablate(
 
 
 def _defaults(sides: Sides) -> Callable[[Binding], str]:
-    """Binds a case with either side, so that what they name is imported, and returns how to ask for a default."""
+    """Binds a case with each side, which imports what they name. Returns a function that looks up a default."""
     (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
     for side in sides.given:
@@ -167,7 +177,10 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
 
 
 def _looks(asked: int | None, sessions: int | None) -> tuple[int, ...]:
-    """Returns 4, 8, 16 and so on, and the most: what is asked for, the experiment's sessions, or 32."""
+    """Returns the numbers of seeds to look at: 4, 8, 16, ..., and the largest.
+
+    The largest is the number asked for, else the number of sessions of the experiment, else 32.
+    """
     most = asked or sessions or _SEEDS
     if most < 4:
         raise UsageError("--seeds" if asked else "Experiment.num_sessions", got=str(most), expected="4 or more")
@@ -179,11 +192,11 @@ def _looks(asked: int | None, sessions: int | None) -> tuple[int, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class _Lab:
-    """Answers of a store, which has what it lacks evaluated.
+    """Evaluator of configurations on a store, where missing results are computed.
 
     Attributes:
-      looks: Seeds; between two of them lies a block, so that more seeds repeat none.
-      shown: Those that A and B are first evaluated on.
+      looks: Numbers of seeds to look at. The seeds between two looks are one block, so that more seeds repeat none.
+      shown: Number of seeds on which A and B are evaluated first.
     """
 
     sides: Sides
@@ -214,7 +227,7 @@ class _Lab:
             [self._given[subset] for subset in wanted],
             self.sides.suites,
             name="ablate",
-            progress=WatchProgress(),  # of a hundred variants there is nothing to say one by one
+            progress=WatchProgress(),  # no lines for each of a hundred variants
             gin_params=(*self.sides.gin_params, *blocks.bindings),
             import_folders=self.sides.import_folders,
             **self.options,
@@ -224,7 +237,7 @@ class _Lab:
             self._check(subset, seeds)
 
     def _read(self) -> None:
-        """Reads of each configuration what the store holds on today's cases."""
+        """Reads the results of each configuration on the current cases."""
         wanted = [(self._who(given), given.label) for given in self._given.values()]
         with Ledger.open(self.sides.store, read_only=True) as ledger:
             entrants = entrants_of(ledger, wanted)
@@ -238,8 +251,8 @@ class _Lab:
             few = [row for row in rows if row.key.seed_block.start < start + self.shown]
             first.append(subject_of(one.who, few, today))
         if self._scales is None:
-            # A and B are evaluated first. Without a tuned baseline 1 is the better of them on those seeds: what comes
-            # later, or was there when the command was called again, moves no decision.
+            # A and B are evaluated first. Without a tuned baseline, 1 is the better of them on those seeds, so that
+            # results that come later, or were left by an earlier call, change no decision.
             self._scales = Scales.of(first, self.baselines)
 
     def _who(self, given: Given) -> Subject:
@@ -280,9 +293,9 @@ class _Lab:
         return found
 
     def steps(self, subset: Subset, seeds: int) -> float:
-        """Returns which part of a case's steps a seed takes to what it ends at with A: the median over seeds and cases.
+        """Returns the fraction of a case's steps that a seed takes to the final value of A.
 
-        Infinite where more than half of them do not get there.
+        This is the median over seeds and cases, and infinite if more than half of them do not reach the value.
         """
         base, shares = self._stored[Subset()].cells, list[float]()
         for identity, cell in self._stored[subset].cells.items():

@@ -1,4 +1,4 @@
-"""Knobs: the bindings that two subjects differ in, one by one or in groups, and the subjects with some of them."""
+"""Knobs: the bindings in which two subjects differ, singly or in groups, and subjects with some of them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LEFT_OUT = "(its default)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """A binding that A and B differ in, or several that change together.
+    """Binding that differs between A and B, or several that change together.
 
     Attributes:
-      path: `scope/selector.parameter`; of several with a comma between two.
-      a, b: The lines of gin, with a semicolon between two; "" where it is left to the default.
-      a_text, b_text: The values.
-      lines: A's and B's line by path.
+      path: `scope/selector.parameter`. Paths of several bindings are joined by commas.
+      a, b: Gin lines of A and B, joined by semicolons. "" if the parameter keeps its default.
+      a_text, b_text: Values of A and B.
+      lines: Line of A and line of B, by path.
     """
 
     path: str
@@ -37,11 +37,12 @@ class Knob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """What two subjects differ in.
+    """Settings in which two subjects differ.
 
     Attributes:
-      base: A, as it is given.
-      lines: A's statements, in order, by path; those without one (`import`, `include`) by their text.
+      base: A, as given.
+      lines: Statements of A in order, by path. Statements without a path (`import`, `include`) are keyed by their text.
+      knobs: The settings that differ.
     """
 
     base: Given
@@ -52,7 +53,7 @@ class Knobs:
         return len(self.knobs)
 
     def given(self, subset: Subset) -> Given:
-        """Returns A with some of B's values."""
+        """Returns A with the values of B for a subset of the knobs."""
         lines = dict(self.lines)
         for place in sorted(subset):
             lines |= {path: b for path, (_, b) in self.knobs[place].lines.items()}
@@ -71,15 +72,18 @@ def knobs_of(
     default: Callable[[Binding], str] = lambda binding: "",
     groups: Sequence[Sequence[str]] = (),
 ) -> Knobs:
-    """Returns what two subjects differ in.
+    """Returns the settings in which two subjects differ.
 
     Args:
-      default: Returns the gin text of what a parameter is where nothing binds it, "" where nobody knows. Where a side
-        does not bind it, that is bound: a real value that is bound is an argument of the program, and a default need
-        not be one, so that each configuration would be compiled anew.
-      groups: Paths that make a knob each; (): each path that differs is one. What is listed may call another thing.
+      a, b: The two subjects.
+      default: Returns the default of a parameter as gin text, "" if unknown. A side that does not bind a parameter gets
+        this default as a binding. A bound number is an argument of the compiled program, and a default need not be, so
+        otherwise each configuration would be compiled separately.
+      groups: Paths of the bindings of each knob. (): each path that differs is a knob. Bindings in groups may call
+        different functions.
     Raises:
-      UsageError: they are two checkpoints, or call two optimizers, or differ in nothing; a group changes nothing.
+      UsageError: A and B are different checkpoints, call different optimizers, or do not differ; or a group changes
+        nothing.
     """
     sides = [_statements(one) for one in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
@@ -119,10 +123,13 @@ def knobs_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stated:
-    """A statement.
+    """Statement of a subject's gin text.
 
     Attributes:
-      binding: None of an `import`.
+      line: The statement as a line of gin.
+      text: Its value.
+      is_call: Whether the value refers to a configurable.
+      binding: None for an `import`.
     """
 
     line: str
@@ -131,7 +138,7 @@ class _Stated:
     binding: Binding | None = None
 
     def left_out(self, default: Callable[[Binding], str]) -> _Stated:
-        """Returns what stands where this statement does not."""
+        """Returns the statement for a side that lacks this one: its default, or an empty line."""
         text = default(self.binding) if self.binding is not None and self.binding.parameter else ""
         if not text:
             return _Stated(line="", text=_LEFT_OUT)
@@ -151,7 +158,7 @@ def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:
 
 
 def _statements(given: Given) -> dict[str, _Stated]:
-    """Returns each statement by its path."""
+    """Returns the statements of a subject by path."""
     found = {}
     for statement in parse_text("\n".join(given.variant.bindings), _text(given)):
         if isinstance(statement, Import):

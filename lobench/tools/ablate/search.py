@@ -1,8 +1,8 @@
-"""Search for the smallest set of changes that is as good as all of them, and what each change is worth.
+"""Search for the smallest set of changes that is as good as all of them, and the worth of each change.
 
-A configuration is A with some of the knobs of B. Backward, from B, delta debugging takes away halves, quarters and so
-on as long as what is left is equivalent to B. Forward, from A, the knob that gains most comes first. Where knobs act
-together, or stand for one another, the two end in different sets.
+A configuration is A with some of the knobs of B. Backward, from B, delta debugging removes halves, quarters and so on
+as long as the rest is equivalent to B. Forward, from A, the knob that gains most is added first. If knobs interact, or
+can replace each other, the two directions end in different sets.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from lobench.core.errors import LobenchError
 
 __all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Need", "Subset", "Worth", "ablated"]
 
-Subset: TypeAlias = frozenset[int]  # knobs, by their places
+Subset: TypeAlias = frozenset[int]  # indices of knobs
 
-_TOP = 3  # of the forward search, that are looked at again
+_TOP = 3  # candidates of the forward search that get more seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblateRules:
-    """How it is decided.
+    """Rules of the tests.
 
     Attributes:
-      margin: Two configurations are equivalent where the mean difference of their scores lies within it on both sides.
-      alpha: Chance that a configuration is called equivalent that is not, for each that is tested.
-      looks: Seeds of a case at which a test is looked at, as long as it is open; each look has an equal part of alpha.
+      margin: Two configurations are equivalent if the mean difference of their scores lies within it on both sides.
+      alpha: Chance of calling a tested configuration equivalent although it is not, for each test.
+      looks: Numbers of seeds per case at which an undecided test is looked at. Each look has an equal share of alpha.
     """
 
     margin: float = 0.05
@@ -48,12 +48,12 @@ class AblateRules:
 
     @property
     def shown(self) -> int:
-        """Seeds of what the table shows of each knob."""
+        """Number of seeds behind the table's figures of each knob."""
         return self.looks[min(1, len(self.looks) - 1)]
 
 
 class Need(enum.StrEnum):
-    """Whether B needs a setting, as far as the seeds show it."""
+    """Whether B needs a setting, according to the evaluated seeds."""
 
     NEEDED = "needed"  # without it the smallest set differs from B: it is worse, or better if the setting does harm
     NOT_NEEDED = "not needed"  # a set without it is equivalent to B
@@ -61,18 +61,18 @@ class Need(enum.StrEnum):
 
 
 class Lab(Protocol):
-    """Evaluates configurations."""
+    """Evaluator of configurations."""
 
     def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
-        """Has each configuration evaluated on so many seeds of each case."""
+        """Evaluates each configuration on this number of seeds per case."""
 
     def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
-        """Returns the scores of two configurations on so many seeds of each case, paired."""
+        """Returns paired scores of two configurations on this number of seeds per case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What is gained, or lost, between two configurations: a mean difference of scores with its 95% interval."""
+    """Mean difference of scores between two configurations, with its 95% interval."""
 
     mean: float
     lower: float
@@ -82,7 +82,7 @@ class Worth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """What two knobs gain together, beyond the sum of what each gains alone; `p_holm` is over all pairs."""
+    """Gain of two knobs together beyond the sum of their single gains. `p_holm` is adjusted over all pairs."""
 
     pair: tuple[int, int]
     worth: Worth
@@ -91,19 +91,22 @@ class Interaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSearch:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-      smallest: Of B's knobs a set that is equivalent to B, and is not shown to be without any one of them.
-      needs: Of each knob whether it is needed; with a chance of at most alpha any knob without an effect is called so.
-      harmful: Knobs by which B is worse: A loses by one of them alone, or B gains without it (Holm over all of them).
-      forward: Those that the forward search took; `is_reached` says whether that is equivalent to B.
-      whole: What all knobs are worth.
-      alone: What each is worth on A.
-      without: What B loses without it, as a negative number.
-      undecided: Configurations that the largest number of seeds did not tell from B, nor show to be equivalent.
-      configurations: How many were evaluated, with what they cost in seeds of each case.
-      tests: How many were held against B.
+      smallest: Set of knobs that is equivalent to B. Removing any one of them is not shown to keep it equivalent.
+      needs: Whether each knob is needed. The chance of calling any knob without an effect needed is at most alpha.
+      harmful: Knobs that make B worse: A loses by one of them alone, or B gains without it (Holm over all knobs).
+      forward: Knobs that the forward search added.
+      is_reached: Whether the forward search ended in a set equivalent to B.
+      whole: Worth of all knobs together.
+      alone: Worth of each knob on A.
+      without: Change of B without each knob, negative for a loss.
+      interactions: Interactions of the knobs in `smallest` and `forward`, by pairs.
+      undecided: Configurations that the largest number of seeds showed neither different from B nor equivalent to it.
+      configurations: Number of evaluated configurations.
+      seeds: Sum of their numbers of seeds per case.
+      tests: Number of configurations tested against B.
     """
 
     smallest: Subset
@@ -122,10 +125,10 @@ class KnobSearch:
 
 
 def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
-    """Searches, both ways, and measures each knob.
+    """Searches in both directions, and measures each knob.
 
     Raises:
-      LobenchError: there is no seed on which both A and B converge.
+      LobenchError: There is no seed on which both A and B converge.
     """
     search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
     nothing, shown = Subset(), rules.shown
@@ -136,7 +139,7 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
     search.need([*singles, *(search.every - one for one in singles)], shown)
     alone = {knob: search.worth(nothing, Subset({knob}), shown) for knob in search.every}
     without = {knob: search.worth(search.every, search.every - {knob}, shown) for knob in search.every}
-    # Knobs that matter side by side: their halves fall away together.
+    # Sorted by size, so that knobs that matter are in the same half.
     order = sorted(search.every, key=lambda knob: (-max(abs(alone[knob].mean), abs(without[knob].mean)), knob))
     smallest = search.backward(order)
     forward, is_reached = search.forward()
@@ -159,12 +162,14 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """What was evaluated and decided so far.
+    """Evaluations and decisions of a search.
 
     Attributes:
-      every: All knobs: B.
-      seeds: Of each configuration that was evaluated.
-      verdicts: Whether a configuration is equivalent to B.
+      every: All knobs, which make B.
+      seeds: Number of seeds on which each configuration was evaluated.
+      verdicts: Whether each tested configuration is equivalent to B.
+      undecided: Configurations whose test stayed open.
+      tested_on: Number of seeds at the last look of each test.
     """
 
     lab: Lab
@@ -185,7 +190,7 @@ class _Search:
         return _worth(_difference(self.lab.samples(a, b, seeds).values()), seeds)
 
     def is_equivalent(self, subset: Subset) -> bool:
-        """Tests a configuration against B; one that stays open is not equivalent."""
+        """Tests a configuration against B. An undecided configuration counts as not equivalent."""
         if subset == self.every:
             return True
         if subset not in self.verdicts:
@@ -202,7 +207,7 @@ class _Search:
             self.tested_on[subset] = seeds
             samples = self.lab.samples(self.every, subset, seeds)
             lost = [one.num_diverged for one in samples.values()]
-            # More seeds that diverge are no equivalence, whatever the others score.
+            # More diverging seeds rule out equivalence, whatever the other seeds score.
             more = sum(b for _, b in lost) > sum(a for a, _ in lost)
             found = _difference(samples.values())
             if found is None:
@@ -214,16 +219,17 @@ class _Search:
         return None
 
     def needs(self, smallest: Subset) -> dict[int, Need]:
-        """Returns of each knob whether the smallest set needs it.
+        """Returns for each knob whether the smallest set needs it.
 
-        A set that is not shown to be equivalent to B may still be as good as B: few seeds show neither. A knob is
-        needed if the smallest set without it differs from B at alpha, divided among the looks and the knobs.
+        A set that is not shown to be equivalent to B may still be as good as B, since few seeds may show neither. A
+        knob is needed if the smallest set without it differs from B at alpha, divided by the numbers of looks and
+        knobs.
         """
         level = self.rules.level / max(len(self.every), 1)
         found = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
         for knob in smallest:
             rest = smallest - {knob}
-            self.is_equivalent(rest)  # with a single knob nothing has tested it yet
+            self.is_equivalent(rest)  # a set of a single knob is not tested yet
             seeds = self.tested_on.get(rest, self.rules.looks[-1])
             samples = self.lab.samples(self.every, rest, seeds)
             lost = _difference(samples.values())
@@ -243,7 +249,7 @@ class _Search:
         return Subset(knob for knob, p_value in zip(p_values, adjusted, strict=True) if p_value <= self.rules.alpha)
 
     def backward(self, order: Sequence[int]) -> Subset:
-        """Returns a set that is equivalent to B, and is not without any one of its knobs.
+        """Returns a set that is equivalent to B, and not shown equivalent without any one of its knobs.
 
         Source: Zeller and Hildebrandt 2002, the minimizing delta debugging algorithm.
         """
@@ -267,7 +273,7 @@ class _Search:
         return Subset(kept)
 
     def forward(self) -> tuple[Subset, bool]:
-        """Returns what is taken one knob after another, and whether it is equivalent to B."""
+        """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
         chosen, few, shown = Subset(), self.rules.looks[0], self.rules.shown
         while not self.is_equivalent(chosen):
             more = [chosen | {knob} for knob in sorted(self.every - chosen)]
@@ -308,13 +314,13 @@ class _Search:
 
 
 def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
-    """Returns whether more seeds of the second configuration diverge than of the first."""
+    """Returns whether the second configuration diverges on more seeds than the first, at a level."""
     counts = group_counts([one for one in samples.values() if one.has_scale])
     return bool(counts) and any(one.b for one in counts) and p_more(counts) <= level
 
 
 def _difference(cases: Iterable[Samples]) -> Location | None:
-    """Returns the mean over cases of b - a, by groups of cases; None if no case can be tested."""
+    """Returns the mean over cases of b - a, computed over groups of cases; None if no case can be tested."""
     return mean_over_cases([one for one in cases if one.has_scale and locate(one).is_known]).location
 
 
@@ -326,7 +332,7 @@ def _worth(found: Location | None, seeds: int) -> Worth:
 
 
 def _chunks(values: Sequence[int], parts: int) -> list[list[int]]:
-    """Returns them in so many runs of nearly equal length."""
+    """Splits a list into consecutive chunks of nearly equal length."""
     size, more = divmod(len(values), parts)
     ends = list(itertools.accumulate(size + (part < more) for part in range(parts)))
     return [list(values[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True) if end > start]

@@ -1,4 +1,4 @@
-"""A and B of an ablation: two subjects that somebody names, or what an experiment's file lists."""
+"""A and B of an ablation: two named subjects, or methods of an experiment's file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ __all__ = ["Sides", "is_experiment", "listed_sides", "named_sides"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """A and B, and what they are evaluated on.
+    """A and B, with the suites and the store of their evaluations.
 
     Attributes:
-      names: Of A and B.
-      given: A and B.
-      read: A, as a store calls it.
-      store: Folder of the evaluations.
-      groups: Paths of the settings of each knob; (): each setting that differs is one.
-      gin_params: Bound over the suites.
-      import_folders: Where modules are searched besides the suites' folders.
-      first_seed: Of all cases; None: each case's own.
-      most_seeds: Of each case; None: not said.
+      names: Names of A and B.
+      given: A and B as requested subjects.
+      read: A as a subject of the store.
+      store: Folder of the store.
+      suites: Suites to evaluate on.
+      groups: Paths of the settings of each knob. (): each setting that differs is a knob.
+      gin_params: Bindings on top of those of the suites.
+      import_folders: Folders to import modules from, besides those of the suites.
+      first_seed: First seed of all cases. None: each case's own.
+      most_seeds: Largest number of seeds per case. None: unspecified.
     """
 
     names: tuple[str, str]
@@ -50,10 +51,10 @@ class Sides:
 def named_sides(
     a: str, b: str, suites: Sequence[str], store: Path | None, gin_params: Sequence[str], progress: WatchProgress
 ) -> Sides:
-    """Returns two subjects by their texts, which may be names in the store.
+    """Returns the sides for two subjects given as texts, or as names in the store.
 
     Raises:
-      LobenchError: there is no suite; one of them is neither checkpoint nor optimizer, or cannot be read.
+      LobenchError: There is no suite, or one subject is neither a checkpoint nor an optimizer, or cannot be read.
     """
     places = tuple(str(find_suite(suite)) for suite in suites)
     if not places:
@@ -66,19 +67,23 @@ def named_sides(
 
 
 def is_experiment(name: str | Path) -> bool:
-    """Says whether what is given in A's place is the file of an experiment."""
+    """Returns whether the first argument is the file of an experiment."""
     return Path(name).suffix == ".gin"
 
 
 def listed_sides(
     path: Path, methods: Sequence[str], store: Path | None, gin_params: Sequence[str], progress: WatchProgress
 ) -> Sides:
-    """Returns what an experiment lists: two of its methods, or one of them without and with its knobs.
+    """Returns the sides that an experiment lists: two of its methods, or one method without and with its knobs.
 
     Args:
-      methods: Names of those that are asked for, A first; (): the one that has knobs, or both of two.
+      path: File of the experiment.
+      methods: Names of the methods, A first. (): the one that has knobs, or both of two.
+      store: Store of the evaluations. None: .lobench/ablate/EXPERIMENT.
+      gin_params: Bindings on top of those of the file.
+      progress: Receives progress events.
     Raises:
-      LobenchError: the experiment is wrong; there is no such method, or one that is no optimizer or checkpoint.
+      LobenchError: The experiment is invalid, a method does not exist, or a method is neither optimizer nor checkpoint.
     """
     if not is_experiment(path):
         raise UsageError("B is missing", got=str(path), expected="A and B, or the file of an experiment")
@@ -106,8 +111,8 @@ def _default_store(name: str) -> Path:
 
 
 def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, tuple[tuple[str, ...], ...]]:
-    """Returns A, B, and the paths of each knob where a method lists them."""
-    chosen_methods(file.experiment, names)  # refuses unknown ones
+    """Returns A, B, and the paths of each knob if the method lists knobs."""
+    chosen_methods(file.experiment, names)  # raises if one is unknown
     every = file.experiment.methods
     asked = [file.method(name) for name in names] or [method for method in every if method.knobs] or list(every)
     are_two = len(asked) == 2 and (bool(names) or not asked[0].knobs)

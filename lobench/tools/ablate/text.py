@@ -14,7 +14,7 @@ from lobench.tools.ablate.search import Need, Subset, Worth
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
 
 _NEEDED = {Need.NEEDED: "yes", Need.NOT_NEEDED: "no", Need.OPEN: "open"}
-_LEVEL = 0.05  # at which an interaction is told
+_LEVEL = 0.05  # level at which an interaction is reported
 
 
 class WorthRecord(TypedDict):
@@ -66,7 +66,7 @@ class AblateRecord(TypedDict):
 
 
 def ablate_text(made: Ablated) -> str:
-    """Return which settings are needed, what is open, the table of the settings, and the cost."""
+    """Returns the needed and the undecided settings, the table of all settings, and the cost."""
     found, knobs = made.found, made.knobs.knobs
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(range(len(knobs)), key=lambda knob: (knob not in found.smallest, -_size(found.alone[knob])))
@@ -97,7 +97,7 @@ def ablate_text(made: Ablated) -> str:
 
 
 def _answer(made: Ablated) -> list[str]:
-    """Return the needed and the open settings, and by how much B is better than A."""
+    """Returns the needed and the undecided settings, and by how much B is better than A."""
     found, margin = made.found, f"{made.rules.margin:g}"
     gain = f"B is {_worth(found.whole)} (95%) against A, {counted(found.whole.seeds, 'seed')} of each case"
     if not found.smallest:
@@ -113,7 +113,7 @@ def _answer(made: Ablated) -> list[str]:
 
 
 def _harm(made: Ablated) -> list[str]:
-    """Returns which settings make B worse, if B is worse than A or a setting costs something."""
+    """Returns the settings that make B worse, if B is worse than A or a setting costs something."""
     found = made.found
     if not found.harmful and not found.whole.upper < 0:
         return []
@@ -127,7 +127,7 @@ def _harm(made: Ablated) -> list[str]:
 
 
 def _ways(made: Ablated) -> list[str]:
-    """Returns what is to be said of the forward search."""
+    """Describes the forward search, if it ended in another set."""
     found = made.found
     if found.forward == found.smallest:
         return []
@@ -160,7 +160,7 @@ def _record(one: Worth) -> WorthRecord:
 
 
 def ablate_record(made: Ablated) -> AblateRecord:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     found, paths = made.found, [one.path for one in made.knobs.knobs]
     record: AblateRecord = {
         "a": made.a,

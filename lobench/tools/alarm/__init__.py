@@ -1,4 +1,4 @@
-"""`lobench alarm`: alarms along a watched run, at a stated rate of false ones over the whole run."""
+"""`lobench alarm`: alarms along a watched run, with a bound on the false alarm rate of the whole run."""
 
 COMMANDS = {
     "alarm": ("lobench.tools.alarm.command:alarm", "Report when a watched run gets worse, overfits or stalls."),

@@ -1,4 +1,4 @@
-"""`lobench.alarm`: a watched run is followed, suspicions are confirmed on fresh seeds, alarms are told."""
+"""`lobench.alarm`: follows a watched run, confirms suspicions on fresh seeds, and reports alarms."""
 
 from __future__ import annotations
 
@@ -43,13 +43,19 @@ _TRAINED, _HELD_OUT = "meta_train", "meta_test"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarmed:
-    """What was found along a run.
+    """Result of `alarm`.
 
     Attributes:
-      events: The alarms, in order, with those that earlier calls told.
-      num_without_score: Checkpoints that no kind could judge: without a score on one of their cases, as after errors.
-      num_confirmations: By kind; of a stall the windows that were looked at.
-      command: What repeats it.
+      kinds: Kinds of alarms that were looked for.
+      rules: Rules of the alarms.
+      store: Store of the watch.
+      num_checkpoints: Number of finished checkpoints.
+      num_without_score: Number of checkpoints that lack a score on one of their cases, for example after errors. No
+        kind can judge them.
+      alarms: The alarms, by position in the run.
+      events: One event per alarm, including alarms that earlier calls reported.
+      num_confirmations: Number of confirmations by kind. For a stall, the number of windows that were looked at.
+      command: Command line that repeats the call.
     """
 
     kinds: tuple[Kind, ...]
@@ -64,7 +70,7 @@ class Alarmed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are checkpoints, and none of them has a score: nothing was compared."""
+        """Whether no checkpoint has a score although there are checkpoints, so that nothing was compared."""
         return 0 < self.num_checkpoints == self.num_without_score
 
 
@@ -88,31 +94,40 @@ def alarm(
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Alarmed:
-    """Looks at each checkpoint that a watch has finished, by its outer step, and says where the run got worse.
+    """Checks each checkpoint that a watch has finished, in order of outer steps, and reports where the run got worse.
 
-    What decides is in the watch's store and in STORE/alarm: a call that was stopped goes on with the same decisions,
-    and tells no alarm twice.
+    All decisions follow from the watch's store and from STORE/alarm. After an interruption, the same call continues
+    with the same decisions, and no alarm is reported twice.
+
+    Example:
+        alarmed = lobench.alarm("runs/today", "quick", kinds=("regress", "stall"))
+        [event.message for event in alarmed.events]
 
     Args:
-      location: The run's folder; or, with `store`, a session of an experiment's command, as of `lobench.bisect`.
-      suites: Those that the run is watched with.
-      kinds: `regress`: worse than the best checkpoint so far, by the mean or on a case. `overfit`: worse on the cases
-        of role `meta_test` by more than on those of role `meta_train`. `stall`: no better for a window of checkpoints
-        whose trend is surely below `least_gain`.
-      rate: Chance of any false alarm of a kind, over the whole run.
-      margin: Harm that is tolerated, on the score.
-      seeds: Fresh ones of a confirmation, of each case and side.
-      window: Checkpoints of one look at the trend.
-      least_gain: Score per 1,000 outer steps.
-      on_alarm: A command of the shell, called once for each alarm; LOBENCH_ALARM, LOBENCH_OUTER_STEP,
-        LOBENCH_CHECKPOINT, LOBENCH_REFERENCE and LOBENCH_CASES say which it is.
-      sinks: That get alarms.
-      is_over: Waits a while, and says whether the run is over; None: one look at what there is.
-      name, store, gin_files, gin_params: As of the watch.
+      location: The run's folder. With `store`, it may be a session of an experiment's command, as in `lobench.bisect`.
+      suites: Suites of the watch.
+      kinds: Kinds of alarms:
+        `regress`: worse than the best checkpoint so far, in the mean or on a case;
+        `overfit`: more harm on the cases of role `meta_test` than on those of role `meta_train`;
+        `stall`: no improvement for a window of checkpoints whose trend is significantly below `least_gain`.
+      rate: Chance of any false alarm of a kind over the whole run.
+      margin: Tolerated harm to the score.
+      seeds: Number of fresh seeds of a confirmation, per case and side.
+      window: Number of checkpoints in a window of the trend.
+      least_gain: Least gain of the score per 1,000 outer steps.
+      on_alarm: Shell command to run once for each new alarm. The environment variables LOBENCH_ALARM,
+        LOBENCH_OUTER_STEP, LOBENCH_CHECKPOINT, LOBENCH_REFERENCE and LOBENCH_CASES describe the alarm.
+      sinks: Addresses of sinks that receive alarms.
+      is_over: Waits for a moment, and returns whether the run is over. None: check the finished checkpoints once.
+      name: Name of the watch. "": the name of the first suite.
+      store: Store of the watch. None: the default store of `lobench.watch`.
+      gin_files, gin_params: Bindings of the watch.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Of `WatchSettings`: workers, executor, ray_address.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `ray_address`.
     Raises:
-      LobenchError: usage, no store, another call follows the run.
+      UsageError: An argument is invalid.
+      StoreError: There is no store of a watch.
+      LobenchError: Another call follows the run.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     wanted = kinds_of(texts(kinds))
@@ -170,7 +185,7 @@ def alarm(
 
 
 class _Follower:
-    """The detectors of all kinds along one run."""
+    """Detectors of all kinds along one run."""
 
     def __init__(
         self,
@@ -187,7 +202,7 @@ class _Follower:
         self._run, self._store, self._suites, self._kinds, self._rules = run, store, suites, kinds, rules
         self._progress, self._options, self.notifier = progress, options, notifier
         self._tried: set[tuple[int, str, str]] = set()
-        self._places: dict[str, str | None] = {}  # of thetas that can be read, by hash, in this look
+        self._places: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
         self._seen: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
         self._found: StoredRun | None = None
@@ -199,9 +214,9 @@ class _Follower:
         return sorted((one for each in self.detectors for one in each.alarms), key=lambda one: (one.place, one.kind))
 
     def look(self, *, is_over: bool) -> StoredRun:
-        """Goes on with what a watch has finished since the last look, and tells what was found.
+        """Processes the checkpoints finished since the last look, and reports alarms.
 
-        The store is read as a whole, and so no oftener than the watch has finished a checkpoint.
+        The whole store is read, so this happens only if the watch has finished a checkpoint.
         """
         standings = self._standings()
         if self._found is not None and standings == self._known and not is_over:
@@ -213,7 +228,7 @@ class _Follower:
         for each in self.detectors:
             while (asked := self._go_on(each, found)) is not None:
                 self._confirm(asked, found)
-                # What a watch has finished meanwhile is of the next look: places stay those that were asked about.
+                # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
                 found = replace(found, again=self._read(is_over).again, _worths={})
                 if not found.fresh(asked):
                     see = command_text("lobench", "results", store=self._store / "alarm")
@@ -250,7 +265,10 @@ class _Follower:
         )
 
     def _begin(self, found: StoredRun) -> None:
-        """Sets out anew where what was seen is no longer the beginning of the run: the watch evaluated more."""
+        """Restarts the detectors if the checkpoints seen so far are no longer the beginning of the run.
+
+        This happens if the watch evaluated earlier checkpoints too.
+        """
         if not found.subjects or (self.detectors and found.subjects[: len(self._seen)] == self._seen):
             return
         if len(runs := {one.run for one in found.subjects}) > 1:
@@ -270,7 +288,7 @@ class _Follower:
         self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
     def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
-        """Evaluates both sides on fresh seeds; where that gives nothing the suspicion is dropped."""
+        """Evaluates both sides on fresh seeds. The suspicion is dropped if that gives no results."""
         sides = [found.subjects[place] for place in (asked.reference, asked.place)]
         block, steps = block_of(asked.kind, asked.number, self._rules.seeds), [one.outer_step for one in sides]
         size = "since more seeds diverge" if math.isnan(asked.harm) else f"by {asked.harm:.3f} on the usual seeds"
@@ -296,21 +314,21 @@ class _Follower:
                 self._suites,
                 location=self._run.location,
                 name="alarm",
-                progress=WatchProgress(),  # whose lines would stand between the watch's own
+                progress=WatchProgress(),  # keeps its lines out of the watch's output
                 **options,
             )
         except LobenchError as error:
             self._progress.log(f"{asked.kind}: {error}")
 
     def _place_of(self, subject: Subject) -> str | None:
-        """Returns where the theta of a checkpoint can be read: in its place, or as the copy that is kept."""
+        """Returns a path from which a checkpoint's theta can be read, its own or the copy's; None if unreadable."""
         if subject.sha256 not in self._places:
             own = self._run.path_of(subject.uri)
             self._places[subject.sha256] = readable_place(self._store, own, subject.sha256)
         return self._places[subject.sha256]
 
     def _keep_best(self, found: StoredRun) -> None:
-        """Copies what later checkpoints are held against: a trainer removes its older ones."""
+        """Copies the best checkpoints, which later ones are compared with, because trainers delete older ones."""
         if not len(found):
             return
         last = len(found) - 1
@@ -356,11 +374,15 @@ class _Follower:
 
 
 class _Notifier:
-    """Tells each alarm once to plugins and to the command, and at least once to each sink.
+    """Reports each alarm once to plugins and to the command, and at least once to each sink.
 
     Args:
-      file: What was told: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: likewise}, "lines": [...]}`,
-        of which an older lobench wrote no lines.
+      file: Record of the reports: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: as "told"},
+        "lines": [...]}`. Older versions wrote no lines.
+      manager: Plugins to notify.
+      sinks: Sinks by address.
+      command: Shell command to run for each new alarm. "": none.
+      progress: Receives progress events.
     """
 
     def __init__(
@@ -401,7 +423,7 @@ class _Notifier:
             "LOBENCH_REFERENCE": event.reference.uri,
             "LOBENCH_CASES": " ".join(f"{case.suite}/{case.name}" for case in event.cases),
         }
-        # What it prints goes where all lines go: standard output may be the record's.
+        # Its output goes to standard error, because standard output may be a JSON record.
         done = subprocess.run(
             self._command, shell=True, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=2, check=False
         )
@@ -409,7 +431,10 @@ class _Notifier:
             self._progress.log(f"--on-alarm {self._command!r} ended with {done.returncode}")
 
     def deliver(self) -> None:
-        """Gives each sink what it lacks; one that fails gets it at the next look, or at the next start."""
+        """Delivers the missing alarms to each sink.
+
+        Failed deliveries are repeated at the next look, or in the next call.
+        """
         for address, sink in self._sinks.items():
             has = self._reached.get(address, [])
             lacking = [one for one in self._deliveries if _name(one.event) not in has]
@@ -445,6 +470,6 @@ class _Notifier:
 
 
 def _name(event: object) -> list[Any]:
-    """Returns what tells an alarm from others, as JSON has it."""
+    """Returns the identity of an alarm as a JSON list."""
     assert isinstance(event, AlarmRaised)
     return [event.kind, event.subject.sha256, event.subject.outer_step]

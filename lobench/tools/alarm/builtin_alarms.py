@@ -1,4 +1,4 @@
-"""The alarms of a watched run on the page of its store."""
+"""Alarms of a watched run, on the page of its store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def lobench_report_sections() -> Iterable[Declaration]:
 
 
 def alarms(summary: Summary) -> list[Section]:
-    """Returns the alarms that were told, in order; [] where none was.
+    """Returns the section of reported alarms, in order; [] if there are none.
 
     Raises:
-      StoreError: what was told cannot be read.
+      StoreError: The record of alarms cannot be read.
     """
     from lobench.report.charts.sections import Section
     from lobench.tools.alarm.raised import raised_alarms

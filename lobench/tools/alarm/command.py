@@ -100,7 +100,7 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
     found = logged_aside(followed, location, is_over=is_over, **options)
     if kind == "json":
         emit("alarm", alarms_record(found))
-    elif not until_input_ends:  # beside a watch the alarms' lines are all
+    elif not until_input_ends:  # next to a watch, only the lines of alarms are printed
         show(alarms_text(found))
     if found.alarms:
         raise click.exceptions.Exit(ExitCode.VERDICT)
@@ -109,12 +109,12 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
 
 
 def _never() -> bool:
-    """Waits a moment."""
+    """Waits for a moment. Returns False: the run is never over."""
     time.sleep(_SECONDS)
     return False
 
 
 def _input_ended() -> bool:
-    """Waits until the watch that started this ends, a moment at most."""
+    """Waits for a moment. Returns whether standard input is closed, which means that the watch has ended."""
     ready, _, _ = select.select([sys.stdin], [], [], _SECONDS)
     return bool(ready)

@@ -1,4 +1,4 @@
-"""Evidence of a watched run: what its store and the alarms' own store hold of its checkpoints."""
+"""Evidence along a watched run: results of its checkpoints in its store and in the store of confirmations."""
 
 from __future__ import annotations
 
@@ -24,31 +24,33 @@ from lobench.tools.alarm.rule import KINDS, Confirmation, Kind
 
 __all__ = ["StoredRun", "block_of", "read_run"]
 
-# Fresh seeds are beyond all that a watch, a search or another tool of the run evaluates.
-# A confirmation has a thousand of them, of which it takes the first: with another number of them none is another's.
+# Fresh seeds are larger than all seeds that a watch, a search or another tool of the run evaluates.
+# Each confirmation has a range of 1,000 seeds and uses the first ones, so that ranges never overlap.
 _FIRST_SEED, _SEEDS_OF_A_KIND, _STRIDE = 2 * FIRST_REPORT_SEED, 10_000_000, 1000
 
 
 def block_of(kind: Kind, number: int, seeds: int) -> SeedBlock:
-    """Returns the seeds of a confirmation, which are nobody else's."""
+    """Returns the seeds of a confirmation. No other evaluation uses them."""
     start = _FIRST_SEED + KINDS.index(kind) * _SEEDS_OF_A_KIND + (number - 1) * _STRIDE
     return SeedBlock(start=start, size=seeds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run's checkpoints by generation and outer step, up to the first one that the watch has yet to finish.
+    """Checkpoints of a run by generation and outer step, up to the first one that the watch has not finished.
+
+    A position (`place`) is the index of a checkpoint in `subjects`.
 
     Attributes:
-      subjects, runs: By place, with the name of its run.
-      stored: By theta's hash.
-      again: By the first seed of a confirmation, then by theta's hash.
-      cases: Those that any of the checkpoints was evaluated on, by identity.
-      others: Optimizers without theta beside them, which scales are made of too.
-      suites: Where tuned baselines are looked for.
-      seeds: Of a confirmation.
+      subjects, runs: Checkpoints, and the names of their runs, by position.
+      stored: Results by hash of theta.
+      again: Results of confirmations, by first seed, then by hash of theta.
+      cases: Cases on which any checkpoint was evaluated, by identity.
+      others: Optimizers without theta in the store. Scales depend on them too.
+      suites: Folders in which tuned baselines are looked up.
+      seeds: Number of seeds of a confirmation.
       tried: Confirmations that were evaluated: the first seed, and the hashes of both sides.
-      is_readable: Whether the theta of a checkpoint can be read, so that it can be evaluated on fresh seeds.
+      is_readable: Whether the theta of a checkpoint can be read, which an evaluation on fresh seeds needs.
     """
 
     subjects: tuple[Subject, ...]
@@ -71,7 +73,7 @@ class StoredRun:
         return self.subjects[place].outer_step
 
     def scales(self, at: int) -> Scales:
-        """Returns the scales as they were known when a checkpoint was finished: later ones move no decision."""
+        """Returns the scales known when a checkpoint was finished. Later results must not change decisions."""
         if at not in self._scales:
             last = self._scales.get(-1) or self._scales_of(len(self) - 1)
             self._scales[-1] = last
@@ -98,9 +100,9 @@ class StoredRun:
         return self._worths[key]
 
     def _mean(self, parts: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None) -> float:
-        """Returns NaN where one of the cases has no score on the usual seeds, which are the first part.
+        """Returns the mean score over cases. NaN if a case has no score on the usual seeds, which are the first part.
 
-        A case without a scale, on which nobody has ended better than untrained yet, is left out.
+        Cases without a scale, where nothing has ended better than untrained yet, are left out.
         """
         means = []
         for identity in self.cases if cases is None else cases:
@@ -134,7 +136,10 @@ class StoredRun:
         return a, b
 
     def name_of(self, asked: Confirmation) -> tuple[int, str, str]:
-        """Returns what tells a confirmation from those of other checkpoints: of a run before a restart, say."""
+        """Returns the identity of a confirmation.
+
+        It includes the checkpoints, which may be others with the same number after a restart of the run.
+        """
         start = block_of(asked.kind, asked.number, self.seeds).start
         return start, self.subjects[asked.reference].sha256, self.subjects[asked.place].sha256
 
@@ -144,7 +149,7 @@ class StoredRun:
         return subject.sha256 in self.again.get(start, ()) or self.is_readable(subject)
 
     def _is_whole(self, cell: Cell | None) -> bool:
-        """Says whether each seed of a confirmation ended, be it in an error."""
+        """Returns whether each seed of a confirmation has ended, possibly in an error."""
         return cell is not None and len(cell.seeds) + sum(cell.lost.values()) >= self.seeds
 
     def _samples(self, a: Mapping[str, Cell], b: Mapping[str, Cell], at: int) -> dict[str, Samples]:
@@ -165,14 +170,15 @@ def read_run(
     is_over: bool,
     is_readable: Callable[[Subject], bool] = lambda subject: True,
 ) -> StoredRun:
-    """Reads what there is of a run.
+    """Reads the results of a run.
 
     Args:
-      store: Of the watch; that of the alarms is below it.
-      suites: Where tuned baselines are looked for.
-      seeds: Of a confirmation.
-      tried: Confirmations that were evaluated already: what they lack is not asked for again.
-      is_over: Whether checkpoints that are not finished are waited for no longer.
+      store: Store of the watch. The store of confirmations is below it.
+      run: Folder of the run.
+      suites: Folders in which tuned baselines are looked up.
+      seeds: Number of seeds of a confirmation.
+      tried: Confirmations that were evaluated already. They are not requested again if results are missing.
+      is_over: Whether to skip unfinished checkpoints. Otherwise the run ends before the first of them.
       is_readable: Whether the theta of a checkpoint can be read now.
     """
     if not is_store(store):
@@ -180,7 +186,7 @@ def read_run(
             subjects=(), runs=(), stored={}, again={}, cases={}, others=(), suites=(), seeds=seeds, tried=tried
         )
     with Ledger.open(store, read_only=True) as ledger:
-        superseded = ledger.superseded()  # of a run that its trainer began again in the same folder
+        superseded = ledger.superseded()  # by a trainer that started again in the same folder
         standings = [one for one in ledger.standings() if one[1] not in superseded]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
@@ -189,11 +195,11 @@ def read_run(
     ready = [one for one in known if one[2]] if is_over else itertools.takewhile(lambda one: one[2], known)
     subjects, runs = list[Subject](), list[str]()
     for name, subject, _ in ready:
-        if not subjects or _place(subject) > _place(subjects[-1]):  # of two thetas at one step the first
+        if not subjects or _place(subject) > _place(subjects[-1]):  # the first of two thetas at one step
             subjects.append(subject)
             runs.append(name)
     stored, others = {}, []
-    bindings: dict[tuple[str, str], set[str]] = {}  # current ones of the optimizer, by theta's hash and case
+    bindings: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
     for sha256, own in _by_subject(rows).items():
         who = max((one for row in own for one in row.sightings), key=lambda one: one.outer_step)
         counting = [row for row in current.ordered(who, own) if current.is_current(row)]
@@ -207,8 +213,8 @@ def read_run(
     rows_again = read_store(store / "alarm").rows if is_store(store / "alarm") else ()
     for row in rows_again:
         if row.key.optimizer_hash not in bindings.get((row.key.checkpoint_sha256, row.case.identity), ()):
-            continue  # a confirmation of what is not current any more
-        # A block that was halved for want of memory is part of the confirmation's; one of more seeds is not of it.
+            continue  # a confirmation of outdated bindings
+        # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
         block = row.key.seed_block
         start = block.start - (block.start - _FIRST_SEED) % _STRIDE
         if block.start + block.size <= start + seeds:

@@ -1,4 +1,4 @@
-"""Alarms that were raised along a run, as its store keeps them: every page reads them, and nothing else of alarms."""
+"""Record of raised alarms in the store of a watch, for pages and for `lobench alarm`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from lobench.core.wording import cause
 
 __all__ = ["RAISED", "raised_alarms", "read_raised"]
 
-RAISED = Path("alarm", "alarms.json")  # in the store
+RAISED = Path("alarm", "alarms.json")  # relative to the store
 
 
 def raised_alarms(store: Path) -> list[str]:
-    """Returns the line of each alarm that was raised along a run that is watched into a store.
+    """Returns the line of each alarm that was raised along a watched run.
 
     Raises:
-      StoreError: they cannot be read.
+      StoreError: The record of alarms cannot be read.
     """
     return read_raised(store / RAISED)[2]
 
 
 def read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
-    """Returns the alarms that were told, what each sink was told, by its address, and a line of each alarm.
+    """Returns the reported alarms, the alarms that each sink has by its address, and a line for each alarm.
 
     Raises:
-      StoreError: they cannot be read.
+      StoreError: The record of alarms cannot be read.
     """
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}

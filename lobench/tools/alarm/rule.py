@@ -1,9 +1,8 @@
-"""Rules of alarms along a run: suspicion on the usual seeds, confirmation on fresh ones; and the trend of a stall.
+"""Rules of alarms along a run: suspicion on the usual seeds, confirmation on fresh ones, and the trend of a stall.
 
-A gate at each of 50 checkpoints alarms falsely in 2 to 17 of 100 runs. Here a checkpoint that is worse than the best
-one so far at a plain level is suspected, and no more. A suspicion is tested on fresh seeds of both sides, at a level
-that falls from confirmation to confirmation so that the levels of all of them sum to the rate of false alarms of the
-whole run, however long it is.
+A gate at each of 50 checkpoints gives a false alarm in 2 to 17 of 100 runs. Here a checkpoint that is worse than the
+best one so far, at a plain level, is only suspected. A suspicion is tested on fresh seeds of both sides. The levels of
+these tests decrease, so that they sum to the false alarm rate of the whole run, however long it is.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _SUSPICION = 0.05  # the level of the first stage; the rate of false alarms is t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRules:
-    """When an alarm is raised.
+    """Rules for raising an alarm.
 
     Attributes:
       rate: Chance of any false alarm of a kind over the whole run.
-      margin: Harm that is tolerated, on the score.
-      seeds: Fresh seeds of a case in a confirmation, of either side.
-      window: Checkpoints of one look at the trend.
-      least_gain: In score per 1,000 outer steps: a trend that is surely below it is a stall.
+      margin: Tolerated harm to the score.
+      seeds: Number of fresh seeds in a confirmation, per case and side.
+      window: Number of checkpoints in a window of the trend.
+      least_gain: Score per 1,000 outer steps. A trend that is significantly below it is a stall.
     """
 
     rate: float = 0.05
@@ -65,12 +64,13 @@ class AlarmRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """Fresh seeds that a rule asks for.
+    """Evaluation on fresh seeds that a rule asks for.
 
     Attributes:
-      number: 1, 2, ... of the kind, in the run.
-      reference, place: Of the two checkpoints.
-      harm: On the usual seeds.
+      kind: Kind of the alarm.
+      number: 1, 2, ...: number among the confirmations of this kind in the run.
+      reference, place: Positions of the two checkpoints in the run.
+      harm: Harm on the usual seeds.
     """
 
     kind: Kind
@@ -82,15 +82,17 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """What a rule found.
+    """Alarm raised by a rule.
 
     Attributes:
-      reference, place: Of the two checkpoints; of a stall the window's first one and its last one.
-      harm: On the fresh seeds alone; of a stall the trend, score per 1,000 outer steps.
-      bound: Its one-sided confidence bound at the level: the harm is above it; the trend is below it.
-      p_value: NaN of a stall.
-      level: That it was held against.
-      cases: Identities of those that tell, the worst first.
+      kind: Kind of the alarm.
+      number: Number of the confirmation, or of the window of a stall.
+      reference, place: Positions of the two checkpoints in the run. For a stall, the first and last of the window.
+      harm: Harm on the fresh seeds alone. For a stall, the trend in score per 1,000 outer steps.
+      bound: One-sided confidence bound at the level: the harm is above it, the trend of a stall is below it.
+      p_value: P-value of the test. NaN for a stall.
+      level: Level of the test.
+      cases: Identities of the cases that show the harm, the worst first.
     """
 
     kind: Kind
@@ -105,31 +107,31 @@ class Alarm:
 
 
 class Evidence(Protocol):
-    """What is known of a run's checkpoints, by their places in it."""
+    """Results of a run's checkpoints, by position in the run."""
 
     def __len__(self) -> int: ...
 
     def step(self, place: int) -> int:
-        """Returns the outer step."""
+        """Returns the outer step of a checkpoint."""
 
     def worth(
         self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
-        """Returns the mean score over cases (None: all), on the scale as it was known at a checkpoint.
+        """Returns the mean score of a checkpoint over cases (None: all), on the scale known at checkpoint `at`.
 
-        Over the usual seeds, and the fresh ones that the checkpoint has of the first confirmations of a kind.
+        It includes the usual seeds, and the checkpoint's fresh seeds of the first `number` confirmations of a kind.
         """
 
     def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
-        """Returns both sides' scores on the usual seeds, by the identity of the case."""
+        """Returns the scores of both sides on the usual seeds, by identity of the case."""
 
     def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
-        """Returns them on the seeds of a confirmation; None where they were not evaluated yet."""
+        """Returns the scores of both sides on the seeds of a confirmation; None if they are not evaluated yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A test of the harm of one checkpoint against another."""
+    """Test result: the harm of one checkpoint against another."""
 
     is_found: bool
     harm: float
@@ -138,14 +140,14 @@ class Finding:
     cases: tuple[str, ...]
 
 
-Test: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # of samples, a margin, a level
+Test: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # arguments: samples, margin, level
 
 
 def kinds_of(asked: Sequence[str]) -> tuple[Kind, ...]:
-    """Returns the kinds that options name, `regress,stall` or one by one.
+    """Returns the kinds named by options, such as `regress,stall`, or one kind per option.
 
     Raises:
-      UsageError: one is none.
+      UsageError: A kind is unknown.
     """
     names = [part.strip() for text in asked for part in text.split(",")]
     for name in names:
@@ -155,20 +157,23 @@ def kinds_of(asked: Sequence[str]) -> tuple[Kind, ...]:
 
 
 def level_of(number: int, rate: float) -> float:
-    """Returns the level of a confirmation; those of all numbers sum to the rate: the sum of 1 / k^2 is pi^2 / 6."""
+    """Returns the level of a confirmation.
+
+    The levels of all confirmations sum to the rate: the sum of 1 / k^2 is pi^2 / 6.
+    """
     return rate * 6 / math.pi**2 / number**2
 
 
 def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
-    """Tests "the harm is at most the margin, and no more seeds diverge" by a gate: over the mean, and each case."""
+    """Tests, for the mean and each case, that the harm is at most the margin and that no more seeds diverge."""
     gate = gate_cases(samples, GateRules(margin=margin, alpha=level))
     overall, several = gate.overall, len(gate.cases) > 1
     smallest = min((one.p_holm for one in gate.cases if not math.isnan(one.p_holm)), default=math.nan)
     p_value = overall.p_regressed if not several else two_sided(_known(overall.p_regressed), _known(smallest))
     failing = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
-    # A mean may tell where no case does by itself: then all cases that are worse are named.
+    # The mean may be significant although no single case is. Then all cases that are worse are named.
     named = failing or [one for one in gate.cases if one.harm > margin]
-    # Where a case tells and the mean does not, the numbers are that case's.
+    # If a case is significant and the mean is not, the numbers are those of the case.
     worst = (
         overall
         if overall.verdict is Verdict.REGRESSED or not failing
@@ -185,12 +190,12 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class Overfitted:
-    """Tests "the harm out of distribution less that in distribution is at most the margin".
+    """Test of the hypothesis that the harm out of distribution exceeds that in distribution by at most the margin.
 
-    That more seeds diverge out of distribution counts too, where no more of them do in distribution.
+    More diverging seeds out of distribution count too, if no more of them diverge in distribution.
 
     Attributes:
-      outside, inside: Identities of the cases.
+      outside, inside: Identities of the cases out of distribution and in distribution.
     """
 
     outside: frozenset[str]
@@ -229,17 +234,22 @@ def _known(value: float, otherwise: float = 1.0) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class TwoStages:
-    """The detector of one kind along a run; `go_on` takes it as far as the evidence reaches.
+    """Detector of one kind along a run. `go_on` advances it as far as the evidence reaches.
 
-    The reference is the best checkpoint before, by all seeds that it has, whose theta can still be read: the fresh ones
-    of a confirmation count from then on, so that one which was the best by luck is the reference no longer. After an
+    The reference is the best earlier checkpoint, by all of its seeds, whose theta can still be read. Fresh seeds of a
+    confirmation count from then on, so that a checkpoint that was best by luck does not stay the reference. After an
     alarm the kind is silent until a checkpoint is not suspected.
 
     Attributes:
-      cases: Those whose mean says which checkpoint is the best; None: all.
-      place: The next checkpoint.
-      number: Confirmations so far.
-      can_refer_to: Whether the checkpoint of a place can be the reference of the confirmation of a number: its theta
+      kind: Kind of the alarms.
+      test: Test of the harm.
+      rules: Rules of the alarms.
+      cases: Cases whose mean decides which checkpoint is the best. None: all.
+      place: Position of the next checkpoint.
+      number: Number of confirmations so far.
+      is_raised: Whether the last checkpoint raised an alarm, or is still covered by one.
+      alarms: Alarms so far.
+      can_refer_to: Whether the checkpoint at a position can be the reference of a confirmation with a number: its theta
         can be read, or it has results on the fresh seeds already.
     """
 
@@ -254,7 +264,7 @@ class TwoStages:
     can_refer_to: Callable[[int, Kind, int], bool] = lambda place, kind, number: True
 
     def go_on(self, evidence: Evidence) -> Confirmation | None:
-        """Returns what has to be evaluated before it can go on; None at the end of the evidence."""
+        """Returns the next confirmation to evaluate; None at the end of the evidence."""
         while self.place < len(evidence):
             place = self.place
             worths = [evidence.worth(one, place, self.kind, self.number, self.cases) for one in range(place + 1)]
@@ -271,16 +281,17 @@ class TwoStages:
         return None
 
     def _suspected(self, evidence: Evidence, worths: Sequence[float]) -> Confirmation | None:
-        """Returns what the suspicion asks for; None where there is none.
+        """Returns the confirmation that a suspicion asks for; None if the checkpoint is not suspected.
 
         Args:
-          worths: Of all checkpoints up to this one.
+          evidence: Results of the run.
+          worths: Mean scores of all checkpoints up to this one.
         """
         place = self.place
         if all(map(math.isnan, worths[:place])):
             return None
         if not worths[place] < np.nanmax(worths[:place]):
-            return None  # as nearly all: no file needs a look
+            return None  # the usual case, decided without reading a file
         reference = self._best_readable(worths)
         if reference is None or not worths[place] < worths[reference]:
             return None
@@ -291,9 +302,9 @@ class TwoStages:
         return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=place, harm=found.harm)
 
     def _best_readable(self, worths: Sequence[float]) -> int | None:
-        """Returns the best checkpoint before this one that can be a reference; None if there is none."""
+        """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
         known = [place for place in range(self.place) if not math.isnan(worths[place])]
-        known.sort(key=lambda place: -worths[place])  # of equal ones the first, as before
+        known.sort(key=lambda place: -worths[place])  # the first of equal ones
         return next((one for one in known if self.can_refer_to(one, self.kind, self.number + 1)), None)
 
     def _confirm(self, asked: Confirmation, samples: Mapping[str, Samples]) -> None:
@@ -320,10 +331,10 @@ class TwoStages:
 
 @dataclass(slots=True, kw_only=True)
 class Stall:
-    """The trend over windows that do not overlap: the k-th is looked at with the k-th level.
+    """Detector of stalls: the trend over windows that do not overlap. Window k is tested at level k.
 
-    A window tells where no checkpoint in it is better than all before by the margin, and where the upper bound of its
-    trend, a straight line through the checkpoints' mean scores, is below what the user names.
+    A window raises an alarm if none of its checkpoints is better than all before by the margin, and the upper bound of
+    its trend, a straight line through the mean scores, is below `rules.least_gain`.
     """
 
     rules: AlarmRules
@@ -368,7 +379,7 @@ class Stall:
 
 
 def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, float]:
-    """Returns the slope of a straight line and its upper confidence bound, by the points' distances from it."""
+    """Returns the slope of the least-squares line and its upper confidence bound, from the residuals."""
     centred = steps - steps.mean()
     spread = float(centred @ centred)
     if len(steps) < 3 or spread <= 0:
@@ -382,10 +393,12 @@ def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, 
 def detector_of(
     kind: Kind, rules: AlarmRules, outside: Collection[str] = (), inside: Collection[str] = ()
 ) -> TwoStages | Stall:
-    """Returns the detector of a kind of alarm, at the beginning of a run.
+    """Returns a new detector for a kind of alarm.
 
     Args:
-      outside, inside: For `overfit`, the cases out of the distribution that theta is meta-trained on, and in it.
+      kind: Kind of the alarm.
+      rules: Rules of the alarms.
+      outside, inside: For `overfit`, identities of the cases outside and inside theta's meta-training distribution.
     """
     if kind == "stall":
         return Stall(rules=rules)

@@ -53,7 +53,7 @@ class AlarmsRecord(TypedDict):
 
 
 def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
-    """Returns what people are told of an alarm."""
+    """Returns the message of an alarm."""
     step, before = event.subject.outer_step, event.reference.outer_step
     if event.kind == "stall":
         line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
@@ -72,7 +72,7 @@ def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: st
 
 
 def alarms_text(found: Alarmed) -> str:
-    """Returns a line for each alarm, what was looked at, and the command that repeats it."""
+    """Returns a line for each alarm, the number of confirmations, and the command that repeats the call."""
     checkpoints = counted(found.num_checkpoints, "checkpoint")
     none = f"no alarm in {checkpoints}"
     if found.is_empty:
@@ -89,7 +89,7 @@ def alarms_text(found: Alarmed) -> str:
 
 
 def alarms_record(found: Alarmed) -> AlarmsRecord:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     rules = found.rules
     record: AlarmsRecord = {
         "kinds": list(found.kinds),

@@ -1,4 +1,4 @@
-"""Options of `lobench watch` that follow the run with `lobench alarm`, in a process beside the watch."""
+"""Options of `lobench watch` that run `lobench alarm` in a second process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lobench.cli.exit_codes import ExitCode
 
 __all__ = ["add_to"]
 
-# What the watch and the alarms have in common, by the name of the option.
+# Options that the watch and the alarms share.
 _SHARED = ("name", "store", "executor", "ray_address", "insecure", "allow_pickle")
 _REPEATED = {"suites": "--suite", "sinks": "--sink", "gin_files": "--gin-file", "gin_params": "--gin-param"}
 
 
 def add_to(watch: click.Command) -> None:
-    """Gives the command `--alarm` and `--on-alarm`."""
+    """Adds `--alarm` and `--on-alarm` to the command."""
     watched = watch.callback
     assert watched is not None
     kinds = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
@@ -39,7 +39,7 @@ def add_to(watch: click.Command) -> None:
             return
         from lobench.tools.alarm.rule import kinds_of
 
-        kinds_of([alarm])  # what is wrong is said before anything is trained
+        kinds_of([alarm])  # raises before anything is trained
         with _alarms(_command(alarm, on_alarm, options)) as ended:
             code: str | int | None = ExitCode.OK
             try:
@@ -65,14 +65,14 @@ def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
-    """Runs `lobench alarm` beside the body, which it outlives until all is looked at; yields what says its exit code.
+    """Runs `lobench alarm` next to the body, and waits for it at the end. Yields a function that returns its exit code.
 
-    It sees that the watch has ended, however it does, by the end of its standard input. Where it ends before, a line
-    says so, and the watch goes on without alarms.
+    The end of its standard input tells the process that the watch has ended, for whatever reason. If the process ends
+    early, a line is printed, and the watch continues without alarms.
     """
     from lobench.engine.store.network import READS_LOCAL_COPY
 
-    environment = {**os.environ, READS_LOCAL_COPY: "1"}  # on a network disk the store's own file lags behind
+    environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=environment)
     assert child.stdin is not None
     body_ended = threading.Event()

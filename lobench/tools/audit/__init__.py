@@ -1,4 +1,4 @@
-"""`lobench audit`: claims of a bundle, checked and evaluated again."""
+"""`lobench audit`: checks the claims of a bundle, and repeats a sample of its evaluations."""
 
 COMMANDS = {
     "audit": ("lobench.tools.audit.command:audit", "Check a bundle: evaluate again what a beacon draws."),

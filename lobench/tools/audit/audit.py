@@ -1,4 +1,4 @@
-"""Audit of a bundle: what contradicts itself, and what comes out otherwise when it is evaluated again."""
+"""Audit of a bundle: contradictions in its records, and evaluations with other results when repeated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Audit", "Checked", "Verdict", "audit"]
 
 Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
 
-# Processors of these classes get the same code from XLA (`lobench.inner.backend`); of others the model tells.
+# XLA compiles the same code for all processors of this class (`lobench.inner.backend`); else it depends on the model.
 _ONE_TARGET = "cpu: x86-64-v4"
 _OF_THE_MACHINE = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
 _ALWAYS = (
@@ -47,10 +47,12 @@ _ALWAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An evaluation that was drawn.
+    """Repeated evaluation, and its verdict.
 
     Attributes:
-      why: How it differs, what it was compared by, or why it cannot be audited.
+      row: The evaluation as claimed by the bundle.
+      verdict: Result of the comparison.
+      why: The difference, the basis of the comparison, or the reason why it cannot be audited.
     """
 
     row: EvaluationRow
@@ -60,16 +62,22 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What an audit found.
+    """Result of an audit.
 
     Attributes:
-      signed_by: As `ssh-keygen` says it; "" where nobody signed.
-      escapes: Chances that false results were not drawn.
-      test: Of what could not be compared bit for bit; None where all could.
-      unaudited: Names of what the bundle shows and nobody can check, which others need not have: metrics of plugins
-        that are not here, a plan.
-      stated: The same of what no bundle can show: names of hosts, times.
-      notes: What to know: overrides, results that are older than their plan.
+      bundle: Path of the bundle.
+      root: Hash of the bundle's content.
+      beacon: Public text that chose the sample. "": none.
+      signed_by: Signer, as printed by `ssh-keygen`. "" if the bundle is not signed.
+      num_evaluations: Number of evaluations in the bundle.
+      contradictions: Contradictions between records of the bundle.
+      checked: Repeated evaluations.
+      escapes: Chances that the sample missed all false results.
+      test: Test of the evaluations that could not be compared bit for bit. None if all could.
+      unaudited: Names of claims that cannot be checked, although bundles without them are possible: metrics of plugins
+        that are not installed here, or a plan.
+      stated: Names of claims that cannot be checked in any bundle, such as host names and times.
+      notes: Remarks, for example on overrides, or on results that are older than their plan.
     """
 
     bundle: Path
@@ -96,10 +104,10 @@ class Audit:
 
 @dataclass(slots=True)
 class _Compared:
-    """What was evaluated again: the verdicts that are known, and what the test is of."""
+    """Comparison of repeated evaluations: the verdicts so far, and the input of the test against rounding."""
 
     checked: dict[int, Checked] = field(default_factory=dict)
-    to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # claim, and ours
+    to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # the claim, and our result
     ours: dict[int, Curves] = field(default_factory=dict)
     unaudited: list[Unaudited] = field(default_factory=list)
 
@@ -113,18 +121,24 @@ def audit(
     allowed_signers: Path | None = None,
     progress: WatchProgress | None = None,
 ) -> Audit:
-    """Audits a bundle.
+    """Checks a bundle for contradictions, and evaluates a sample of its results again.
 
-    It runs the Python of the suites that the bundle holds.
+    It runs Python code of the suites in the bundle.
+
+    Example:
+        found = audit(Path("results.lobench"), sample="5%", beacon="drand 5216384 9f0c")
+        found.is_passed
 
     Args:
-      sample: How much is evaluated again: a share, or a number of evaluations.
-      beacon: Public text that nobody knew when the bundle was published; what draws the sample.
-      workers: How many evaluations run at once.
-      allowed_signers: As of `ssh-keygen -Y verify`.
-      progress: Told how far it is.
+      path: Path of the bundle.
+      sample: Part to evaluate again: a percentage such as "5%", or a number of evaluations.
+      beacon: Public text that was unknown when the bundle was published. It chooses the sample.
+      workers: Number of evaluations that run at once.
+      allowed_signers: File of allowed signers, as for `ssh-keygen -Y verify`. None: any signer.
+      progress: Receives progress events. None: none are shown.
     Raises:
-      StoreError: it is no bundle. UsageError: a sample without a beacon, a signature that does not fit.
+      StoreError: The file is not a bundle.
+      UsageError: There is a sample without a beacon, or the signature does not match.
     """
     bundle, log = ResultBundle(path), (progress or WatchProgress()).log
     signed_by, manager = signer(bundle, allowed_signers), load_plugins()
@@ -151,7 +165,7 @@ def audit(
         repeats = Repeats(workers, thetas, folder / "compiled", manager)
         try:
             with modules_meanwhile([str(one) for one in folders]):
-                # What a suite gives is said of every result; what is drawn is evaluated as well.
+                # The cases of all results are checked; those of the sample are evaluated too.
                 cases, problems = _cases(suites, rows, bundle.below("suites"))
                 found += problems
                 compared = _compare(repeats, rows, places, cases, log)
@@ -208,7 +222,7 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 def _cases(
     suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str]
 ) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
-    """Returns the case of each row, or why there is none, and what contradicts the suites' files."""
+    """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
     bindings = bindings_of(rows)
     problems: list[Finding] = []
@@ -236,7 +250,7 @@ def _compare(
     cases: Mapping[int, RepeatableCase | str],
     log: Callable[[str], None],
 ) -> _Compared:
-    """Evaluates what was drawn."""
+    """Evaluates the sample again, and compares the results."""
     compared = _Compared()
     asked = []
     for place in places:
@@ -275,7 +289,7 @@ def _counter(log: Callable[[str], None], total: int, what: str) -> Callable[[int
 
 
 def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
-    """Returns the verdict on what was evaluated again; None where the test against rounding has it."""
+    """Returns the verdict on a repeated evaluation; None if the test against rounding has to decide."""
     claim = row.curves
     if isinstance(result, LobenchError):
         if claim is None:
@@ -307,7 +321,7 @@ def _own(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _first_difference(claim: Curves, ours: Curves) -> str | None:
-    """Returns where the bits differ first; None where they are equal."""
+    """Describes the first difference of the bits; None if they are equal."""
     for name in common_metrics(claim, ours):
         a, b = np.asarray(claim.metrics[name]), np.asarray(ours.metrics[name])
         apart = np.argwhere(~((a == b) | (np.isnan(a) & np.isnan(b))))
@@ -327,9 +341,9 @@ def _check_outcomes(
     cases: Mapping[int, RepeatableCase | str],
     compared: _Compared,
 ) -> Iterator[Finding]:
-    """Yields outcomes that cannot be made again; a result with another one differs.
+    """Yields outcomes that cannot be repeated. Results with another outcome get the verdict "differs".
 
-    A test looks at one seed block in a watch, and at all blocks of its case in a session of pytest.
+    A test sees one seed block in a watch, and all blocks of its case under pytest.
     """
     together: dict[tuple[str, str], list[int]] = {}
     for place, row in enumerate(rows):
@@ -361,7 +375,7 @@ def _test(
     compared: _Compared,
     log: Callable[[str], None],
 ) -> RoundingTest | None:
-    """Tests what other programs or other machines have computed, all of it together."""
+    """Tests all results of other programs or other machines together against rounding."""
     # Trainings of one program come one after another.
     places = sorted(compared.to_test, key=lambda place: (rows[place].case.key, rows[place].key.seed_block, place))
     if not places:

@@ -1,4 +1,4 @@
-"""Cases of results held against what the suite's files give, field by field."""
+"""Checks of the cases of results against the suite's files, field by field."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
 __all__ = ["case_findings", "code_findings", "planned_case_findings"]
 
-# Another seed may be given around the suite's files; the plan says which seeds a case has.
+# Seeds may be set outside of the suite's files; the plan has the seeds of a case.
 _OF_SESSIONS = ("first_seed", "block_sizes", "num_seeds")
 _OF_TESTS = ("name", "node_id", "case_code", "places")
-# An older lobench did not write these; "" stands for what it did not know.
+# Older versions did not write these fields, which are "" then.
 _LATER = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
-# `--gin-param` may bind these, and no binding of a result says it.
+# `--gin-param` may bind these, and the bindings of a result do not show it.
 _UNBOUND = ("scale", "minimum")
 
 
 def case_findings(row: EvaluationRow, bound: BoundCase, members: Sequence[str]) -> Iterator[Finding]:
-    """Yields the fields of a result's case that are not what the suite's files give.
+    """Yields the fields of a result's case that differ from the suite's files.
 
     Args:
+      row: The result.
       bound: The case, bound from the files of the bundle.
-      members: Names of the files of suites.
+      members: Names of the suites' files in the bundle.
     """
     told, ours = row.case, bound.info
     for field in dataclasses.fields(CaseInfo):
@@ -82,7 +83,7 @@ def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Ite
 
 
 def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields names, codes and variants of plans that no result has, and seeds of cases that no plan has."""
+    """Yields names, code and variants of plans that no result has, and seeds of cases that no plan has."""
     named: dict[tuple[str, str], set[str]] = {}
     codes: dict[tuple[str, str], set[str]] = {}
     for row in rows:
@@ -111,7 +112,7 @@ def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[Eval
 
 
 def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mapping[str, bytes]) -> Iterator[Finding]:
-    """Yields code of results that the ledger does not know, or that is other code than the bundle's files hold."""
+    """Yields code of results that the ledger does not know, or that differs from the bundle's files."""
     codes = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
     for code, row in codes.items():
         parts = ledger.code_parts(code)

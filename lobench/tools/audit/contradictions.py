@@ -38,12 +38,15 @@ _FOLDERS = ("ledger", "suites", "theta")
 
 
 def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
-    """Yields what contradicts something else, and the names of what nobody can check.
+    """Yields contradictions within the bundle, and the names of claims that cannot be checked.
 
-    A record of another form than lobench writes ends it.
+    It stops at the first record with an unknown format.
 
     Args:
-      folder: Where the bundle's members are extracted.
+      bundle: The bundle.
+      ledger: Ledger with the bundle's tables.
+      rows: Evaluations of the ledger.
+      folder: Folder with the extracted members of the bundle.
     """
     try:
         yield from _findings(bundle, ledger, rows, folder)
@@ -126,7 +129,7 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
 
 
 def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields cases that a plan has at another place than their results."""
+    """Yields cases with different places in a plan and in their results."""
     places: dict[tuple[str, str], set[CasePlace]] = {}
     for row in rows:
         places.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))
@@ -151,10 +154,10 @@ def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], 
 
 
 def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> Iterator[tuple[str, bool]]:
-    """Yields what each label is called that no plan has, and whether it is a second name.
+    """Yields a line for each label that differs from the plan, and whether it is only a second name.
 
-    An experiment that finds all its results in the store of a comparison gives second names, and plans nothing. A label
-    that was planned for something else is none.
+    An experiment whose results are all in the store of a comparison adds second names, and plans nothing. A label that
+    was planned for another subject is not a second name.
     """
     labels: dict[tuple[str, str], set[str]] = {}
     for one in planned:
@@ -173,7 +176,7 @@ def _of_files(
     folder: Path,
     ledger: Ledger,
 ) -> Iterator[Finding]:
-    """Yields files of suites that were changed after the plan; one that no result reaches is only named."""
+    """Yields files of suites that were changed after the plan. Files that no result depends on are only named."""
     names = {name for row in rows for code in parts_of_code(row.key.code) for name in ledger.code_parts(code) or ()}
     texts = {text for row in rows for who in row.sightings for text in who.variant.bindings}
     reached: set[Path] = set()
@@ -202,7 +205,7 @@ def _of_files(
 
 
 def _is_shipped(path: Path, content: bytes) -> bool:
-    """Says whether a baseline is one of lobench's own."""
+    """Returns whether a baseline is equal to the one shipped with lobench."""
     place = shipped_suite("/".join(path.parts[2:]))
     return place is not None and place.is_file() and place.read_bytes() == content
 
@@ -211,7 +214,7 @@ def _of_thetas(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject])
     known = {who.sha256 for who in sightings if who.has_theta}
     for name in bundle.below("theta"):
         try:
-            load_theta(folder / name)  # its name is its hash
+            load_theta(folder / name)  # raises if the file's hash is not its name
         except LobenchError:
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} is another one than its name says")
         if Path(name).stem not in known:
@@ -219,7 +222,7 @@ def _of_thetas(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject])
 
 
 def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields what `about.json` says otherwise than the ledger and the files give."""
+    """Yields statements of `about.json` that differ from the ledger and the files."""
     told: dict[str, Any] = json.loads(bundle.read("about.json"))
     ours = ledger_about(ledger, rows)
     if "plan" not in told:
@@ -250,7 +253,7 @@ def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
 
 
 def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
-    """Makes the card anew and compares the two."""
+    """Writes the card again and compares the two."""
     about = json.loads(bundle.read("about.json"))
     if about.get("lobench") != lobench_here():
         yield Unaudited("card.md, which another version of lobench wrote")

@@ -1,4 +1,4 @@
-"""Draw of evaluations by a public beacon, and the chance with which false ones escape it."""
+"""Sample of evaluations chosen by a public beacon, and the chance that false ones escape it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARES = (0.01, 0.05, 0.1, 0.25)
 
 
 class EscapeRecord(TypedDict):
-    """Chance that a draw met none of the false results, were a share of all results false."""
+    """Chance that a sample contains no false result, if a share of all results is false."""
 
     share: float
     num_false: int
@@ -25,7 +25,7 @@ class EscapeRecord(TypedDict):
 
 
 class Escape(NamedTuple):
-    """The chance, for a share of false results."""
+    """Chance that a sample contains no false result, for a share and number of false results."""
 
     share: float
     num_false: int
@@ -37,12 +37,13 @@ class Escape(NamedTuple):
 
 
 def num_drawn(sample: str, num_all: int) -> int:
-    """Returns how many evaluations a sample is.
+    """Returns the number of evaluations in a sample.
 
     Args:
-      sample: `5%`, or a number of evaluations; 0: none.
+      sample: A percentage such as "5%", or a number of evaluations. 0: none.
+      num_all: Number of all evaluations.
     Raises:
-      UsageError: it is neither.
+      UsageError: The sample is neither a percentage nor a number.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", sample.strip())
     if found is None or (found[2] and float(found[1]) > 100):
@@ -54,9 +55,9 @@ def num_drawn(sample: str, num_all: int) -> int:
 
 
 def drawn(count: int, num_all: int, *, root: str, beacon: str) -> list[int]:
-    """Returns the places of the evaluations that are drawn, in order.
+    """Returns the sorted indices of the sample.
 
-    Each is as likely as the others, whatever the author does, as long as the root was fixed before the beacon.
+    All evaluations are equally likely, whatever the author does, if the root was fixed before the beacon was known.
     """
 
     def mark(place: int) -> bytes:
@@ -66,6 +67,6 @@ def drawn(count: int, num_all: int, *, root: str, beacon: str) -> list[int]:
 
 
 def escapes(count: int, num_all: int) -> Sequence[Escape]:
-    """Returns the chance that none of the false results was drawn, for some shares of them."""
+    """Returns the chance that the sample contains no false result, for several shares of false results."""
     numbers = {share: max(1, math.ceil(share * num_all)) for share in _SHARES}
     return [Escape(share, number, escape_chance(num_all, number, count)) for share, number in numbers.items()]

@@ -1,4 +1,4 @@
-"""Experiments of a bundle: their configuration, trials and methods held against the results."""
+"""Checks of a bundle's experiments: configuration, trials and methods against the results."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ _STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
 
 
 def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: Sequence[Path]) -> Iterator[Finding]:
-    """Yields what an experiment's configuration says otherwise than its members and trials.
+    """Yields contradictions between an experiment's configuration and its members and trials.
 
     Args:
-      folders: Of the suites.
+      ledger: Ledger of the bundle.
+      rows: Evaluations of the ledger.
+      folders: Folders of the suites.
     """
     for form in ledger.experiments():
         if not form.config:
@@ -49,7 +51,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
 
 
 def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
-    """Reads a configuration as a file beside the suites' folders, which it names by their paths here."""
+    """Reads a configuration as a file next to the suites' folders, whose paths are replaced by those here."""
     places = {folder.name: str(folder) for folder in folders}
     lines = []
     for line in form.config.splitlines():
@@ -107,7 +109,7 @@ def _of_methods(
 
 
 def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]) -> Iterator[Finding]:
-    """Yields whether a method's results are of another optimizer, or of other bindings, than it says."""
+    """Yields contradictions between a method's configuration and the optimizer, bindings or label of its results."""
     own = [who for who in sightings if who.sha256 == sha256]
     if method.kind == "optimizer":
         wanted = _settings("; ".join((optimizer_text(method), *values)))
@@ -125,7 +127,7 @@ def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: S
 
 
 def _settings(text: str) -> tuple[str, dict[str, str]]:
-    """Returns an optimizer's call and its bindings by path."""
+    """Returns an optimizer's call, and its bindings by path."""
     head, *lines = [part.strip() for part in text.split(";") if part.strip()]
     bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
     found = {f"{one.scope}/{one.name}.{one.parameter}".lstrip("/"): gin_text(one.value) for one in bindings}
@@ -183,7 +185,7 @@ def _of_trials(
 
 def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> float | None:
     if len({row.key.checkpoint_sha256 for row in rows}) != 1:
-        return None  # a command's trials are trained anew in each session
+        return None  # each session trains a command's trials again
     cases = list({row.case.identity: row.case for row in rows}.values())
     try:
         return fitness(rows, cases, experiment.sessions, folders)
@@ -194,7 +196,7 @@ def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Seq
 def seed_findings(
     planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow], has_gate: bool
 ) -> Iterator[Finding]:
-    """Yields results on seeds that nobody had planned, and cases on which methods were planned on different seeds."""
+    """Yields results on unplanned seeds, and cases for which the methods' plans have different seeds."""
     seeds: dict[tuple[str, str, str], set[int]] = {}
     by_case: dict[tuple[str, str], dict[str, set[int]]] = {}
     for one in planned:

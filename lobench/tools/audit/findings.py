@@ -1,4 +1,4 @@
-"""Findings of an audit: what contradicts the rest of a bundle, and what nobody can check, by name."""
+"""Findings of an audit: contradictions within a bundle, and claims that cannot be checked."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ ContradictionKind: TypeAlias = Literal[
 
 
 class Contradiction(NamedTuple):
-    """Something that contradicts the rest of the bundle."""
+    """Claim that contradicts the rest of the bundle."""
 
     kind: ContradictionKind
     what: str
 
 
 class Unaudited(NamedTuple):
-    """Something that the author says and that cannot be made again.
+    """Claim that cannot be checked by repeating it.
 
     Attributes:
-      what: Its name.
-      is_usual: Whether every bundle has it, such as names of hosts; otherwise the verdict's line names it.
+      what: Name of the claim.
+      is_usual: Whether every bundle makes it, as for host names. Other claims are named next to the verdict.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Everything of a result but the values of its curves: which metrics, steps, directions, costs and films it has."""
+"""Comparison of results apart from the values of their curves: metrics, steps, directions, costs and films."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _OF_MACHINES = ("metric ", "the time of a gradient step")  # how problems begin 
 
 
 def common_metrics(claim: Curves, ours: Curves) -> list[str]:
-    """Returns the metrics of both."""
+    """Returns the metrics that both results have."""
     return sorted(claim.metrics.keys() & ours.metrics.keys())
 
 
 def other_form(claim: Curves, ours: Curves) -> str | None:
-    """Returns what differs besides values: metrics, steps, seeds, directions, bindings, the optimizer's state."""
+    """Describes a difference besides values: metrics, steps, seeds, directions, bindings, state; None if equal."""
     elsewhere = _elsewhere(claim, ours)
     added = {*(ours.added or ()), *elsewhere}
     if made_up := set(claim.added or ()) - claim.metrics.keys():
@@ -44,7 +44,7 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
 
 
 def _elsewhere(claim: Curves, ours: Curves) -> set[str]:
-    """Returns the metrics that a plugin has computed which is not here."""
+    """Returns the metrics that were computed by plugins that are not installed here."""
     return {name for name in claim.added or () if name not in ours.metrics}
 
 
@@ -71,7 +71,7 @@ def _other_cost(claim: Curves, ours: Curves) -> str | None:
 
 
 def other_film(claim: Curves, ours: Curves) -> str | None:
-    """Returns what differs between the films of two results of the same bits."""
+    """Describes the difference between the films of two results with equal bits; None if equal."""
     if (claim.film is None) != (ours.film is None):
         return "it has a film, or none, where it is otherwise here"
     if claim.film is None or ours.film is None:
@@ -82,7 +82,7 @@ def other_film(claim: Curves, ours: Curves) -> str | None:
 
 
 def unaudited_of(row: EvaluationRow, claim: Curves, ours: Curves) -> Iterator[Unaudited]:
-    """Yields the names of what a result shows that was not made again."""
+    """Yields the names of claims of a result that were not repeated."""
     for name in sorted(_elsewhere(claim, ours)):
         is_primary = ", by which it is ranked" if name == row.case.primary_metric else ""
         yield Unaudited(f"metric {name} of {row.case.suite}/{row.case.name}{is_primary}")

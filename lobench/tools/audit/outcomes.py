@@ -1,4 +1,4 @@
-"""Outcomes of results, made again: what the tests and the expectations of a bundle's suites say of curves."""
+"""Outcomes of repeated results, by the tests and expectations of a bundle's suites."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _numbers = itertools.count()
 
 
 class Outcomes:
-    """Runs the tests of suites on curves. They run in this process, as the suites' other code does.
+    """Runs the tests of suites on curves. The tests run in this process, like other code of the suites.
 
     Args:
-      folders: Of the suites.
+      folders: Folders of the suites.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -40,13 +40,15 @@ class Outcomes:
         self._modules: dict[Path, ModuleType | str] = {}
 
     def of(self, row: EvaluationRow, found: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
-        """Returns the outcome that curves have in the test of a result, or why it cannot be said.
+        """Returns the outcome of curves in the test of a result, or the reason why it is unknown.
 
         Args:
-          curves: Of one seed block, or of all that its test looked at.
+          row: The result.
+          found: Its case.
+          curves: Curves of one seed block, or of all blocks that the test saw.
         """
         if row.case.whole:
-            return Outcome.PASSED  # what is expected is of the whole training
+            return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
         result = Result(curves)
         if file.endswith(".gin"):

@@ -1,4 +1,4 @@
-"""Records of a bundle's ledger held against one another: references, keys, hashes, and what follows from other rows."""
+"""Checks of a bundle's ledger: references, keys, hashes, and values that follow from other rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 _PLANS = (PLAN, CURRENT, PLANNED)
 _CODE = "code"
-# Events that no number of a plan or of a result hangs on; their content is the author's word.
+# Events that no number of a plan or of a result depends on; their content cannot be checked.
 _OTHER_EVENTS = {
     "same_code": "code that was declared to be the same",
     "skipped": "checkpoints that were skipped",
@@ -40,11 +40,11 @@ _OTHER_EVENTS = {
     "gate": "gates",
     "gate_reference": "references of gates",
 }
-_HASHED = 16  # hex digits of the name of a start
+_HASHED = 16  # hex digits in the name of a run (`start`)
 
 
 class Tables:
-    """The tables of a bundle's ledger, a mapping for each row."""
+    """Tables of a bundle's ledger, with a mapping for each row."""
 
     def __init__(self, bundle: ResultBundle) -> None:
         self._bundle = bundle
@@ -57,12 +57,12 @@ class Tables:
         return self._known[name]
 
     def events(self, *kinds: str) -> list[tuple[Row, Mapping[str, Any]]]:
-        """Returns events of some kinds in order, and their details."""
+        """Returns the events of some kinds in order, with their details."""
         return [(row, json.loads(row["detail"])) for row in self["events"] if row["kind"] in kinds]
 
 
 def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields what contradicts another record, and the names of what none of them can confirm."""
+    """Yields contradictions between records, and the names of claims that no record can confirm."""
     yield from _of_subjects(tables)
     yield from _of_deliveries(tables)
     yield from _of_programs(tables, rows)
@@ -174,7 +174,7 @@ def _of_events(tables: Tables) -> Iterator[Finding]:
 
 
 def _of_starts(tables: Tables) -> Iterator[Finding]:
-    """Yields events of plans that do not follow one another, and starts whose name is not that of their first event."""
+    """Yields events of plans that do not follow one another, and runs whose name does not match their first event."""
     known, started = {""}, set[str]()
     for row, detail in tables.events(*_PLANS):
         if detail["previous"] not in known:
@@ -243,7 +243,7 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def _of_payloads(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields payloads that hold something else than curves: further fields, or bytes behind the values."""
+    """Yields payloads with content besides curves: further fields, or bytes after the values."""
     for row in rows:
         if row.payload is None:
             continue
@@ -271,7 +271,7 @@ def _json_header(payload: bytes) -> tuple[dict[str, Any], int]:
 
 
 def _of_keys(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields results whose columns are not those of their case and curves."""
+    """Yields results whose columns do not match their case and curves."""
     seconds = {row["id"]: row["seconds"] for row in tables["evaluations"]}
     outdated = len(tables["evaluations"]) - len(rows)
     if outdated:

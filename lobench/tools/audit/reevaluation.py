@@ -1,4 +1,4 @@
-"""Evaluations of a bundle, made again as they were: the same gin text, theta, seeds and number of thetas together."""
+"""Repeated evaluations of a bundle, with the same gin text, theta, seeds and number of thetas computed together."""
 
 from __future__ import annotations
 
@@ -32,15 +32,18 @@ _CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
 
 
 class OtherCase(LobenchError):
-    """The suite's files have another case than the result was computed on."""
+    """The result was computed on another case than the suite's files define."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatableCase:
-    """A case of a bundle's suites as a result has it.
+    """Case of a bundle's suites, bound as for a result.
 
     Attributes:
-      beside: What the ledger says was bound beside the suite's files and the subject's own bindings.
+      layers: Layers of the binding.
+      spec: The case in the suite's files.
+      test: Name of the test in the case's identity. "": none.
+      beside: Bindings in the ledger that are in neither the suite's files nor the subject.
       bound: The case with these bindings.
     """
 
@@ -52,10 +55,11 @@ class RepeatableCase:
 
 
 class Suites:
-    """The suites of a bundle, extracted to a folder; binding a case of them imports what they name.
+    """Suites of a bundle, extracted to a folder. Binding one of their cases imports the modules that it names.
 
     Args:
-      folders: Of the suites.
+      folders: Folders of the suites.
+      manager: Plugins.
     """
 
     def __init__(self, folders: Sequence[Path], manager: PluginManager) -> None:
@@ -67,10 +71,11 @@ class Suites:
         """Returns the case of a row.
 
         Args:
-          bindings: All that was bound, as the ledger says it of this case with this optimizer.
+          row: The result.
+          bindings: All bindings of this case with this optimizer, according to the ledger.
         Raises:
-          OtherCase: its identity, or that of its optimizer, is not what the files and the ledger's bindings give.
-          LobenchError: the files are not there, or cannot be bound.
+          OtherCase: The identity of the case or of its optimizer differs from that of the files and bindings.
+          LobenchError: The files are missing, or cannot be bound.
         """
         place = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
         if place not in self._known:
@@ -107,7 +112,7 @@ class Suites:
         bound = bind_case(spec, layers, test=test, build=False)
         if _is_same(bound, row):
             return RepeatableCase(layers=layers, spec=spec, test=test, beside=(), bound=bound)
-        # A run's config.gin, --gin-file and --gin-param are in the ledger as what they have bound.
+        # The ledger has the bindings that come from a run's config.gin, --gin-file and --gin-param.
         own = set(bound.bindings.splitlines())
         beside = tuple(line for line in bindings.splitlines() if line not in own)
         layers = dataclasses.replace(layers, gin_params=beside)
@@ -126,7 +131,7 @@ def _is_same(bound: BoundCase, row: EvaluationRow) -> bool:
 
 
 def _tests(case: CaseInfo) -> list[str]:
-    """Returns what the test's part of the case's identity may be."""
+    """Returns the possible names of the test in the case's identity."""
     file, _, item = case.node_id.partition("::")
     found = _CASE.match(item)
     if file.endswith(".gin") or found is None:
@@ -135,7 +140,7 @@ def _tests(case: CaseInfo) -> list[str]:
 
 
 def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
-    """Returns what was bound by `CaseInfo.key`, as the results say it; what ended without curves does not."""
+    """Returns the bindings of each case by `CaseInfo.key`, from results with curves."""
     found: dict[str, str] = {}
     for row in rows:
         if row.payload is not None and row.case.key not in found:
@@ -144,12 +149,13 @@ def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
 
 
 class Repeats:
-    """Makes evaluations again, in processes of their own.
+    """Repeats evaluations in separate processes.
 
     Args:
-      num_workers: How many at once.
-      thetas: Files by hash.
+      num_workers: Number of processes.
+      thetas: Files of thetas, by hash.
       cache: Folder of compiled programs, which perturbed trainings share with the others.
+      manager: Plugins, whose metrics are computed too.
     """
 
     def __init__(self, num_workers: int, thetas: Mapping[str, Path], cache: Path, manager: PluginManager) -> None:
@@ -168,14 +174,14 @@ class Repeats:
     def all(
         self, asked: Sequence[tuple[EvaluationRow, RepeatableCase, int]], done: Callable[[int], None]
     ) -> Iterator[Curves | LobenchError]:
-        """Yields curves, or why there are none, in the order of what is asked: a row, its case, a perturbation."""
+        """Yields curves or an error for each requested row, case and perturbation, in order."""
         with ThreadPoolExecutor(self._num_workers) as pool:
             try:
                 for number, result in enumerate(pool.map(lambda one: self._run(*one), asked), 1):
                     done(number)
                     yield result
             except BaseException:
-                self.close()  # what runs would be waited for
+                self.close()  # otherwise the pool waits for running evaluations
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 

@@ -1,4 +1,4 @@
-"""An audit as text and as a record."""
+"""Text output and record of an audit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_SHOWN = 20
 
 
 class ContradictionRecord(TypedDict):
-    """Something that contradicts the rest of a bundle."""
+    """Claim that contradicts the rest of a bundle."""
 
     kind: ContradictionKind
     what: str
 
 
 class CheckedRecord(TypedDict):
-    """An evaluation that was drawn, and its verdict."""
+    """Repeated evaluation, and its verdict."""
 
     subject: str
     case: str
@@ -35,7 +35,7 @@ class CheckedRecord(TypedDict):
 
 
 class AuditRecord(TypedDict):
-    """`lobench audit`: what contradicts itself, and what comes out otherwise when it is evaluated again."""
+    """`lobench audit`: contradictions in a bundle, and evaluations with other results when repeated."""
 
     bundle: str
     root: str
@@ -54,7 +54,7 @@ class AuditRecord(TypedDict):
 
 
 def audit_record(found: Audit) -> AuditRecord:
-    """Returns it as a record."""
+    """Returns the record for `--format json`."""
     return AuditRecord(
         bundle=str(found.bundle),
         root=found.root,
@@ -84,7 +84,7 @@ def audit_record(found: Audit) -> AuditRecord:
 
 
 def audit_text(found: Audit) -> str:
-    """Returns it as lines: the verdict first."""
+    """Returns the lines of the text output, the verdict first."""
     counts, total = found.counts, len(found.checked)
     by = f" by {one_line(found.signed_by)}" if found.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))

@@ -1,7 +1,7 @@
-"""`lobench.best`: ranking of a store's checkpoints, re-evaluation of the top, and of the best once more.
+"""`lobench.best`: ranks the checkpoints of a store, and evaluates the top ones, then the winner, on fresh seeds.
 
-Each choice flatters what it chose, on the seeds that it was made with: the run's seeds choose the top, fresh ones the
-best of them, and further ones, which have chosen nothing, say how good that is.
+Scores are biased upward on the seeds that were used for a choice. So the run's seeds choose the top, fresh seeds choose
+the best of the top, and further seeds, which choose nothing, give the score to report.
 """
 
 from __future__ import annotations
@@ -54,24 +54,32 @@ def best(
     keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Best:
-    """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
+    """Finds the best checkpoint of a watched run, and its score on seeds that were not used to choose it.
+
+    Example:
+        found = lobench.best("runs/today", "quick", top=5)
+        found.uri  # path of the checkpoint
 
     Args:
-      location: The run's folder; or, with `store`, a session of an experiment's command: `mine-0`, by scope or label.
-      suites: Those that the run was watched with.
-      metric: What to be best in; "": each case's primary metric.
-      top: How many to evaluate again.
-      seeds: Fresh, and further, seeds of each case; None: as many as it has.
-      name: Of the watch; "": the first suite's.
-      store: Of the watch; None: where `lobench.watch` puts it.
-      workers, gin_files, gin_params: As of the watch.
-      keep_results: Whether results of fresh seeds that were made by other code count.
+      location: The run's folder. With `store`, a session of an experiment's command, by scope or label, such as
+        `mine-0`.
+      suites: Suites of the watch.
+      metric: Metric to rank by. "": each case's primary metric.
+      top: Number of checkpoints to evaluate again.
+      seeds: Number of fresh seeds per case, and of further seeds. None: the case's own number.
+      name: Name of the watch. "": the name of the first suite.
+      store: Store of the watch. None: the default store of `lobench.watch`.
+      workers: Number of worker processes, or "auto".
+      gin_files, gin_params: Bindings of the watch.
+      keep_results: Whether results on fresh seeds that other code computed are reused.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Returns:
-      What `best.json` of the store keeps a record of.
+      The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
-      LobenchError: no store, nobody knows the metric, no candidate is left, nothing could be evaluated.
-      KeyboardInterrupt: Ctrl-C.
+      UsageError: No subject has the metric, or there is no checkpoint to choose from.
+      StoreError: There is no store, or its `best.json` is damaged.
+      LobenchError: No candidate could be evaluated again.
+      KeyboardInterrupt: Ctrl-C was pressed.
     """
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
     run = find_run(str(location), None if store is None else Path(store))
@@ -97,7 +105,7 @@ def best(
             progress=RoundProgress(shown),
         )
 
-    _kept(store / "best.json")  # before hours of work, and not after
+    _kept(store / "best.json")  # raises before hours of work instead of after
     require_writable(store / "best.json")
     first_seed = _next_seed(read_store(store).rows)
     measured, scales, every = ranked_run(store, places, metric)
@@ -132,10 +140,11 @@ def best(
 
 
 def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
-    """Returns the metric (None: each case's primary one), the scales and the checkpoints of a run, the best first.
+    """Returns the metric (None: each case's primary one), the scales, and the checkpoints of a run, the best first.
 
     Raises:
-      UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
+      UsageError: No subject has the metric.
+      UnknownDirection: The metric's direction is not declared.
     """
     snapshot = read_store(store)
     subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
@@ -182,9 +191,9 @@ def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone:
 
 
 def _readable(ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path) -> tuple[list[Ranked], list[str]]:
-    """Returns the first ones whose theta can still be read, with its place, and the paths of better ones that cannot.
+    """Returns the first checkpoints whose theta can be read, with its path, and the paths of better ones without.
 
-    A trainer removes its older checkpoints, and one that was restarted overwrites them: then another theta lies there.
+    Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas.
     """
     chosen: list[Ranked] = []
     gone = []
@@ -211,7 +220,7 @@ def _ranked_again(
     """Evaluates checkpoints on seeds from `first_seed` on, into a store below the watch's, which may be in use.
 
     Returns:
-      What that store has of such seeds, the best first; earlier calls may have left others there.
+      Checkpoints of that store by score on these seeds, the best first. Some may be left over from earlier calls.
     """
     evaluate(store, first_seed, [ranked.subject.checkpoint for ranked in chosen])
     snapshot = read_store(store)
@@ -220,7 +229,10 @@ def _ranked_again(
 
 
 def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Candidate, ...]:
-    """Returns what was chosen with its fresh scores, the best first; what earlier calls left is no candidate."""
+    """Returns the chosen checkpoints with their fresh scores, the best first.
+
+    Leftovers of earlier calls are ignored.
+    """
     by_sha256 = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
     found = [(by_sha256.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh]
     return tuple(Candidate(chosen=before, fresh=ranked) for before, ranked in found if before is not None)
@@ -230,7 +242,7 @@ def _kept(path: Path) -> list[Any]:
     """Returns the records of earlier calls.
 
     Raises:
-      StoreError: the file is damaged.
+      StoreError: The file is damaged.
     """
     try:
         records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
@@ -248,5 +260,5 @@ def _kept(path: Path) -> list[Any]:
 
 
 def _keep(path: Path, record: BestRecord) -> None:
-    """Adds a record to the file, whole or not at all."""
+    """Appends a record to the file, atomically."""
     write_whole(path, json.dumps([*_kept(path), record], indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Best choice: the chosen checkpoint, and the record of it in the store."""
+"""Result of `lobench best`: the chosen checkpoint, and its record in the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Best", "BestRecord", "Candidate"]
 
 
 class Bounds(TypedDict):
-    """A mean with its 95% interval; null where nothing can be said."""
+    """Mean with its 95% interval; null if unknown."""
 
     mean: float
     lower: float
@@ -61,11 +61,11 @@ class BestRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A checkpoint that was evaluated again.
+    """Checkpoint that was evaluated again.
 
     Attributes:
-      chosen: As the run's own seeds saw it: they chose it.
-      fresh: As the fresh seeds saw it.
+      chosen: Its rank on the run's own seeds, which chose it.
+      fresh: Its rank on the fresh seeds.
     """
 
     chosen: Ranked
@@ -86,16 +86,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The best checkpoint of a run.
+    """Best checkpoint of a run.
 
     Attributes:
-      metric: What it is best in; None: each case's primary one.
-      candidates: Those that were evaluated again, the best first.
-      report: As further seeds saw the best one, which chose nothing; None where it could not be evaluated on them.
-      scale: What 0 and 1 on the scale are.
-      first_fresh_seed, first_further_seed: Of the cases' seeds.
-      gone: Paths of better ones that cannot be read any more: removed, or overwritten with another theta.
-      at: When; seconds since 1970.
+      metric: Metric of the ranking. None: each case's primary one.
+      candidates: Checkpoints that were evaluated again, the best first.
+      report: Score of the best one on further seeds, which were used for no choice. None if it could not be evaluated.
+      scale: Description of the score scale: what 0 and 1 stand for.
+      first_fresh_seed, first_further_seed: Numbers of the first fresh seed and of the first further seed.
+      suites: Suites of the evaluations.
+      gone: Paths of better checkpoints that cannot be read any more: removed, or overwritten with another theta.
+      at: Time of the call, in seconds since 1970.
     """
 
     metric: str | None
@@ -117,7 +118,7 @@ class Best:
         return self.candidates[0].chosen.subject.checkpoint.sha256
 
     def to_record(self) -> BestRecord:
-        """Returns what `best.json` keeps, and `--format json` prints."""
+        """Returns the record for `best.json` and `--format json`."""
         return {
             "best": self.uri,
             "sha256": self.sha256,

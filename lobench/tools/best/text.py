@@ -10,7 +10,7 @@ __all__ = ["best_text"]
 
 
 def best_text(found: Best) -> str:
-    """Return the best checkpoint with the score to report, then the candidates, the best first."""
+    """Returns the best checkpoint with the score to report, then the candidates, the best first."""
     rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
     for candidate in found.candidates:
         checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh

@@ -42,7 +42,7 @@ __all__ = ["bisect"]
 _LEVEL = 0.95
 _CONFIDENCE = 0.9
 _MOST_AT_ONCE = 8
-_LEAST_BUDGET = 20  # of a short run each checkpoint may be looked at, and some of them again
+_LEAST_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
 
 
 def bisect(
@@ -64,29 +64,35 @@ def bisect(
     keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Bisection:
-    """Finds the first checkpoint of a run at which a case is worse than before, and stays so.
+    """Finds the first checkpoint of a run from which on a case is worse than before.
 
-    What the watch's store holds counts, and so does what an earlier call evaluated; both are not repeated. New
-    evaluations go to a store below the watch's, which may be in use.
+    Results in the watch's store and of earlier calls are reused. New evaluations go to a store below the watch's, which
+    may be in use.
+
+    Example:
+        found = lobench.bisect("runs/today", "quick", case="relu32")
+        found.broken.outer_step
 
     Args:
-      location: The run's folder; or, with `store`, a session of an experiment's command: `mine-0`, by scope or label.
-      suites: Those that the run was watched with, or is.
-      case: Its name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
-      metric: What is to have fallen; "": the case's primary metric.
-      probability: Of being within one checkpoint, and of there being a fall, at which it ends.
-      confidence: Probability that the named checkpoint is the first broken one, at which it ends. That one and the one
-        before it are evaluated.
-      most: New evaluations, of a seed block each; None: a fifth of the checkpoints, 20 at least.
-      from_step, to_step: Outer steps between which it broke; None: the run's first one and its last one.
-      name: Of the watch; "": the first suite's.
-      store: Of the watch; None: where `lobench.watch` puts it.
-      workers: As of the watch; so many checkpoints are looked at together.
-      gin_files, gin_params: As of the watch.
-      keep_results: Whether results that were made by other code count.
+      location: The run's folder. With `store`, a session of an experiment's command, by scope or label, such as
+        `mine-0`.
+      suites: Suites of the case, and of the watch if there is one.
+      case: Name of the case: `relu32`, `quick/relu32`, or with its file, `digits.relu32`.
+      metric: Metric that got worse. "": the case's primary metric.
+      probability: Stop if there is a fall, and the break is within one checkpoint, with this probability.
+      confidence: Stop if also the named checkpoint is the first broken one with this probability. That checkpoint and
+        the one before it are evaluated.
+      most: Largest number of new evaluations of one seed block. None: a fifth of the checkpoints, at least 20.
+      from_step, to_step: Outer steps at which the case was good and was broken. None: the run's first and last.
+      name: Name of the watch. "": the name of the first suite.
+      store: Store of the watch. None: the default store of `lobench.watch`.
+      workers: Number of worker processes, or "auto". As many checkpoints are evaluated together, 8 at most.
+      gin_files, gin_params: Bindings of the watch.
+      keep_results: Whether results that other code computed are reused.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
-      LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
+      UsageError: There is no run, it has fewer than two checkpoints, or the case is unknown.
+      LobenchError: Fewer than two checkpoints could be evaluated, or every evaluation diverged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
@@ -191,13 +197,19 @@ def bisect(
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class _Search:
-    """Looks at checkpoints until it is sure enough.
+    """Evaluates checkpoints until the posterior is sure enough, or the budget is spent.
 
     Attributes:
-      first: The case's first seed block, which counts as long as no store says what blocks it has.
+      checkpoints: Checkpoints of the run in order.
+      first: First seed block of the case, used until a store knows the case's blocks.
       evaluate: Evaluates checkpoints on a seed block.
-      look: Returns what the stores hold.
-      most: New evaluations.
+      look: Reads the results of the stores.
+      log: Prints a line of progress.
+      level: Probability of a fall, and of the break within one checkpoint, at which the search stops.
+      confidence: Probability of the named checkpoint at which the search stops.
+      most: Largest number of new evaluations.
+      at_once: Number of checkpoints that are evaluated together.
+      num_new: Number of new evaluations so far.
     """
 
     checkpoints: Sequence[Checkpoint]
@@ -230,7 +242,7 @@ class _Search:
 
     @property
     def _num_left(self) -> int:
-        """How many evaluations may follow."""
+        """Number of evaluations left in the budget."""
         return max(self.most - self.num_new, 0)
 
     def _status(self, belief: Belief, probed: Collection[int]) -> Status | None:
@@ -240,10 +252,13 @@ class _Search:
         return "no_fall" if 1 - belief.fall >= self.level else None
 
     def _look_at(self, wanted: Sequence[int], seen: Probed, closed: set[int], sure: str = "") -> Probed:
-        """Evaluates; a checkpoint that gives nothing is not asked again.
+        """Evaluates checkpoints. A checkpoint that gives no result is not evaluated again.
 
         Args:
-          sure: What is known before, for the round's line.
+          wanted: Positions of the checkpoints.
+          seen: Results before.
+          closed: Positions of checkpoints that are not evaluated again. Checkpoints without a result are added.
+          sure: Text on the current posterior, for the line of progress.
         """
         steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
         self.log(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}{sure}")
@@ -267,10 +282,12 @@ def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock:
 
 
 def _free_block(seen: Probed, place: int, first: SeedBlock) -> SeedBlock:
-    """Returns the first block that a checkpoint lacks: of the case's own, then of further seeds.
+    """Returns the first block on which a checkpoint was not evaluated: one of the case's own, else of further seeds.
 
     Args:
-      first: Where no store knows the case yet.
+      seen: Results of the stores.
+      place: Position of the checkpoint.
+      first: Block to use if no store knows the case yet.
     """
     if seen.case is None:
         return first
@@ -283,7 +300,7 @@ def _free_block(seen: Probed, place: int, first: SeedBlock) -> SeedBlock:
 
 
 def _refuse_undecidable(seen: Probed) -> None:
-    """Raises LobenchError where there is nothing to compare, or no checkpoint was ever good."""
+    """Raises LobenchError if there is nothing to compare, or no checkpoint was ever good."""
     where = "" if seen.case is None else f"{seen.case.suite}/{seen.case.name}"
     if len({probe.place for probe in seen.probes}) < 2:
         raise LobenchError(
@@ -308,16 +325,18 @@ def _refuse_undecidable(seen: Probed) -> None:
 
 
 def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], CurrentCases]:
-    """Returns the evaluations of the watch's store, those of earlier calls behind them, and the current cases.
+    """Returns the evaluations of the watch's store, then those of earlier calls, and the current cases.
 
     Args:
-      is_evaluated: Whether this call has evaluated something: its plan is then the last one, before it the watch's.
+      store: Store of the watch.
+      is_evaluated: Whether this call has evaluated something. If so, its plan decides which cases are current,
+        otherwise the watch's plan.
     """
     folders = [folder for folder in (store, store / "bisect") if (folder / "ledger.sqlite").is_file()]
     snapshots = [read_store(folder) for folder in folders]
     rows = list[EvaluationRow]()
     for snapshot in snapshots:
-        first = rows[-1].id if rows else 0  # one order of both stores
+        first = rows[-1].id if rows else 0  # so that ids increase over both stores
         rows += [dataclasses.replace(row, id=first + row.id) for row in snapshot.rows]
     if not snapshots:
         return rows, CurrentCases.of_rows(rows)
@@ -328,13 +347,13 @@ def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], Cu
 def _checkpoints(
     run: RunFolder, manager: PluginManager, rows: Sequence[EvaluationRow], progress: WatchProgress
 ) -> list[Checkpoint]:
-    """Returns the run's checkpoints in order: those that lie there, and those that were evaluated and are gone."""
+    """Returns the run's checkpoints in order, including evaluated ones that have been deleted."""
     readers = load_readers(manager, allow_pickle=False)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
-    seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
+    seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged between polls
     found: dict[tuple[str, int, int], Checkpoint] = {}
-    dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # of a run before a restart in place
+    dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # from before a restart in the same folder
     for row in rows:
         for who in row.present:
             if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead:
@@ -356,10 +375,10 @@ def _checkpoints(
 
 
 def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Returns the checkpoints without those whose content is that of the one before.
+    """Removes checkpoints with the same content as the one before.
 
-    The curves of equal thetas are the same bits: taken for two checkpoints they would count twice as evidence. A run
-    that returns to an earlier theta has it twice.
+    Equal thetas have equal curves, which would count twice as evidence. A run that returns to an earlier theta has it
+    twice.
     """
     groups = itertools.groupby(checkpoints, key=lambda one: one.sha256)
     return [next(group) for _, group in groups]

@@ -1,4 +1,4 @@
-"""Probes of a bisection: stored evaluations of a run's checkpoints, and the finding."""
+"""Probes of a bisection: stored evaluations of a run's checkpoints, and the result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PosteriorPoint(TypedDict):
 
 
 class BisectionRecord(TypedDict):
-    """`lobench bisect`: at which outer step a case broke."""
+    """`lobench bisect`: the outer step at which a case broke."""
 
     case: str
     status: Status
@@ -87,14 +87,17 @@ class BisectionRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What stores hold of one case.
+    """Stored results of one case.
 
     Attributes:
-      case: None where no checkpoint was evaluated on it yet.
-      blocks: What `Probe.block` counts: seed blocks, in order of their seeds.
-      looked_at: By the place of a checkpoint the blocks that were evaluated, those without a score too.
-      num_evaluations: That gave the probes; checkpoints that are the same theta share them.
-      scale: What 0 and 1 of the scores are.
+      case: The case. None if no checkpoint was evaluated on it yet.
+      probes: Scores of checkpoints by seed block.
+      blocks: Seed blocks in order of their seeds. `Probe.block` is an index into it.
+      num_evaluations: Number of evaluations behind the probes. Checkpoints with the same theta share evaluations.
+      looked_at: Evaluated blocks by position of the checkpoint, including blocks without a score.
+      failures: Messages of failed evaluations.
+      num_diverged: Number of probes of which every seed diverged.
+      scale: Description of the score scale: what 0 and 1 stand for.
     """
 
     case: CaseInfo | None
@@ -109,16 +112,22 @@ class Probed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """What was found of a case in a run.
+    """Result of `bisect`.
 
     Attributes:
-      checkpoints: In order.
-      level: The probability that was asked for.
-      confidence: What was asked for of the named checkpoint's own probability.
-      num_evaluations: Seed blocks of checkpoints.
-      num_new: Those that were evaluated for it; the others were in the stores.
-      looked_at: Places of checkpoints that were evaluated; of the others the curve between them tells.
-      command: What repeats it.
+      status: "found", "no_fall" or "undecided".
+      name: Name of the case, SUITE/CASE.
+      metric: The metric.
+      checkpoints: Checkpoints of the run in order.
+      belief: Posterior over the checkpoint at which the case broke.
+      level: Requested probability of a fall, and of the break within one checkpoint.
+      confidence: Requested probability of the named checkpoint.
+      num_evaluations: Number of evaluated seed blocks, over all checkpoints.
+      num_new: Number of evaluations by this call. The others were in the stores.
+      num_seeds: Number of seeds of an evaluation.
+      scale: Description of the score scale: what 0 and 1 stand for.
+      command: Command line that repeats the call.
+      looked_at: Positions of the evaluated checkpoints.
     """
 
     status: Status
@@ -137,19 +146,19 @@ class Bisection:
 
     @property
     def named(self) -> tuple[int, int]:
-        """Places of the last good and of the first broken checkpoint, which were evaluated; see `named_pair`."""
+        """Positions of the last good and the first broken checkpoint among the evaluated ones; see `named_pair`."""
         if self.status == "found":
             return self.belief.place - 1, self.belief.place
         return named_pair(self.belief, self.looked_at)
 
     @property
     def broken(self) -> Checkpoint:
-        """The most probable first one that is broken; before it is certain, the next one that was evaluated."""
+        """First broken checkpoint. If undecided, the first evaluated one from the most probable break on."""
         return self.checkpoints[self.named[1]]
 
     @property
     def good(self) -> Checkpoint:
-        """The one before it; before it is certain, the last one before it that was evaluated."""
+        """Last good checkpoint. If undecided, the last evaluated one before the most probable break."""
         return self.checkpoints[self.named[0]]
 
     @property
@@ -158,7 +167,7 @@ class Bisection:
         return self.checkpoints[first], self.checkpoints[last]
 
     def to_record(self) -> BisectionRecord:
-        """Returns what `--format json` prints."""
+        """Returns the record for `--format json`."""
         belief, (first, last) = self.belief, self.interval
         record: BisectionRecord = {
             "case": self.name,
@@ -205,7 +214,7 @@ def _checkpoint(one: Checkpoint) -> ProbedCheckpoint:
 
 
 def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
-    """Returns scores in which a seed that diverged or exploded, or lost as much, is minus infinity."""
+    """Replaces the score of a seed that diverged or exploded, or lost as much, by minus infinity."""
     lost = cell.unconverged
     return {seed: -math.inf if seed in lost or score <= DIVERGED_SCORE else score for seed, score in scores.items()}
 
@@ -220,15 +229,19 @@ def probed(
     *,
     current: CurrentCases,
 ) -> Probed:
-    """Returns the probes among evaluations: of the current case, with the current bindings of its optimizer.
+    """Returns the probes of a case from evaluations with the current bindings of its optimizer.
 
     Args:
-      rows: Of the run's store and of those below it, with ids in one order.
-      names: Of one case, any of `CaseInfo.names`.
-      metric: "": the case's primary one.
+      store: The store, for messages.
+      rows: Evaluations of the run's store and of the stores below it. Their ids increase over both.
+      names: Names of the case; one of `CaseInfo.names` matches.
+      checkpoints: Checkpoints of the run in order.
+      suites: Folders in which tuned baselines are looked up.
+      metric: The metric. "": the case's primary one.
+      current: The current cases.
     Raises:
-      UnknownDirection: nobody declares which way the metric is better.
-      LobenchError: several cases have the name; nobody has the metric; no checkpoint was ever better than untrained.
+      UnknownDirection: The metric's direction is not declared.
+      LobenchError: Several cases have the name, no subject has the metric, or no checkpoint is better than untrained.
     """
     snapshot = Snapshot.of(store, rows, current=current)
     cases = [case for case in snapshot.cases if names & {*case.names}]
@@ -242,7 +255,7 @@ def probed(
     if not cases:
         return Probed(case=None)
     own = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
-    # What was evaluated for a bisection says of its own blocks alone.
+    # Rows that a bisection evaluated have only its own blocks in their case.
     case = min((row.case for row in own), key=lambda one: (bool(one.block_sizes), one.first_seed))
     optimizer = max(own, key=current.last_planned).key.optimizer_hash
     own = [row for row in own if row.key.optimizer_hash == optimizer]

@@ -9,7 +9,7 @@ __all__ = ["bisection_text"]
 
 
 def bisection_text(found: Bisection) -> str:
-    """Returns the step, its probability, the interval, the cost, and the command that repeats it."""
+    """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
     belief, (first, last) = found.belief, found.interval
     number, spare = len(found.checkpoints), found.num_evaluations - found.num_new
     place = f"{found.name} ({found.metric})"
@@ -64,7 +64,7 @@ def _named(found: Bisection, place: int) -> str:
 
 
 def _share(probability: float) -> str:
-    """Returns 97%, and 99.90% near an end, where whole ones would say that it is certain."""
+    """Formats a probability: 97%, or 99.90% near 0 and 1, where whole percents would read as certainty."""
     if 0.01 <= probability <= 0.985:
         return f"{probability:.0%}"
     return f"{min(probability, 0.9999):.2%}"

@@ -1,4 +1,4 @@
-"""`lobench budget`: expected best score after k trials of each search, who leads at which budget, optima on an edge."""
+"""`lobench budget`: expected best score of each search after k trials, the leader per budget, optima on an edge."""
 
 COMMANDS = {
     "budget": ("lobench.tools.budget.command:budget", "Compare searches after the same number of trials."),

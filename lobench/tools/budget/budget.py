@@ -1,4 +1,4 @@
-"""Searches of a store, by their budget."""
+"""Comparison of the searches of a store by their number of trials."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ __all__ = ["Budgets", "Lead", "SearchBudget", "budgets_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchBudget:
-    """What one search found, by the number of its trials.
+    """Results of one search by number of trials.
 
     Attributes:
-      num_failed: Trials without a fitness; each counts as the worst of the others.
-      num_stopped: Trials that median stopping ended. Their final fitness is censored: it counts as what they had at the
-        stop, and at most as the median that they fell behind, or as the worst trial that finished.
-      parameters: What was searched.
-      expected_best: The expected best fitness after 1, 2, ... and all of its trials. Stopped trials count as what they
-        had at the stop; the upper end of an interval is that of the medians.
-      at_most: The same if each stopped trial had ended as good as it can have: an upper bound of the mean.
-      fresh: Mean score of the best trial on seeds that chose nothing; without a mean where there are none.
-      edges: Parameters whose best value is the least or the largest that was tried, as lines.
-      space: What its trials were proposed from; () where that is not known.
+      method: Label of the method.
+      num_failed: Number of trials without a fitness. Each counts as the worst of the others.
+      num_stopped: Number of trials ended by median stopping. Their final fitness is censored: at least the value at the
+        stop, and at most the median that they fell behind, or the worst finished trial.
+      parameters: Paths of the searched parameters.
+      expected_best: Expected best fitness after 1, 2, ... and all trials. Stopped trials count with their value at the
+        stop; the upper end of an interval is computed from the upper bounds.
+      at_most: Upper bounds of the expected best: as if each stopped trial had ended at the upper bound of its fitness.
+      fresh: Mean score of the best trial on seeds that were not used to choose it. Its mean is NaN without such seeds.
+      edges: Lines on parameters whose best value is the smallest or largest one tried.
+      space: Parameters of the search space. () if unknown.
     """
 
     method: str
@@ -53,7 +54,7 @@ class SearchBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """Who has the highest expected best, from one number of trials to another, both within."""
+    """Method with the highest expected best between two numbers of trials, both inclusive."""
 
     method: str
     first: int
@@ -62,11 +63,12 @@ class Lead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """The searches of an experiment.
+    """Searches of an experiment.
 
     Attributes:
-      leads: As far as all searches have trials.
-      left_out: Searches without a fitness, and how many of their trials have ended.
+      searches: The searches by method.
+      leads: Leading methods, up to the number of trials that all searches have.
+      left_out: Searches without a fitness, with their number of ended trials.
     """
 
     searches: tuple[SearchBudget, ...]
@@ -75,12 +77,12 @@ class Budgets:
 
     @property
     def differ(self) -> bool:
-        """Whether the searches have other numbers of trials, or of parameters."""
+        """Whether the searches differ in the number of trials or of parameters."""
         return len({(one.num_trials, len(one.parameters)) for one in self.searches}) > 1
 
     @property
     def differing_domains(self) -> dict[str, dict[str, str]]:
-        """By the name that parameters of several searches share, where they had other values: those of each method."""
+        """Domains by method, for each parameter name that several searches share with different domains."""
         found: dict[str, dict[str, str]] = {}
         for one in self.searches:
             for parameter in one.space:
@@ -89,10 +91,14 @@ class Budgets:
 
 
 def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
-    """Returns the searches of an experiment by their budgets.
+    """Returns the searches of an experiment by number of trials.
 
+    Args:
+      store: Folder of the store.
+      experiment: Name of the experiment. None: the last one that ran.
     Raises:
-      StoreError: there is no store, or no trial of a search has a fitness. UsageError: no such experiment.
+      StoreError: There is no store, or no trial of a search has a fitness.
+      UsageError: There is no such experiment.
     """
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)

@@ -34,7 +34,7 @@ class SearchRecord(TypedDict):
 
 
 class BudgetRecord(TypedDict):
-    """`lobench budget`: searches by the number of their trials."""
+    """`lobench budget`: searches by number of trials."""
 
     searches: list[SearchRecord]
     leads: Annotated[list[Lead], "Who has the highest expected best, as far as all searches have trials."]
@@ -45,7 +45,7 @@ class BudgetRecord(TypedDict):
 
 
 def budget_text(found: Budgets) -> str:
-    """Return which search leads after how many trials, a row for each search, and notes."""
+    """Returns the leading search by number of trials, a row for each search, and notes."""
     longest = max(search.num_trials for search in found.searches)
     columns = [2**power for power in range(longest.bit_length()) if 2**power <= longest]
     header = ["method", "trials", *(f"best of {k}" for k in columns), "all", "fresh seeds"]
@@ -55,7 +55,7 @@ def budget_text(found: Budgets) -> str:
 
 
 def budget_record(found: Budgets) -> BudgetRecord:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     searches = [
         SearchRecord(
             method=one.method,
@@ -91,7 +91,7 @@ def _row(search: SearchBudget, columns: list[int]) -> list[str]:
 
 
 def _mean(search: SearchBudget, k: int) -> str:
-    """Returns the expected best of k trials; its two bounds if stopped trials make them differ."""
+    """Returns the expected best of k trials, or its two bounds if stopped trials make them differ."""
     low, high = f"{search.expected_best[k - 1].mean:.3f}", f"{search.at_most[k - 1]:.3f}"
     return low if low == high else f"{low} to {high}"
 
@@ -102,7 +102,7 @@ def _cell(search: SearchBudget, k: int) -> str:
 
 
 def _answer(found: Budgets) -> list[str]:
-    """Return the leading searches by the number of trials, or the best trial of a single search."""
+    """Returns the leading searches by number of trials, or the best trial of a single search."""
     if len(found.searches) == 1:
         (one,) = found.searches
         best = f"{one.method}: the best of {counted(one.num_trials, 'trial')} has a fitness of "
