@@ -34,7 +34,7 @@ class MsgpackReader:
         return bool(named) and not path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
-        # Whoever writes in place instead of renaming leaves a file that does not parse for a while.
+        # A file that is written in place instead of renamed cannot be parsed while it is incomplete.
         try:
             _parse(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):

@@ -92,7 +92,7 @@ def _items(path: epath.Path) -> dict[str, epath.Path]:
 
 
 def _counters(path: epath.Path) -> dict[str, Any]:
-    """Returns what JSON items say of the step and the generation."""
+    """Returns step and generation from the JSON items."""
     found: dict[str, Any] = {}
     for entry in path.iterdir():
         file = entry / "metadata"
@@ -135,7 +135,7 @@ def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarr
     store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if metadata.get("use_ocdbt", True) else folder
     spec = {"driver": "zarr3" if metadata.get("use_zarr3") else "zarr", "kvstore": store}
     if metadata.get("store_array_data_equal_to_fill_value"):
-        spec["fill_missing_data_reads"] = False  # everything was written: what is missing is no zero
+        spec["fill_missing_data_reads"] = False  # everything was written, so missing data is damage, not zeros
     try:
         array: np.ndarray = tensorstore.open(spec).result().read().result()
     except Exception as error:
@@ -146,7 +146,7 @@ def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarr
 
 
 def _damage(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> CheckpointError:
-    """Returns which file is missing, or not as it was written, where tensorstore says at length what it tried."""
+    """Returns an error that names the missing or damaged file, in place of tensorstore's long message."""
     named = [epath.Path(found) for found in _FILE.findall(text)]
     files = [file for file in named if not file.is_dir()]
     manifest = item / "manifest.ocdbt"

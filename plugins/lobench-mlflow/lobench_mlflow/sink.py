@@ -1,7 +1,7 @@
-"""Writes results as metrics of MLflow, each (name, outer step) once, whenever and wherever the process is killed.
+"""Writes results as metrics of MLflow, each (name, outer step) exactly once, even if the process is killed.
 
-MLflow only ever appends to a metric. So the sink reads back what a run has when it opens it, and logs what is missing:
-a delivery that comes again after a crash finds its metrics there. What was logged stays, as in TensorBoard's files.
+MLflow only appends to metrics. When the sink opens a run, it reads the run's metrics back and logs the missing ones, so
+that repeated deliveries after a crash are ignored. Logged values are never changed, as in TensorBoard's files.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _WHERE = "sink 'mlflow'"
 _KEY = "lobench.key"  # the tag by which the sink knows its runs
 _RUNS = "-2"  # counts up when other runs are written
 _BATCH = 1000  # metrics that MLflow takes at once
-_OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # a colon is none on Windows
-_RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # no suite makes a folder of these
+_OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # Windows does not allow colons
+_RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # suites of these names are renamed
 _MAX_LENGTH = 250
-# MLflow takes no file store but where it is told so; a watch phones nobody, and tries again by itself.
+# MLflow needs permission to use a file store. No telemetry and few retries, because a watch retries itself.
 _VARIABLES = {
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -41,13 +41,13 @@ _VARIABLES = {
 
 
 class MlflowSink:
-    """Takes deliveries; `Number.key` has the names, in the characters that MLflow takes.
+    """Sink of MLflow. `Number.key` defines the names, with characters that MLflow does not accept replaced.
 
-    The experiment has the watch's name. A run for each run and generation of the store, so that stores may share a
-    folder of MLflow's, and the curves of lineages do not mix.
+    The experiment has the name of the watch. There is one MLflow run per run and generation of the store, so that
+    stores may share an MLflow folder, and the curves of lineages do not mix.
 
     Raises:
-      PluginError: mlflow is not installed; the folder cannot be written, or is no tracking URI of MLflow's.
+      PluginError: mlflow is not installed, the folder cannot be written, or it is not a valid tracking URI.
     """
 
     keeps_first = True
@@ -70,7 +70,7 @@ class MlflowSink:
 
     @property
     def destination(self) -> str:
-        """The experiment's id and the store's own: where either is made anew, everything is logged again."""
+        """Ids of the experiment and of the store. If either is new, everything is logged again."""
         return f"{self._experiment} {self._store_id}{_RUNS}"
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -84,7 +84,7 @@ class MlflowSink:
             for run in touched.values():
                 run.flush()
         except BaseException:
-            self._runs.clear()  # what was logged is not known: the next attempt reads it back
+            self._runs.clear()  # it is unknown what was logged; the next attempt reads it back
             raise
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class MlflowSink:
 
 
 class _Run:
-    """One run of MLflow: what it has, and what is to be logged."""
+    """One MLflow run: its metrics so far, and those to log."""
 
     def __init__(self, client: MlflowClient, experiment: Path | None, id: str) -> None:
         self.id, self._client = id, client
@@ -142,7 +142,7 @@ class _Run:
                 self._new.append(Metric(name, value, now, step))
 
     def flush(self) -> None:
-        """Logs, and returns when everything is on the disk, as far as that is a file's."""
+        """Logs, and waits until everything is on the disk, if MLflow writes to files."""
         new, self._new = self._new, []
         for start in range(0, len(new), _BATCH):
             self._client.log_batch(self.id, metrics=new[start : start + _BATCH])
@@ -163,15 +163,15 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _found(client: MlflowClient, experiment: str, key: str) -> str:
-    """Returns the run that has a key; "" where there is none."""
+    """Returns the id of the run with a key; "" if there is no such run."""
     runs = client.search_runs([experiment], f"tags.`{_KEY}` = '{key}'", max_results=1)
     return str(runs[0].info.run_id) if runs else ""
 
 
 def _found_in(experiment: Path, client: MlflowClient, key: str, name: str) -> str:
-    """Returns the run that has a key, or what a kill left of its making; "" where there is none.
+    """Returns the id of the run with a key, or of one whose creation was interrupted; "" if there is neither.
 
-    Other runs are not read: a file that somebody else's kill left broken is theirs to mend.
+    Only this run is repaired. Files of other runs are not read, since they may be damaged too.
     """
     for folder in sorted(path.parent for path in experiment.glob("*/meta.yaml")):
         tag = folder / "tags" / _KEY
@@ -188,7 +188,7 @@ def _found_in(experiment: Path, client: MlflowClient, key: str, name: str) -> st
 
 
 def _mend(metrics: Path) -> None:
-    """Removes what a full disk or a kill left of a line: MLflow reads no run that has such a file."""
+    """Removes incomplete lines, left by a kill or a full disk, because MLflow cannot read a run with such a file."""
     for file in (path for path in metrics.rglob("*") if path.is_file()):
         content = file.read_bytes()
         whole = content.rfind(b"\n") + 1
@@ -199,10 +199,10 @@ def _mend(metrics: Path) -> None:
 
 
 def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
-    """Yields (name, value) of what is written of some numbers: `Number.key`, in the characters that MLflow takes.
+    """Yields (name, value) of numbers: `Number.key`, with characters that MLflow does not accept replaced.
 
-    MLflow's page makes a section of what stands before a name's last slash, and shows names without one first. In a
-    file store a name is a file and what stands before its slash a folder, so that no name may begin another.
+    MLflow's page has a section for each prefix before the last slash of a name, after names without one. In a file
+    store a name is a file and its prefix a folder, so no name may be the prefix of another.
     """
     for number in numbers:
         suite = _part(number.suite)
@@ -213,7 +213,7 @@ def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
 
 
 def _part(text: str) -> str:
-    """Returns a part of a name as MLflow takes it: two parts that differ stay different."""
+    """Returns a part of a name with invalid characters replaced. Different parts stay different."""
     known = _OTHERS.sub("_", text)
     return known if not text or (known == text and text.strip(". ")) else _hashed(known, text)
 

@@ -1,4 +1,4 @@
-"""What lobench-optuna declares."""
+"""Hooks of lobench-optuna."""
 
 from __future__ import annotations
 

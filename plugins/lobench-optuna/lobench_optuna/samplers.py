@@ -1,4 +1,4 @@
-"""optuna's samplers by name: what each needs, and what a user may say to it."""
+"""optuna's samplers by name, with their requirements and options."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Sampler", "quietly", "sampler_named"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """A sampler of optuna's.
+    """Facts about a sampler of optuna.
 
     Attributes:
-      cls: Its class in `optuna.samplers`.
-      needs: Modules besides optuna's own.
-      is_replayed: It keeps what a trial's values do not say (a generation, a covariance, a place in a sequence), so
-        that earlier waves are asked for again when a study is rebuilt.
+      cls: Name of its class in `optuna.samplers`.
+      needs: Modules that it needs besides optuna.
+      is_replayed: Whether it keeps state beyond the values of trials (a generation, a covariance, a position in a
+        sequence). If so, earlier waves are replayed when a study is rebuilt.
     """
 
     cls: str
@@ -48,11 +48,11 @@ _PLAIN = (bool, int, float, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """A sampler and its options, checked.
+    """A sampler and its validated options.
 
     Attributes:
-      name: A key of the table above.
-      options: Keywords of its class, by name.
+      name: Name of the sampler in the table above.
+      options: Keyword arguments of its class.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Sampler:
         return self.name == "brute_force"
 
     def make(self, seed: int, wave: int) -> BaseSampler:
-        """Returns a new one, whose chance is that of one wave."""
+        """Creates the sampler, seeded for one wave."""
         from optuna import samplers
 
         ours, own = fold(seed, wave) % (1 << 32), dict(self.options)
-        if self.name == "qmc":  # one sequence for all waves; what it cannot place is drawn anew in each
+        if self.name == "qmc":  # one sequence for all waves; parameters outside of it are drawn by wave
             own = {"scramble": True, "independent_sampler": samplers.RandomSampler(seed=ours), **own}
             ours = fold(seed) % (1 << 32)
         made: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **own)
@@ -79,13 +79,13 @@ class Sampler:
 
 
 def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
-    """Returns a sampler that can be made.
+    """Returns a sampler with validated options.
 
     Args:
-      name: "tpe", say; "CMA-ES" and "NSGA-II" are known as they are written elsewhere.
-      options: Keywords of its class in `optuna.samplers`: numbers, texts and booleans.
+      name: Name such as "tpe". The usual spellings, such as "CMA-ES" and "NSGA-II", are accepted too.
+      options: Keyword arguments of its class in `optuna.samplers`: numbers, texts and booleans.
     Raises:
-      ConfigError: no such sampler or option, a package that is not installed, a value that optuna refuses.
+      ConfigError: There is no such sampler or option, a package is not installed, or optuna refuses a value.
     """
     plain = {key.replace("_", ""): key for key in _KINDS}
     known = plain.get(str(name).lower().replace("-", "").replace("_", ""))
@@ -123,7 +123,7 @@ def _unknown(kind: str, name: str, known: list[str]) -> ConfigError:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keeps optuna's own lines away: that a class is experimental, that a study was made in memory."""
+    """Silences optuna's log, such as warnings about experimental classes."""
     from optuna import logging
 
     before = logging.get_verbosity()

@@ -1,7 +1,7 @@
-"""A search that asks optuna for each wave; what lobench recorded stays the only truth.
+"""Search that asks optuna for each wave. lobench's records are the only state.
 
-Each wave asks a study of its own, which is rebuilt from the trials so far, with a seed of its own. Nothing of optuna's
-is kept between two waves: a search goes on wherever it was killed, and the order in which trials of a wave end does not
+Each wave uses a new study, rebuilt from the trials so far, with a seed of its own. No state of optuna is kept between
+waves. A killed search therefore continues where it was, and the order in which the trials of a wave end does not
 matter.
 """
 
@@ -39,16 +39,16 @@ def optuna_search(sampler: str = "tpe", **options: Any) -> OptunaSearch:
 
     Args:
       sampler: "tpe", "cmaes", "gp", "nsgaii", "qmc" or "brute_force".
-      options: The sampler's own, `optuna.multivariate = True`.
+      options: Options of the sampler, such as `optuna.multivariate = True`.
     Raises:
-      ConfigError: see `sampler_named`.
+      ConfigError: As of `sampler_named`.
     """
     return OptunaSearch(sampler=sampler_named(sampler, options))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptunaSearch:
-    """See `lobench.hookspecs.SearchStrategy`."""
+    """Search strategy; see `lobench.hookspecs.SearchStrategy`."""
 
     sampler: Sampler
 
@@ -81,7 +81,7 @@ class OptunaSearch:
 
 
 class _Domain:
-    """A parameter as optuna sees it: a range as it is, ordered values by their places."""
+    """Conversion of a parameter to optuna: ranges directly, ordered values by their index."""
 
     def __init__(self, parameter: Parameter, *, is_grid: bool) -> None:
         self._values: tuple[Value, ...] = ()
@@ -121,7 +121,7 @@ class _Domain:
 
 
 def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
-    """Asks for one more trial, whose values are asked for as far as they are active."""
+    """Asks for one more trial. Only values of active parameters are requested."""
     trial, found = study.ask(), dict[str, Value]()
     for parameter in space.parents_first:
         if space.is_active(parameter.path, found):
@@ -131,10 +131,10 @@ def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) ->
 
 
 def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _Domain], seed: int) -> optuna.Study:
-    """Returns a study that knows what was found.
+    """Returns a study with the recorded trials.
 
-    A sampler that keeps more than values is asked for each wave again: what it says is overruled by what was recorded,
-    and what it notes beside stays.
+    A sampler with further state is asked for each wave again, so that its state advances. Its proposals are replaced by
+    the recorded values.
     """
     import optuna
 
@@ -148,7 +148,7 @@ def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _
         for trial in trials:
             study.enqueue_trial(_their_values(trial, domains))
             again = study.ask()
-            _ = again.relative_params  # here the sampler notes what it needs later
+            _ = again.relative_params  # updates the sampler's state
             for path in _their_values(trial, domains):
                 domains[path].suggest(again, path)
             asked.append((again, trial))
@@ -172,7 +172,7 @@ def _frozen(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.Frozen
 
 
 def _state(trial: Trial) -> optuna.trial.TrialState:
-    """Returns optuna's state of a trial: one that median stopping has ended is pruned."""
+    """Returns optuna's state of a trial. Trials ended by median stopping are pruned."""
     from optuna.trial import TrialState
 
     if trial.is_feasible:
@@ -181,5 +181,5 @@ def _state(trial: Trial) -> optuna.trial.TrialState:
 
 
 def _their_values(trial: Trial, domains: Mapping[str, _Domain]) -> dict[str, Any]:
-    """Returns the values as optuna has them, in the order in which they were asked for."""
+    """Returns the values as optuna has them, in the order of the requests."""
     return {path: domain.theirs(trial.parameters[path]) for path, domain in domains.items() if path in trial.parameters}

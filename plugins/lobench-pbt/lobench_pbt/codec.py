@@ -11,7 +11,7 @@ from lobench_pbt.trial import ARTIFACTS, Artifact, State, StudyTrial
 
 __all__ = ["artifact_from", "artifact_to", "params_from", "trial_from", "trial_to"]
 
-# Fields of a trial that a message has as they are, and those that it may lack.
+# Fields of a trial that a message has unchanged, and those that it may lack.
 _SAME = ("id", "state", "generation", "slot", "parent_ids", "start_step", "n_steps", "seed", "attempt", "reason")
 _OPTIONAL: tuple[Literal["initiator_id", "opponent_id", "completed_seq"], ...]
 _OPTIONAL = ("initiator_id", "opponent_id", "completed_seq")

@@ -27,7 +27,7 @@ def apply(params: Mapping[str, Value]) -> None:
     held = read_back({**dict.fromkeys(_applied, 0), **params})
     for path in _applied.keys() - params.keys():
         value, before = _applied.pop(path)
-        if path in held and held[path] == value:  # else the trainer has bound it anew: its own
+        if path in held and held[path] == value:  # otherwise the trainer has bound it since, and keeps its value
             _put_back(path, before)
     bind(params)
     for path, value in params.items():

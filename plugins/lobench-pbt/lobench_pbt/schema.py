@@ -14,9 +14,9 @@ __all__ = ["StudyRow", "connect", "studies", "using"]
 
 _VERSION = 1
 
-# Each index is there for a statement of `table.py`; tests look at the plan of every one. Deadlines are indexed where
-# there are any: only trials that train or wait for their fitness have one. `counts` is kept by triggers, for nobody
-# else counts a study's trials without reading them all.
+# Each index is used by a statement of `table.py`; tests check the plan of each statement. The index of deadlines is
+# partial: only trials that train or wait for their fitness have one. Triggers maintain `counts`, because counting a
+# study's trials otherwise reads all of them.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS studies (

@@ -38,8 +38,8 @@ _THREADS = 16
 _PAGE = 500
 _PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
 _TICK_SECONDS = 1.0
-_GRACE_SECONDS = 5.0  # for requests that are being answered when the controller ends
-_LAST_SECONDS = 2.0  # until what was told to end has ended
+_GRACE_SECONDS = 5.0  # for requests in progress when the controller ends
+_LAST_SECONDS = 2.0  # for threads to end
 _THREAD_NAMES = "lobench-pbt-request"
 _LINE = 800  # characters, each of them up to nine bytes on its way
 
@@ -290,7 +290,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
         problem = ""
         while not ended.wait(_TICK_SECONDS):
             try:
-                service.expire()  # a deadline passes also when nobody asks
+                service.expire()  # deadlines also pass without requests
                 problem = ""
             except StoreError as error:
                 if str(error) != problem:

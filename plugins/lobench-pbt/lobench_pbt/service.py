@@ -123,7 +123,7 @@ class Service:
         self._lock = threading.Lock()
         self._plugins: PluginManager = plugins or load_plugins()
         self._log = CommitLog(self._path)
-        self._parsed: dict[str, tuple[Study, SelectionStrategy]] = {}  # by a study's text, what it says
+        self._parsed: dict[str, tuple[Study, SelectionStrategy]] = {}  # parsed studies by their text
         self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
 
     def close(self) -> None:

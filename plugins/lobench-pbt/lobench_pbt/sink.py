@@ -26,8 +26,8 @@ from lobench_pbt.proto import pbt_pb2
 __all__ = ["PbtSink", "metrics_of", "trial_of"]
 
 _LOG = logging.getLogger(__name__)
-_PATIENCE_SECONDS = 2.0  # the watch tries again by itself
-_LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # what a message holds
+_PATIENCE_SECONDS = 2.0  # the watch retries
+_LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # limits of a message
 
 
 def trial_of(run: str) -> int | None:
@@ -57,7 +57,7 @@ def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
 def _mean(values: Collection[float]) -> float:
     try:
         return math.fsum(values) / len(values)
-    except (ValueError, OverflowError):  # infinities of both signs, or a sum beyond what a float holds
+    except (ValueError, OverflowError):  # infinities of both signs, or a sum that overflows
         return sum(values) / len(values)
 
 
@@ -72,7 +72,7 @@ class PbtSink:
         if not context.argument:
             raise UsageError("sink 'pbt' needs an address", expected="--sink pbt:HOST:PORT")
         self._connection = Connection(Address.parse(context.argument), patience=_PATIENCE_SECONDS)
-        self._reported: set[int] = set()  # trials, of which it was said why a result is not theirs
+        self._reported: set[int] = set()  # trials for which a foreign result was reported
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:

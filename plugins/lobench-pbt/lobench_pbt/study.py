@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _VERSION = 2
-_BEFORE = {1: {"p_switch": 1.0}}  # by version, what a study was that does not say it
+_BEFORE = {1: {"p_switch": 1.0}}  # defaults of studies of older versions, by version
 
 
 class FitnessFrom(enum.StrEnum):

@@ -74,7 +74,7 @@ def load_study(path: Path) -> Study:
         raise ConfigError(cause(error), where=where) from error
     except Exception as error:
         line = cause(error)
-        if line.startswith("malformed node"):  # how Python's own reader of literals says it
+        if line.startswith("malformed node"):  # message of `ast.literal_eval`
             line = "a value that is no literal, reference or macro of gin"
         raise ConfigError("cannot read the study", where=where, got=line) from error
     values["name"] = values["name"] or path.stem
@@ -87,7 +87,7 @@ def load_study(path: Path) -> Study:
     return study
 
 
-# Of a study, what a file must say, or says by other means.
+# Fields of a study that a file must set, or sets by other means.
 _OTHER_DEFAULTS = {"name": "", "population": None, "generations": None, "n_steps": 1, "objectives": (), "schedule": ""}
 
 

@@ -149,7 +149,7 @@ class TrialTable:
         row = self._db.execute(query, (self._study, id)).fetchone()
         return "" if row is None else str(row[0])
 
-    # What the service writes, within its transaction.
+    # Writes, within a transaction of the service:
 
     def write(self, trial: StudyTrial) -> None:
         """Writes a row, new or changed."""
@@ -247,8 +247,8 @@ class TrialTable:
         first = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
         if first is not None:
             return {first.id}
-        # Of several objectives, whom nobody beats: all of them are kept, so that the kept ones tell.
-        first_of: dict[tuple[float, ...], Member] = {}  # of equals, the smallest id
+        # With several objectives, all unbeaten members are best. They are all kept, so only kept trials are read.
+        first_of: dict[tuple[float, ...], Member] = {}  # the smallest id of a tie
         for trial in self._outlines("is_kept = 1 ORDER BY id"):
             if trial.fitness is not None:
                 first_of.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))

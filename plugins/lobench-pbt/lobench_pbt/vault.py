@@ -1,4 +1,4 @@
-"""The controller's own copies of checkpoints: trainers may delete theirs, and live trials still find what they need."""
+"""The controller's own copies of checkpoints, so that trainers may delete theirs while trials still need them."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class _Copy:
         self._num_bytes = self._num_files = 0
 
     def copy(self, source: Path, copy: Path) -> None:
-        found = list(self._found(source, copy))  # before anything is written: what is refused costs a look alone
+        found = list(self._found(source, copy))  # all checks come before anything is written
         for path, kept in found:
             if path.is_dir():
                 kept.mkdir()

@@ -1,1 +1,1 @@
-"""Ray as an executor: workers on as many machines as there are."""
+"""Ray executor: workers on the nodes of a Ray cluster."""

@@ -1,7 +1,7 @@
-"""Who may use a Ray cluster: one that others can reach must ask them for a token.
+"""Access control of Ray clusters: a cluster that other machines can reach must require a token.
 
-What our own environment says of authentication is not what the cluster does, so the cluster is asked, by a process that
-has no token. Source of the rules: docs.ray.io, "Ray token authentication".
+Our environment's authentication settings need not be those of the cluster. Therefore a process without a token asks the
+cluster itself. Source of the rules: docs.ray.io, "Ray token authentication".
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _ANSWER_SECONDS = 10
 
 
 def check_access(address: str, *, insecure: bool) -> None:
-    """Refuses a cluster that other machines can reach and that asks nobody for a token.
+    """Raises an error for a cluster that other machines can reach and that requires no token.
 
     Args:
       address: HOST:PORT of the cluster's head.
-      insecure: Whether the user takes that risk.
+      insecure: Whether the user accepts such a cluster.
     Raises:
-      LobenchError: what was found, and what to do.
+      LobenchError: The cluster is open, or does not answer. The message has the next step.
     """
     if insecure or not is_reachable_from_outside(address):
         return
@@ -47,14 +47,14 @@ def check_access(address: str, *, insecure: bool) -> None:
 
 
 def check_token(address: str) -> None:
-    """Asks a cluster whether it knows our token; what does not answer is for Ray itself to say.
+    """Checks that a cluster accepts our token. If the cluster does not answer, Ray's own connection reports it.
 
-    Ray would try again and again, and say in its log alone why.
+    Ray would retry for a long time and give the reason in its log only.
 
     Args:
       address: HOST:PORT of the cluster's head.
     Raises:
-      LobenchError: it wants a token and gets none, or another.
+      LobenchError: The token is missing or wrong.
     """
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
@@ -70,7 +70,7 @@ def check_token(address: str) -> None:
     except AuthenticationError:
         got = "a token that is not this cluster's" if is_on else "none: RAY_AUTH_MODE is not 'token' here"
         raise _needs_a_token(address, got) from None
-    except Exception as error:  # noqa: BLE001  (Ray's boundary: what joins next says it again)
+    except Exception as error:  # noqa: BLE001  (Ray's boundary: joining the cluster reports it)
         print(f"{address} does not answer: {error}", file=sys.stderr)
 
 
@@ -85,7 +85,7 @@ def _needs_a_token(address: str, got: str) -> LobenchError:
 
 
 def is_reachable_from_outside(address: str) -> bool:
-    """Says whether something listens at `address`, HOST:PORT, on more than this machine's loopback."""
+    """Returns whether HOST:PORT can be reached from other machines, not only through the loopback interface."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not _is_loopback(host):
@@ -101,7 +101,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _own_addresses() -> set[str]:
-    """Returns this machine's addresses beyond loopback, as far as its name and its routes tell them."""
+    """Returns this machine's addresses other than loopback, as found from its name and its routes."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         found.update(str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None))

@@ -1,8 +1,8 @@
-"""The Ray driver, in a process of its own between the chief and the cluster.
+"""Ray driver, in a process between the chief and the cluster.
 
-Ray ends a driver's process that has lost its head for a minute, and its calls can hang on a frozen node. So the chief
-is not the driver: it talks with this process through a pipe, replaces it where it is gone or silent, and stays alive.
-Nothing here decides anything about results: leases, deadlines and attempts are the chief's.
+Ray ends a driver's process after a minute without the head, and its calls can hang on a frozen node. Therefore the
+chief is not the driver. It talks to this process through a pipe and replaces it if it ends or becomes silent. This
+process does not affect results: leases, deadlines and attempts belong to the chief.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _REACH_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Slot:
-    """The bridge's side of a slot; `last_message` is None, and `node` empty, until its worker was started.
+    """State of a slot in the bridge. `last_message` is None and `node` empty until the worker has started.
 
-    Calls of an actor that runs several at once may overtake each other: the next message waits until one has arrived.
+    Calls of a concurrent actor may overtake each other, so each message is sent after the previous one has arrived.
     """
 
     actor: Any
@@ -73,7 +73,7 @@ class _Slot:
 
 
 class Bridge:
-    """Runs in the main thread; other threads only put thunks into its inbox."""
+    """Ray driver. Its state belongs to the main thread; other threads only put functions into its inbox."""
 
     def __init__(self, connection: Connection, join: Join) -> None:
         self._connection, self._join = connection, join
@@ -82,18 +82,18 @@ class Bridge:
         self._files: OrderedDict[str, Any] = OrderedDict()
         self._parcel: Any = None
         self._actor_class: Any = None
-        self._machines: list[tuple[float, float]] | None = None  # as last said
+        self._machines: list[tuple[float, float]] | None = None  # as last reported
         self._clock = AwakeClock()
         self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of those that live, by Ray's id
         self._nodes_seen = 0.0
-        self._names: dict[str, str] = {}  # of all that ever lived, by Ray's id
-        self._mentioned: set[str] = set()  # nodes whose loss was said since the last worker started there
-        self._left_out: set[str] = set()  # nodes that would give other numbers, or none
+        self._names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
+        self._mentioned: set[str] = set()  # nodes whose loss was reported since a worker last started there
+        self._left_out: set[str] = set()  # nodes that would give different results, or none
         self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
     def run(self) -> None:
-        """Connects, then serves until the chief says exit or is gone."""
+        """Connects, and serves until the chief sends `Leave` or its connection is lost."""
         try:
             address = _connect(self._join.address, insecure=self._join.insecure)
         except LobenchError as error:
@@ -121,7 +121,7 @@ class Bridge:
                 os._exit(3)  # the head does not answer; a new driver may find a new one
         ray.shutdown()
 
-    # Threads beside the main one.
+    # Other threads:
 
     def _read(self) -> None:
         try:
@@ -144,7 +144,7 @@ class Bridge:
             time.sleep(_NODES_SECONDS)
 
     def _then(self, reference: Any, take: Callable[[Any], None], worker: int) -> None:
-        """Calls `take` with a call's result, in the main thread; a call that fails ends its slot."""
+        """Calls `take` with the result of a call, in the main thread. If the call fails, its slot is lost."""
 
         def done(future: Future[Any]) -> None:
             error = future.exception()
@@ -155,7 +155,7 @@ class Bridge:
 
         reference.future().add_done_callback(done)
 
-    # In the main thread.
+    # Main thread:
 
     def _log(self, message: FromBridge) -> None:
         self._connection.send_bytes(message.to_bytes())
@@ -210,7 +210,7 @@ class Bridge:
         self._receive(worker)
 
     def _leave_out(self, worker: int, node: str, problem: str) -> None:
-        """Starts a slot elsewhere, where there is another node; a head without cores is none."""
+        """Moves a slot to another node, if there is one. A head node without cores does not count."""
         size = self._slots[worker].size
         self._kill(worker)
         is_known = node in self._left_out
@@ -257,7 +257,7 @@ class Bridge:
             self._then(reference, lambda _: self._send_next(slot), forward.worker)
 
     def _file(self, path: Path) -> Any:
-        """Returns a file in the object store, where each node fetches it once."""
+        """Puts a file into the object store, from which each node fetches it once. Returns its reference."""
         if path.name not in self._files:
             self._files[path.name] = ray.put(path.read_bytes())
         self._files.move_to_end(path.name)
@@ -274,7 +274,7 @@ class Bridge:
             self._log(WorkerExited(worker=worker, message=message, lost=lost))
 
     def _mention(self, node: str, what: str) -> None:
-        """Says once that a node lost what ran there; what it did not run is not missed."""
+        """Reports once that a node lost its workers. Nodes that had none are not reported."""
         if not node or node in self._mentioned:
             return
         self._mentioned.add(node)
@@ -313,12 +313,12 @@ class Bridge:
 
 
 def has_exited(messages: Sequence[bytes]) -> bool:
-    """Says whether a slot's worker has exited: no message follows, and the actor must give its cores back."""
+    """Returns whether a slot's worker has exited. It is then the last message, and the actor must release its cores."""
     return any(kind_of(message) == WorkerExited.kind_name() for message in messages)
 
 
 def node_name(host: str, address: str, node: str) -> str:
-    """Returns what tells a node from others: hosts may be of one name, and run several."""
+    """Returns a unique name of a node. The host's name is not enough, because a host may run several nodes."""
     return f"node {host} ({address}, id {node[:8]})"
 
 
@@ -351,9 +351,9 @@ def _connect(address: str, *, insecure: bool) -> str:
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Says whether a failed call tells of its machine, not of the case.
+    """Returns whether a failed call is due to the machine and not to the case.
 
-    Memory and the actor's own errors do not, but for those of its files: a full disk, say.
+    Out of memory is due to the case, and so are errors of the actor, except OSErrors such as a full disk.
     """
     if isinstance(error, ray.exceptions.RayTaskError):
         return isinstance(error.cause, OSError)
@@ -369,7 +369,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def main(descriptor: int) -> None:
-    """Entry of the process; its first message configures it."""
+    """Runs the process. Its first message is the configuration."""
     connection = Connection(descriptor)
     Bridge(connection, Join.from_bytes(connection.recv_bytes())).run()
 

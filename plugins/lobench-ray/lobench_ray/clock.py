@@ -1,4 +1,4 @@
-"""Time that leaves out when this process did not run."""
+"""Clock that does not count the time in which this process was suspended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LONGEST_SECONDS = 5.0  # between two looks of a process that runs
 
 
 class AwakeClock:
-    """Seconds since it was made, of those in which this process ran; one thread looks at it, every second or so.
+    """Seconds in which this process ran. One thread must read it about every second.
 
-    A process that was stopped, or whose machine was, has not heard the others because it did not listen: by this clock
-    they have not been silent.
+    While a process or its machine is suspended, it receives no messages. By this clock its peers are not silent
+    meanwhile.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,6 +1,6 @@
-"""The actor as it is sent to a node: whole, not by its name, so that a node that lacks what it is made of can say so.
+"""Actor that is sent to a node by value, so that a node with missing packages can report them.
 
-An actor that cannot be imported does not tell where it failed, and Ray would place the next one on the same node.
+If an actor cannot be imported, Ray does not report the node, and would place the next actor there too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["SlotEntry", "Started"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """Which node an actor is on, and what is wrong with that, a clause about it; "" where a worker starts there."""
+    """Node of an actor. `problem` is the reason why no worker can start there, as a clause; "" if one has started."""
 
     node: str
     host: str
@@ -23,7 +23,7 @@ class Started:
 
 
 class SlotEntry:
-    """A `lobench_ray.slot.Slot`, if this node can make one. What it imports, it imports when it is called."""
+    """Wrapper of `lobench_ray.slot.Slot` that imports it on the node, when it is called."""
 
     def start(
         self,
@@ -35,7 +35,7 @@ class SlotEntry:
         plan: bytes,
         parcel: Sequence[Any],
     ) -> Started:
-        """Calls `Slot.start`; what goes wrong in it is this node's problem, but for Ray's own errors."""
+        """Calls `Slot.start`. Any error except Ray's own counts as a problem of this node."""
         import socket
 
         import ray

@@ -1,4 +1,4 @@
-"""The executor as the chief sees it: a bridge process, replaced where it is lost."""
+"""Ray executor of the chief. Runs a bridge process, and replaces it if it is lost."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SILENCE_SECONDS = 30.0
 _RECONNECT_SECONDS = 600.0
 _CONNECT_SECONDS = 120.0
 _CLOSE_SECONDS = 10.0
-_LOOK_SECONDS = 0.5  # at a bridge that has not taken all that it was told
+_LOOK_SECONDS = 0.5  # between attempts to send pending messages to the bridge
 
 
 class RayExecutor:
-    """Warm workers on the nodes of a Ray cluster, one actor a slot. Nothing is retried here.
+    """Warm workers on the nodes of a Ray cluster, one actor per slot. It does not retry work.
 
-    A slot, and the bridge itself, that says nothing for `SILENCE_SECONDS` is taken for lost.
+    A slot or a bridge that is silent for `SILENCE_SECONDS` counts as lost.
     """
 
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
@@ -138,7 +138,7 @@ class RayExecutor:
             self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
     def _send(self, message: Message) -> None:
-        """Tells the bridge; where there is none, the next one is told which workers there are."""
+        """Sends a message to the bridge. Without a bridge the message is dropped; the next one receives all workers."""
         if self._channel is not None:
             self._channel.send(message.to_bytes())
 
@@ -172,7 +172,7 @@ class RayExecutor:
                 if isinstance(message, WorkerExited):
                     del self._workers[message.worker]
                 return [message]
-        return []  # it lives; or what was killed says late is not wanted any more
+        return []  # a heartbeat, or a late message of a killed worker
 
     def _know_capacity(self, capacity: ExecutorCapacity) -> list[ExecutorEvent]:
         machines = capacity.machines
@@ -183,7 +183,10 @@ class RayExecutor:
         return [Notice(message=text), dataclasses.replace(capacity, limit=self._config.max_cores)]
 
     def _lose_bridge(self, reason: str) -> list[ExecutorEvent]:
-        """All workers are lost with it. The first connection must succeed; after that it is tried for ten minutes."""
+        """Handles the loss of the bridge and of all workers.
+
+        Reconnects for ten minutes, but not after a failed first attempt.
+        """
         self._end_bridge()
         now = time.monotonic()
         if not self._is_used:
@@ -218,9 +221,10 @@ class RayExecutor:
 
 
 def _environment(address: str) -> dict[str, str]:
-    """Returns the bridge's environment: Ray reads it once, when it is imported.
+    """Returns the bridge's environment, which Ray reads when it is imported.
 
-    Only the user's own word opens what is started for a watch, since Ray listens on every interface.
+    A cluster that is started for a watch requires a token unless the user's environment overrides it, since Ray listens
+    on every interface.
     """
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == "local" else {}
     return {**token, **os.environ}

@@ -1,4 +1,4 @@
-"""What the executor, its bridge and the slots say to each other. What workers say and hear is inside, unopened."""
+"""Messages between the executor, its bridge and the slots. Messages of workers are passed on without decoding."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPlan(Message):
-    """What every slot starts its worker with.
+    """Settings with which all slots start their workers.
 
     Attributes:
-      sha256: Of the parcel.
-      suites: Their names in the parcel.
-      layers: gin text around the cases, the files by their names in the parcel.
-      serve: As `WorkerConfig`.
-      state_mark: In the store's folder of states: a node that has this file sees the store, and saves there.
-      working_folder: As `Configure`: the chief's.
+      sha256: Hash of the parcel.
+      suites: Names of the suites in the parcel.
+      layers: gin text around the cases, with files by their names in the parcel.
+      serve: As of `WorkerConfig`.
+      state_mark: File in the store's folder of states. A node that has this file sees the store, and saves states
+        there.
+      working_folder: Working folder of the chief, as of `Configure`.
     """
 
     sha256: str
@@ -53,7 +54,7 @@ class WorkerPlan(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Message):
-    """Which cluster to join, and what to do there."""
+    """Cluster to join, and settings for it."""
 
     address: str
     insecure: bool
@@ -64,7 +65,7 @@ class Join(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStart(Message):
-    """Starts a worker in a slot of its own."""
+    """Starts a worker in a new slot."""
 
     worker: int
     num_cpus: int
@@ -73,7 +74,7 @@ class SlotStart(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward(Message):
-    """A message for a worker, and the files that it names."""
+    """A message for a worker, and the paths of the files that it mentions."""
 
     worker: int
     files: tuple[str, ...]
@@ -97,26 +98,26 @@ class Leave(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alive(Message):
-    """Said every second or so."""
+    """Heartbeat, sent about every second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined(Message):
-    """The cluster is joined; `address` is its head's."""
+    """The cluster was joined. `address` is that of its head."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRefused(Message):
-    """The cluster must not, or cannot, be used; to try again is in vain."""
+    """The cluster must not or cannot be used. There is no point in retrying."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreachable(Message):
-    """The cluster is not there now."""
+    """The cluster cannot be reached at the moment."""
 
     message: str
 

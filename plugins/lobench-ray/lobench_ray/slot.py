@@ -1,7 +1,7 @@
-"""The actor: one slot of a node. It holds one of lobench's own warm workers and passes on what is said.
+"""Actor of one slot on a node. It runs one of lobench's warm workers and passes on its messages.
 
-The worker is a process of its own below the actor, the same as on a single machine: so it computes the same bits, and a
-case that kills its process, or hangs outside Python, leaves an actor that can say so.
+The worker is a process below the actor, as on a single machine, so that it computes the same bits. The actor survives
+and reports a case that kills the process or hangs outside Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lobench_ray.messages import ClusterRefused, Log, WorkerPlan
 
 __all__ = ["Slot", "node_folder", "versions"]
 
-_PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # what the numbers of a result hang on
+_PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # packages that affect results
 _LOG_BYTES = 65536
 _KEEP_SECONDS = 86400.0  # of thetas, suites and logs that nothing has touched
 
@@ -35,15 +35,15 @@ _TOUCH_SECONDS = 60.0
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of what the numbers of a result hang on."""
+    """Returns the versions of the packages that affect results."""
     return {package: metadata.version(package) for package in _PACKAGES}
 
 
 def node_folder() -> Path:
-    """Returns this node's folder for what was sent to it and for compiled programs; the user's own, and nobody else's.
+    """Returns the user's folder on this node for received files and compiled programs.
 
     Raises:
-      LobenchError: it is there and belongs to somebody else.
+      LobenchError: The folder belongs to another user.
     """
     folder = Path(tempfile.gettempdir()) / f"lobench-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -55,7 +55,7 @@ def node_folder() -> Path:
 
 
 class Slot:
-    """Calls of `start` first, then of `send` and `receive`, which may overlap."""
+    """A slot with one worker. Call `start` first, then `send` and `receive`, which may overlap."""
 
     def __init__(self) -> None:
         self._outgoing: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -77,11 +77,13 @@ class Slot:
         """Starts the worker.
 
         Args:
-          expected: The chief's `versions()`.
-          plan: A `WorkerPlan`.
-          parcel: Its data; fetched only where this node does not have it.
+          worker: Number of the worker.
+          num_cpus, num_gpus: Cores and devices of the worker.
+          expected: `versions()` of the chief.
+          plan: An encoded `WorkerPlan`.
+          parcel: Reference to the parcel's data, which is fetched only if this node lacks it.
         Returns:
-          "", or a clause about this node: it would not give the chief's numbers.
+          "", or the reason why results of this node would differ from those of the chief, as a clause.
         """
         here = versions()
         if here != expected:
@@ -116,7 +118,7 @@ class Slot:
 
     def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
         try:
-            # Of the devices that Ray has leased to this actor: it sees no others.
+            # The actor only sees devices that Ray has leased to it.
             pool.start(self._worker, num_cpus, num_gpus)
         except LobenchError as error:
             self._outgoing.put(ClusterRefused(message=str(error)).to_bytes())
@@ -142,7 +144,7 @@ class Slot:
             return b""
 
     def send(self, message: bytes, names: Sequence[str], files: Sequence[ray.ObjectRef[bytes]]) -> None:
-        """Passes a message on to the worker; the files that it names are fetched where this node does not have them."""
+        """Passes a message on to the worker. Fetches the files that it mentions if this node lacks them."""
         assert self._pool is not None
         for name, file in zip(names, files, strict=True):
             path = node_folder() / "theta" / name
@@ -152,9 +154,9 @@ class Slot:
         self._pool.send(self._worker, message)
 
     def receive(self, seconds: float, progress_seconds: float) -> list[bytes]:
-        """Returns what the worker has said, after `seconds` at most; nothing is an answer too: the slot is alive.
+        """Returns messages of the worker, after at most `seconds`. An empty list shows that the slot is alive.
 
-        Progress alone is held back for `progress_seconds`, and only its newest is told.
+        Progress messages alone are delayed by `progress_seconds`, and only the last one is returned.
         """
         deadline = time.monotonic() + seconds
         progress: list[bytes] = []
@@ -174,12 +176,12 @@ class Slot:
 
 
 def _is_an_end(event: ExecutorEvent) -> bool:
-    """Says whether the worker's log is of interest now."""
+    """Returns whether to send the worker's log after an event."""
     return isinstance(event, WorkerExited) or (isinstance(event, WorkerMessage) and kind_of(event.message) == "failed")
 
 
 def _is_progress(message: bytes) -> bool:
-    """Says whether a message is a worker's progress: a later one takes its place."""
+    """Returns whether a message is progress of a worker, which a later one replaces."""
     return (
         kind_of(message) == WorkerMessage.kind_name()
         and kind_of(WorkerMessage.from_bytes(message).message) == "progress"
@@ -189,12 +191,12 @@ def _is_progress(message: bytes) -> bool:
 def _touch(*folders: Path) -> None:
     """Keeps folders from being swept for a day."""
     for folder in folders:
-        with contextlib.suppress(OSError):  # one that is not there, or a disk that is full
+        with contextlib.suppress(OSError):  # a missing folder, or a full disk
             os.utime(folder)
 
 
 def _sweep(root: Path) -> None:
-    """Removes thetas, suites and logs that nothing has touched for a day; compiled programs stay."""
+    """Removes thetas, suites and logs that were unused for a day. Keeps compiled programs."""
     now = time.time()
     for entry in [*root.glob("theta/*"), *root.glob("suites/*"), *root.glob("logs/*")]:
         try:

@@ -1,20 +1,20 @@
-"""Which scalars an event gives, and by which tags. All are of the last inner step; the step of all is the outer step.
+"""Tags and values of scalars for TensorBoard. Values are those after the last inner step; the step is the outer step.
 
-TensorBoard makes a group of what a tag begins with, and sorts groups by name, figures before letters:
+TensorBoard groups tags by their first component, and sorts groups by name, digits before letters:
 
     0_headline/score                          mean score over all cases; 1 is tuned Adam
     0_headline/score_of_<suite>               the same of one of several suites
-    0_headline/verdicts_passed                share of the evaluations whose expectations hold
-    0_headline/alarm/<kind>                   what an alarm is about: the harm, or the trend
+    0_headline/verdicts_passed                fraction of the evaluations whose expectations hold
+    0_headline/alarm/<kind>                   size of the harm or of the trend that an alarm is about
     <suite>/<case>/score
-    <suite>/<case>/<split>/<metric>           mean over seeds; NaN if one diverged, which must not vanish in a mean
+    <suite>/<case>/<split>/<metric>           mean over seeds; NaN if a seed diverged, to keep it visible
     zz_diagnostics/<suite>[/<case>]/diverged  number of seeds that diverged
     zz_diagnostics/<suite>[/<case>]/exploded  number of others whose primary loss ended above twice its start
     zz_diagnostics/<suite>/not_evaluated      number of evaluations without curves
-    zz_diagnostics/<suite>/outcomes/<outcome> number of evaluations; others than passed and failed where there are any
-    zz_intervals/<tag>_lower, <tag>_upper     95%, of scores and of each case's primary metric
+    zz_diagnostics/<suite>/outcomes/<outcome> number of evaluations; other outcomes than passed and failed if any
+    zz_intervals/<tag>_lower, <tag>_upper     95% interval of scores and of each case's primary metric
 
-The bounds are drawn around their value by the layout of the tab Custom Scalars: a chart in place of three.
+The layout of the tab Custom Scalars draws the bounds around their value, in one chart instead of three.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Chart = tuple[str, str]  # its category's title, and the tag that it shows with 
 
 
 def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:
-    """Returns (tag, value) of what is written of some numbers."""
+    """Returns (tag, value) of each scalar of some numbers."""
     found: list[tuple[str, float]] = []
     for number in numbers:
         tag = _tag(number)
@@ -45,7 +45,7 @@ def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:
 
 
 def charts_of(numbers: Sequence[Number]) -> set[Chart]:
-    """Returns the charts with bounds that some numbers have."""
+    """Returns the charts of those numbers that have bounds."""
     return {
         (number.suite if number.group is Group.CASES else _SCORES, _tag(number))
         for number in numbers
@@ -54,7 +54,7 @@ def charts_of(numbers: Sequence[Number]) -> set[Chart]:
 
 
 def layout_of(charts: set[Chart]) -> layout_pb2.Layout:
-    """Returns the layout of Custom Scalars: a category of scores, then one a suite, with a chart for each tag."""
+    """Returns the layout of Custom Scalars: a category of scores and one per suite, with a chart per tag."""
     layout = layout_pb2.Layout()
     for title in sorted({title for title, _ in charts}, key=lambda title: (title != _SCORES, title)):
         category = layout.category.add(title=title)
@@ -66,7 +66,7 @@ def layout_of(charts: set[Chart]) -> layout_pb2.Layout:
 
 
 def charts_in(layout: layout_pb2.Layout) -> set[Chart]:
-    """Returns what `layout_of` was told."""
+    """Returns the charts of a layout made by `layout_of`."""
     return {
         (category.title, series.value)
         for category in layout.category

@@ -1,13 +1,13 @@
-"""Writes results as TensorBoard scalars, each (tag, outer step) once, whenever and wherever the process is killed.
+"""Writes results as TensorBoard scalars, each (tag, outer step) exactly once, even if the process is killed.
 
-The sink reads its own files back when it opens a run, and writes what is missing: a delivery that comes again after a
-crash finds its scalars there. What was written stays: of two thetas at one outer step the first, and what was counted
-when a checkpoint was first complete. Of the layouts, which have one tag too, TensorBoard takes the last: one is written
-when a checkpoint brings a chart that none before it had.
+When the sink opens a run, it reads its own files back and writes the missing scalars, so that repeated deliveries after
+a crash are ignored. Written values are never changed: of two thetas with the same outer step the first one counts, and
+so do the counts of the time when a checkpoint was first complete. TensorBoard uses the last layout in the files, so a
+layout is written whenever a checkpoint has a new chart.
 
-The values of a tag are written in the order of their steps, because TensorBoard drops what it has of later steps when
-an earlier one follows. So a value that comes late, of a checkpoint that took long or is evaluated afterwards, is put in
-its place: the files with later steps are written again as one new file, and then emptied.
+Values of a tag are written in the order of their steps, because TensorBoard drops later steps when an earlier one
+follows. If a value arrives late, because its checkpoint took long or was evaluated afterwards, the files with later
+steps are merged with it into one new file, and then emptied.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def written_scalars(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _events(file: Path) -> Iterator[Event]:
-    """Yields the events of a file; a record cut off by a crash ends it, no more."""
+    """Yields the events of a file. A record that a crash cut off ends the file."""
     # A new folder has no file, and needs no TensorFlow, nor TensorBoard's stub of it.
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
@@ -70,15 +70,15 @@ def _event_files(folder: Path) -> set[Path]:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Returns what stands behind a record's length and its data: their CRC-32C, masked."""
+    """Returns the masked CRC-32C that follows a record's length and its data."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 class EventFile:
-    """A new event file of a folder: after a record that was cut off nothing could be read.
+    """A new event file of a folder. Existing files are not appended to, because nothing after a cut-off record is read.
 
-    TensorBoard's own writer writes in a thread, whose death on a full disk is a traceback that nobody can catch. Its
+    TensorBoard's own writer writes in a thread, which dies on a full disk with a traceback that cannot be caught. Its
     writer of records takes a tenth of a second to import.
     """
 
@@ -97,15 +97,17 @@ class EventFile:
             unless_all_is_well.pop_all()
 
     def add(self, values: Sequence[Summary.Value], step: int, wall_time: float | None = None) -> None:
-        """Adds values of one step as one record, which is there as a whole or not at all.
+        """Adds values of one step as one record, which is written completely or not at all.
 
         Args:
-          wall_time: When they were first written, in seconds since 1970; None: now.
+          values: Values of the step.
+          step: Outer step.
+          wall_time: Time when they were first written, in seconds since 1970. None: now.
         """
         self._add(Event(wall_time=wall_time or time.time(), step=step, summary=Summary(value=values)))
 
     def begin_again(self, step: int) -> None:
-        """Adds the mark at which TensorBoard drops what it has read of a step and of later ones."""
+        """Adds the mark at which TensorBoard drops the values that it has read of this and later steps."""
         for _ in range(2):  # it takes the first one that it meets for the beginning of the run
             self._add(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
@@ -115,10 +117,10 @@ class EventFile:
         self._file.write(length + _checksum(length) + data + _checksum(data))
 
     def flush(self) -> None:
-        """Returns when everything is on the disk, not only with the operating system.
+        """Waits until everything is on the disk, not only in the operating system's buffers.
 
         Raises:
-          OSError: it is not; the folder was removed, say.
+          OSError: The file could not be written, for example because its folder was removed.
         """
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -126,7 +128,7 @@ class EventFile:
         self._is_kept = True
 
     def close(self) -> None:
-        """Closes the file; one in which nothing is known to be whole leaves nothing behind."""
+        """Closes the file. Deletes it if `flush` never succeeded."""
         try:
             self._file.close()
         finally:
@@ -152,7 +154,7 @@ def _layout(charts: set[Chart]) -> Summary.Value:
 
 
 class _Run:
-    """One run directory: the values in it, and a file from the first missing scalar on."""
+    """One run directory: its values, and a new file for missing ones."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -190,10 +192,12 @@ class _Run:
         self._last[value.tag] = step
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
-        """Adds what is missing of an event's numbers; `flush` writes them.
+        """Adds the missing scalars of an event. `flush` writes them.
 
         Args:
-          is_whole: Whether these are all numbers of the checkpoint: a layout is made of no fewer.
+          numbers: Numbers of the event.
+          step: Outer step.
+          is_whole: Whether these are all numbers of the checkpoint. Otherwise no layout is written.
         """
         found: dict[str, float] = {}
         for tag, value in scalars_of(numbers):
@@ -229,7 +233,7 @@ class _Run:
             self._num_records += len(new)
 
     def _write_again(self, first: int, new: Sequence[tuple[int, list[Summary.Value]]]) -> None:
-        """Writes the values from a step on again, in order, together with new ones; then the old files go."""
+        """Writes the values from a step on to a new file, in order and with new ones, and empties the old files."""
         self._end_file()
         old = [file for file, last in self._last_of_files.items() if last >= first and _is_ours(file)]
         records = [(event.step, event.wall_time, [*event.summary.value]) for file in old for event in _events(file)]
@@ -260,12 +264,12 @@ class _Run:
         self._late_from = None  # they are in order now
 
     def _empty(self, file: Path) -> None:
-        """Empties a file whose content is in a later one: a reader that has it open goes on with the next file."""
+        """Empties a file whose content is in a later one. A reader that has it open continues with the next file."""
         os.truncate(file, 0)
         self._last_of_files.pop(file, None)
 
     def _remove_empty_files(self) -> None:
-        """Removes what was emptied a while ago."""
+        """Removes files that were emptied some time ago."""
         for file in _event_files(self._folder) - {self._file.path if self._file else None}:
             with contextlib.suppress(OSError):
                 status = file.stat()
@@ -286,7 +290,7 @@ def _is_layout(value: Summary.Value) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether no other process writes to a file: `lobench alarm` writes beside a watch, to files of its own."""
+    """Whether no other process writes to a file. For example `lobench alarm` writes to its own files during a watch."""
     host, process = file.name.removeprefix("events.out.tfevents.").split(".", 1)[1].rsplit(".", 2)[:2]
     if host != socket.gethostname() or not process.isdecimal() or int(process) == os.getpid():
         return True
@@ -300,13 +304,13 @@ def _is_ours(file: Path) -> bool:
 
 
 class TensorBoardSink:
-    """Takes deliveries; `lobench_tensorboard.scalars` has the tags.
+    """Sink of TensorBoard. `lobench_tensorboard.scalars` defines the tags.
 
-    A run directory for each run and generation, so that the curves of methods and lineages do not mix: the folder
-    itself, below it the run's name where the delivery has one, and `generation_<g>` where g > 0.
+    There is one run directory per run and generation, so that the curves of methods and lineages do not mix: the folder
+    itself, below it the run's name if the delivery has one, and `generation_<g>` if g > 0.
 
     Raises:
-      PluginError: the folder is on a remote file system, where event files cannot be read back and appended to.
+      PluginError: The folder is on a remote file system, where event files cannot be read back and appended to.
     """
 
     keeps_first = True
@@ -325,9 +329,9 @@ class TensorBoardSink:
 
     @property
     def destination(self) -> str:
-        """An id in a file of the folder: a folder that was removed is filled again.
+        """Id stored in a file of the folder. If the folder was removed, the id is new, and everything is written again.
 
-        It names the tags too: a folder of an earlier version gets what it lacks, from the ledger's beginning.
+        The id includes the version of the tags, so that a folder of an earlier version receives the missing ones.
         """
         file = self._folder / "lobench.id"
         if not file.exists():
@@ -370,10 +374,10 @@ class TensorBoardSink:
 
 
 def _without_repeated(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Leaves out the evaluations of which a completion among them has all numbers, so that these are made once.
+    """Removes evaluations that a completed checkpoint in the same deliveries repeats.
 
-    One stays where anything else among them has the same tags, another subject at the same outer step, say: of two
-    values the first one is written.
+    Their scalars are then computed once. An evaluation stays if another delivery has the same tags with other values,
+    such as another subject at the same outer step. Of two values the first one is written.
     """
     by_tags: dict[tuple[object, ...], list[EvaluationFinished]] = {}
     completed: set[tuple[object, ...]] = set()
@@ -397,7 +401,7 @@ def _tags_of(run: str, event: EvaluationFinished) -> tuple[object, ...]:
 
 
 def _folder_name(run: str) -> str:
-    """Returns a name for a file system: two runs that differ have two, whatever they are called."""
+    """Returns a valid file name for a run. Different runs have different names."""
     name = quote(run, safe=" ")
     if name.startswith(".") or name != name.rstrip(" .") or _GENERATION.fullmatch(name) or len(name) > _MAX_LENGTH:
         name = f"{name.lstrip('.')[:_MAX_LENGTH].rstrip(' .')}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"

@@ -116,10 +116,10 @@ class Library:
 
 @dataclass(frozen=True)
 class ClassReference:
-    """A class of optimizers as the value of a setting, for optimizers that wrap others.
+    """Class of optimizers as the value of a setting, for optimizers that wrap others.
 
     Attributes:
-      name: Where the class is.
+      name: Location of the class.
       settings: Settings that are bound to it.
     """
 
@@ -134,10 +134,10 @@ class ClassReference:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """How an optimizer is made.
+    """Specification of an optimizer.
 
     Attributes:
-      name: Where its class is, which is called with groups of parameters and the settings.
+      name: Location of its class, which is called with groups of parameters and the settings.
       groups: (pattern, settings): settings of the parameters whose path matches; the first match counts.
       takes_closure: Whether a step is given a function that computes the loss and the gradients.
     """
@@ -227,8 +227,8 @@ class _Instance:
     """An optimizer with parameters of its own. One training uses it at a time.
 
     Attributes:
-      takes_loss: Whether its `step` has an argument of that name.
-      state: Its state as it was last returned, which tells whether it can continue a training.
+      takes_loss: Whether its `step` has an argument `loss`.
+      state: Its last returned state. The instance can continue a training that is in this state.
     """
 
     optimizer: Any

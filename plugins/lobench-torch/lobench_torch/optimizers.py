@@ -1,4 +1,4 @@
-"""Names of gin: `@torch.optim.NAME()`, and `@torch_optimizer()` for any class of torch optimizers."""
+"""gin names of torch optimizers: `@torch.optim.NAME()`, and `@torch_optimizer()` for any class."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ def torch_optimizer(
     """An optimizer of torch's, or of any package for torch.
 
     Args:
-      optimizer: Where the class is: "torch.optim.AdamW", "my_package.muon:Muon".
-      no_decay: A pattern of `re`; parameters whose path has it (`mlp/b0`) get a weight_decay of 0.
-      groups: Patterns, and the settings of parameters whose path has them; the first one that fits counts.
-      closure: Whether `step` is given a function that computes the loss and the gradients anew; None: where its
-        signature asks for one.
-      transposed: Whether a matrix comes as torch's layers keep it, [outputs, inputs], and the kernel of a convolution
-        [outputs, inputs, height, width].
-      python: Path of the Python of another environment, in which the optimizer steps; "": this one.
-      library: What is installed there, as `Method.python` notes it: part of the optimizer's identity, and of no effect.
-      **settings: The class's own. Any number may be searched; `lr` may be a schedule. A setting may be another class
+      optimizer: Location of the class: "torch.optim.AdamW", "my_package.muon:Muon".
+      no_decay: Pattern of `re`. Parameters whose path matches (`mlp/b0`) have a weight_decay of 0.
+      groups: Settings by pattern, for parameters whose path matches; the first match counts.
+      closure: Whether `step` is passed a function that recomputes the loss and the gradients. None: if its signature
+        requires one.
+      transposed: Whether matrices are passed in the layout of torch's layers, [outputs, inputs], and convolution
+        kernels as [outputs, inputs, height, width].
+      python: Path of the Python of another environment, in which the optimizer runs. "": this one.
+      library: Packages of that environment, as recorded by `Method.python`. Part of the optimizer's identity, without
+        other effect.
+      **settings: Settings of the class. Numbers may be searched; `lr` may be a schedule. A setting may be another class
         of optimizers (`SAM.base_optimizer = @torch.optim.SGD`), with the settings that are bound to that class.
     Raises:
-      ConfigError: torch is not installed, there is no such class, or it wants a module.
+      ConfigError: torch is not installed, there is no such class, or the class needs a module.
     """
     special = [(_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items()]
     special += [(_pattern(no_decay), {"weight_decay": 0.0})] if no_decay else []
@@ -86,20 +87,20 @@ def _check_torch() -> None:
 
 
 class _TorchNames:
-    """Classes of torch's, and of packages that a gin file imports, by the names that Python has for them."""
+    """Resolver of gin names for classes of torch and of packages that a gin file imports."""
 
     summary = "`@torch.optim.NAME()`: every optimizer of torch's; `@package.NAME()` of a package that is imported"
 
     def names(self) -> list[str]:
-        """Returns the names of torch's own; none where torch is not installed."""
+        """Returns the names of torch's own optimizers; [] if torch is not installed."""
         return [f"{_HOME}.{name}" for name in self._own()]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
-        """Returns torch's own by their whole names."""
+        """Returns torch's own optimizers by full name."""
         return {f"{_HOME}.{name}": cls for name, cls in self._own().items()}
 
     def find(self, selector: str) -> str | None:
-        """Registers the class that Python calls so; returns its name, None where there is none."""
+        """Registers the class with this Python name. Returns its name; None if there is no such class."""
         home, _, name = selector.rpartition(".")
         if home == _HOME:
             cls = self._own().get(name)

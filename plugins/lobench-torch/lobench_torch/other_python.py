@@ -1,7 +1,7 @@
-"""Torch's optimizers in another environment, stepped over a pipe.
+"""torch optimizers of another environment, run in a process with that environment's Python.
 
-`serve` runs under that environment's Python, which needs torch and no lobench; `OtherPython` is this side. A message is
-a tuple of numbers, texts and bytes, so that the two may have other versions of Python, numpy and torch.
+`serve` runs there, and needs torch but not lobench; `OtherPython` is the client. Messages are tuples of numbers, texts
+and bytes, so that the versions of Python, numpy and torch may differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["OtherPython", "serve"]
 
 Array = Any
-# The folder that the script is called in is not searched: a library's checkout there is not what is installed.
+# The working folder is not searched, because a library's checkout there is not the installed one.
 _SCRIPT = """
 import importlib.util, sys
 sys.path[:] = [folder for folder in sys.path if folder]
@@ -38,11 +38,11 @@ _OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 class OtherPython:
-    """The optimizers of another environment, as `Library` has those of this one.
+    """Optimizers of another environment. Has the interface of `Library`.
 
     Args:
-      python: Path of its Python. It is started when something is asked, again where it has ended, and ends with this
-        process.
+      python: Path of its Python. The process starts with the first request, is restarted if it has ended, and ends with
+        this process.
     """
 
     def __init__(self, python: str) -> None:
@@ -53,7 +53,7 @@ class OtherPython:
     @classmethod
     @functools.cache
     def at(cls, python: str) -> OtherPython:
-        """Returns the one that stands for a Python in this process."""
+        """Returns the shared instance for a Python."""
         return cls(python)
 
     def look(self, where: str) -> OptimizerClass:
@@ -71,12 +71,13 @@ class OtherPython:
         return _OtherHost(self, (made.name, groups, made.takes_closure, dict(shapes), dict(settings), tuple(scheduled)))
 
     def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
-        """Returns what a function of `_Server` does.
+        """Calls a method of `_Server` in the other process and returns its result.
 
         Args:
-          host: Whose number comes before the other arguments.
+          message: Name of the method and its arguments.
+          host: Host whose number is inserted before the other arguments.
         Raises:
-          RefusedOptimizer: the function does, or there is no such Python, or it ended.
+          RefusedOptimizer: The method raised it, or there is no such Python, or its process ended.
         """
         from lobench_torch.state import RefusedOptimizer
 
@@ -135,7 +136,7 @@ class _OtherHost:
     """A `Host` in another process.
 
     Args:
-      made: What `_Server.make` is called with.
+      made: Arguments of `_Server.make`.
     """
 
     def __init__(self, library: OtherPython, made: tuple[Any, ...]) -> None:
@@ -171,7 +172,7 @@ def _stepped(found: tuple[bool, bytes, bytes, int]) -> StepResult:
 
 
 class _Server:
-    """What may be asked of the other environment."""
+    """Methods that the client calls in the other environment."""
 
     def __init__(self) -> None:
         from lobench_torch.host import Library
@@ -185,7 +186,7 @@ class _Server:
     def make(
         self, name: str, groups: Any, takes_closure: bool, shapes: Any, settings: Any, scheduled: Any
     ) -> tuple[int, int]:
-        """Returns the host's number, and the size of its state."""
+        """Creates a host. Returns its number and the size of its state."""
         from lobench_torch.host import OptimizerSpec
 
         self._hosts.append(self._library.host(OptimizerSpec(name, groups, takes_closure), shapes, settings, scheduled))
@@ -224,10 +225,10 @@ def _sent(stepped: StepResult) -> tuple[bool, bytes, bytes, int]:
 
 
 def serve(fd: int) -> None:
-    """Answers until the other side is gone.
+    """Answers requests until the client closes the connection.
 
     Args:
-      fd: Of a socket.
+      fd: File descriptor of a socket.
     """
     from lobench_torch.state import RefusedOptimizer
 

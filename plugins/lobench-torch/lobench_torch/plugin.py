@@ -1,4 +1,4 @@
-"""What lobench-torch declares."""
+"""Hooks of lobench-torch."""
 
 from __future__ import annotations
 

@@ -435,8 +435,9 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
     """Return the code of a function that is defined inside another one, or of a lambda.
 
     Args:
+      module: Name of the module.
       name: Its `__qualname__`: "Outer.__init__.<locals>.inner", "Outer.<lambda>".
-      line: Line where it begins, which tells functions of one name apart.
+      line: Its first line, which distinguishes functions of the same name.
     """
     source = getattr(sys.modules.get(module), "__file__", None)
     outer, *inner = name.split(".<locals>.")
@@ -488,7 +489,7 @@ class _Decoder:
 
     Args:
       held: uint8[size]; the decoded tensors are views of it.
-      start: Where the first tensor's memory begins.
+      start: Offset of the first tensor's memory.
       parameters: Parameters by path.
     """
 

@@ -1,8 +1,8 @@
 """A torch optimizer as an optax transformation, called from the compiled training.
 
-The task, its data, its initial parameters and its gradients are lobench's, so that a seed of a torch optimizer is
-paired with the same seed of any other. The training stays one compiled program: a step of torch's is a call from it, a
-function of parameters, gradients and state.
+Task, data, initial parameters and gradients are lobench's, so that a seed of a torch optimizer is paired with the same
+seed of any other. The training remains one compiled program: it calls torch for each step, as a function of
+parameters, gradients and state.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["transformation"]
 
-_USUAL = 0.1  # stands for a setting's value where that is not known yet; nearly every check lets it pass
+_USUAL = 0.1  # placeholder for a setting whose value is not known yet; valid for nearly every setting
 _MOST_HOSTS = 32
 
-_HOSTS: dict[Any, Any] = {}  # what a program calls stays the same however often it is traced
+_HOSTS: dict[Any, Any] = {}  # shared by all traces of a program
 
 
 def transformation(
@@ -46,8 +46,12 @@ def transformation(
     """Returns the optax transformation that steps a torch optimizer.
 
     Args:
-      name: Of its class, with the module's.
-      python: Of the environment that it is in; "": this one.
+      name: Name of its class, with the module.
+      groups: (pattern, settings) for parameters whose path matches; the first match counts.
+      settings: Settings of the class.
+      closure: Whether `step` is passed a function that recomputes the loss. None: if its signature requires one.
+      transposed: Whether matrices and kernels are passed in torch's layout.
+      python: Python of the optimizer's environment. "": this one.
     """
     library = _library(python)
     with _config_errors():
@@ -66,7 +70,7 @@ def transformation(
 
 
 def _python_at(python: str) -> str:
-    """Returns the path of a Python; a relative one is of a folder that modules are imported from, or of this folder."""
+    """Returns the path of a Python. A relative path is searched in the folders of `sys.path` and the working folder."""
     if os.path.isabs(python):
         return python
     places = (os.path.join(folder, python) for folder in (*sys.path, os.getcwd()))
@@ -83,7 +87,7 @@ def _library(python: str) -> Library | OtherPython:
 
 @contextlib.contextmanager
 def _config_errors() -> Iterator[None]:
-    """Raises what is refused as errors of lobench's."""
+    """Converts `RefusedOptimizer` to `ConfigError`."""
     from lobench_torch.state import RefusedOptimizer
 
     try:
@@ -93,9 +97,9 @@ def _config_errors() -> Iterator[None]:
 
 
 class _Transformation:
-    """What the compiled program calls.
+    """Functions of the optax transformation.
 
-    Settings are constants, or numbers that go to torch at every step: traced ones, and those of schedules.
+    Settings are constants, or numbers that are passed to torch at every step: traced ones and schedules.
     """
 
     def __init__(
@@ -168,7 +172,7 @@ class _Transformation:
         return self._tree(found, params)
 
     def _flat(self, params: Any) -> jax.Array:
-        """Returns leaves one after another, as torch gets them."""
+        """Returns the leaves as one vector, in the layout that torch gets."""
         return jnp.concatenate([self._turned(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
 
     def _tree(self, flat: jax.Array, like: Any) -> Any:
@@ -219,6 +223,6 @@ def _kind(leaf: Any) -> Any:
 
 
 def _difference(new: jax.Array, old: jax.Array) -> jax.Array:
-    """Returns what, added to the old value, gives the new one: in all but rare cases to the last bit."""
+    """Returns the update that, added to the old value, gives the new one; almost always to the last bit."""
     update = new - old
     return update + (new - (old + update))

@@ -1,4 +1,4 @@
-"""What W&B is told: project, mode, and to do no more than to write what it is given."""
+"""Settings of W&B: project, mode, and no activity except writing the history."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _OFFLINE = {"", "offline", "dryrun"}  # dryrun is W&B's former word
 _FORBIDDEN = "/\\#?%:"  # what W&B takes in no name of a project
 _VARIABLES = {
     "WANDB_ERROR_REPORTING": "false"
-}  # when W&B is imported and when its service starts: a watch phones nobody
-_FLUSH_SECONDS = 0.01  # W&B's own 15 s would be what a kill loses
+}  # set when W&B is imported and its service starts, so that it reports nothing to its authors
+_FLUSH_SECONDS = 0.01  # a kill loses this much; W&B's default is 15 s
 
 
 def checked_mode(environment: Mapping[str, str]) -> str:
-    """Returns W&B's mode: offline, unless WANDB_MODE says online.
+    """Returns W&B's mode: "offline", unless WANDB_MODE is "online".
 
     Raises:
-      PluginError: no such mode; nobody is logged in; wandb is not installed.
+      PluginError: There is no such mode, no user is logged in, or wandb is not installed.
     """
     try:
         with environment_with(_VARIABLES, as_defaults=True):
@@ -56,10 +56,10 @@ def checked_mode(environment: Mapping[str, str]) -> str:
 
 
 def checked_project(argument: str) -> tuple[str, str]:
-    """Returns the entity, "" for one's own, and the project.
+    """Returns the entity ("" for the user's own) and the project.
 
     Raises:
-      PluginError: W&B takes no such name.
+      PluginError: W&B does not accept the name.
     """
     entity, _, project = argument.rpartition("/")
     bad = sorted({char for char in project + entity if char in _FORBIDDEN or not char.isprintable()})
@@ -75,10 +75,10 @@ def checked_project(argument: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def process_as_it_is() -> Iterator[None]:
-    """Has W&B begin a run and leave the process as it was: its hooks of the end are for runs of the user's.
+    """Restores the exit hooks that W&B installs when a run begins, because they are meant for the user's own runs.
 
-    Where it would take the service of who started us, it starts one of its own. That one outlives us, and keeps the
-    files open that we began: who goes on with them would wait for its end.
+    Within the context W&B does not use the service of our parent process, but starts its own. The parent's service
+    would outlive us and keep our files open, so that a process that continues them would wait for its end.
     """
     hooks = sys.excepthook, sys.exit
     given = os.environ.get("WANDB_SERVICE", "")  # VERSION-PID-...
@@ -92,10 +92,10 @@ def process_as_it_is() -> Iterator[None]:
 
 
 def run_settings(*, suffix: str) -> Any:
-    """Returns settings with which W&B writes the history and neither watches this process nor prints.
+    """Returns settings for writing the history, without watching the process or printing.
 
     Args:
-      suffix: Of the run's folder: two that begin in one second would have one name.
+      suffix: Suffix of the run's folder. Two runs that begin in the same second need different ones.
     """
     import wandb
 
@@ -105,7 +105,7 @@ def run_settings(*, suffix: str) -> Any:
         save_code=False,
         disable_code=True,
         disable_git=True,
-        reinit="create_new",  # beside a run that the process may have itself
+        reinit="create_new",  # in addition to a run that the process may have
         x_disable_stats=True,
         x_disable_meta=True,
         x_disable_machine_info=True,

@@ -1,11 +1,11 @@
-"""Writes results as the history of W&B runs, each (key, outer step) once, whenever and wherever the process is killed.
+"""Writes results to the history of W&B runs, each (key, outer step) exactly once, even if the process is killed.
 
-W&B writes a run's history to a file of its own, `run-ID.wandb`, to which it only appends. So the sink reads these
-files back when it opens a run, and logs what is missing, into a further file of the same run: `wandb sync` puts the
-files of a run together. What was logged stays, as in TensorBoard's files.
+W&B appends a run's history to a file `run-ID.wandb`. When the sink opens a run, it reads these files back and logs the
+missing rows into a further file of the same run; `wandb sync` merges the files of a run. Logged values are never
+changed, as in TensorBoard's files.
 
-The step of W&B's rows counts rows, since it must not fall, and checkpoints may end in any order: `outer_step` is a
-metric, over which W&B's page draws all others.
+W&B's step must not decrease, and checkpoints may end in any order. Therefore the step counts rows, and `outer_step` is
+a metric, which W&B's page uses as the x-axis of all others.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["WandbSink"]
 
 _AXIS = "outer_step"
 _RUNS = "-2"  # counts up when other runs are written
-_PATIENCE_SECONDS = 60.0  # for W&B's own process to write what it was given
-_WRITERS_SECONDS = 15.0  # for one that outlives a kill of ours for a moment, and writes what it has
+_PATIENCE_SECONDS = 60.0  # for W&B's process to write rows
+_WRITERS_SECONDS = 15.0  # for a process of W&B's that outlives ours and writes its remaining rows
 
 
 class WandbSink:
-    """Takes deliveries; `Number.key` has the names.
+    """Sink of W&B. `Number.key` defines the names.
 
-    A W&B run for each run and generation of the store, so that the curves of lineages do not mix. The files lie in
-    `STORE/wandb`.
+    There is one W&B run per run and generation of the store, so that the curves of lineages do not mix. The files are
+    in `STORE/wandb`.
 
     Raises:
-      PluginError: wandb is not installed, or not logged in where it is to be online; the folder cannot be written; no
-        such project can be.
+      PluginError: wandb is not installed, is not logged in although the mode is online, the folder cannot be written,
+        or the project's name is invalid.
     """
 
     keeps_first = True
@@ -61,7 +61,10 @@ class WandbSink:
 
     @property
     def destination(self) -> str:
-        """An id in a file of the folder: a folder that was removed is filled again."""
+        """Id stored in a file of the folder.
+
+        If the folder was removed, the id is new, and everything is written again.
+        """
         file = self._folder / "lobench.id"
         try:
             if not file.exists():
@@ -105,7 +108,7 @@ class WandbSink:
 
 
 class _Run:
-    """One run of W&B: what its files hold, and a file from the first missing number on."""
+    """One W&B run: the rows in its files, and a new file for missing rows."""
 
     def __init__(self, folder: Path, id: str, given: dict[str, Any]) -> None:
         self.id, self._folder, self._given = id, folder, given
@@ -113,7 +116,7 @@ class _Run:
         self._num_rows = 0
         self._rows: list[dict[str, float]] = []
         self._run: Any = None
-        self._end = 0  # of what is known to be in the file
+        self._end = 0  # offset of the last row known to be in the file
         for file in sorted(folder.glob(f"*-{id}-*/run-{id}.wandb")):
             _wait_for_writers(file)
             for row, _ in wandb_rows(file):
@@ -128,7 +131,7 @@ class _Run:
             self._written |= {(key, step) for key in new}
 
     def flush(self) -> None:
-        """Logs, and returns when everything is on the disk.
+        """Logs, and waits until everything is on the disk.
 
         Raises:
           PluginError: W&B's process did not write it.
@@ -174,10 +177,10 @@ class _Run:
 
 
 def _wait_for_writers(file: Path) -> None:
-    """Returns when no process of ours has the file open; where the system does not say so, at once.
+    """Waits until no process has the file open. Returns at once on systems that do not list open files.
 
     Raises:
-      PluginError: somebody keeps it open.
+      PluginError: A process keeps the file open.
     """
     deadline = time.monotonic() + _WRITERS_SECONDS
     while writer := next(_writers(file), ""):
@@ -194,5 +197,5 @@ def _writers(file: Path) -> Iterator[str]:
         try:
             if any(str(link.readlink()) == target for link in (process / "fd").iterdir()):
                 yield process.name
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
