@@ -1,4 +1,7 @@
-"""What a bundle says of its own ledger: `about.json`, made of the ledger alone so that an audit can make it again."""
+"""`about.json` of a bundle: a summary of its ledger.
+
+It is computed from the ledger alone, so that an audit can recompute it.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ _HASHED = 12  # hex digits
 
 
 def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """Returns the programs, machines, thetas and end of the plan of a ledger.
+    """Returns the programs, machines and thetas of a ledger, and the end of its chain of plans.
 
-    The plan's number of records and the hash of the last one are part of the bundle's root, so that a plan whose end
-    was cut off is another root.
+    The number of plan records and the hash of the last one are part of the bundle's root. A bundle whose last plans
+    were cut off therefore has another root.
     """
     history = ledger.plan_history()
     return {
@@ -39,7 +42,7 @@ def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any
 
 
 def ledger_gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> list[str]:
-    """Returns a line for each case without curves, for each plan without an outcome, and for lost checkpoints."""
+    """Returns lines on evaluations without curves, planned evaluations without an outcome, and lost checkpoints."""
     return [*_without_curves(rows), *_gaps(ledger, rows)]
 
 
@@ -50,7 +53,7 @@ def short_place(uri: str) -> str:
 
 @functools.cache
 def lobench_here() -> str:
-    """Returns the version of lobench and a hash of its source: equal ones write equal cards."""
+    """Returns the version of lobench and a hash of its source code. Equal values produce equal cards."""
     folder = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):

@@ -1,9 +1,9 @@
-"""Bundle: a store in one file that nobody writes to any more, with what its results hang on, and its Merkle root.
+"""Bundle: a read-only store in one file, with the suites and thetas behind its results, and its Merkle root.
 
 A zip archive: `bundle.json` (version, root), `ledger/TABLE.jsonl` (columns, then rows in order of their ids),
-`ledger/payloads` (the curves, one after another), and what else its maker adds (`theta/`, `suites/`, `card.md`). Its
-bytes hang on its content alone. Whatever opens a store opens a bundle, too: its ledger is made anew for this process,
-from values and not from a database that somebody else has written.
+`ledger/payloads` (the curves, one after another), and the further members of its maker (`theta/`, `suites/`,
+`card.md`). Equal content gives equal bytes. Commands that open a store also open a bundle. Its ledger is then built
+from the rows, in a temporary folder of this process; a database file of another person is never opened.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ __all__ = [
     "write_bundle",
 ]
 
-SIGNATURE = "signature"  # of the root, and so no part of it
+SIGNATURE = "signature"  # signs the root, so it is not part of it
 BASELINES = "baselines"  # folder of baseline files in a suite's folder
 
 _VERSION = 1
 _HEAD, _ROWS, _PAYLOADS = "bundle.json", "ledger/evaluations.jsonl", "ledger/payloads"
-# What of a store is its results; the others say how far a chief and its sinks have come on one machine.
+# Tables with results. The other tables hold the progress of a chief and its sinks on one machine.
 _TABLES = (
     *("programs", "expectations", "subjects", "evaluations", "completions", "deliveries"),
     *("experiments", "trials", "memberships", "incidents", "events"),
@@ -56,20 +56,20 @@ _TABLES = (
 _NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
 _LEVEL = 6
 _DEPTH_OF_BASELINES = 5  # suites/0/quick/baselines/adam-velo.json
-_MOST_RATIO = 1100  # of zlib's format; what says that it holds more is no archive of ours
+_MOST_RATIO = 1100  # limit of zlib's format; a member that claims a larger ratio is forged
 
 
 def has_ledger(place: str | Path) -> bool:
-    """Says whether a path is a store, or a bundle of one."""
+    """Returns whether a path is a store or a bundle."""
     path = Path(place)
     return path_exists(path / "ledger.sqlite", kind="file") or _is_bundle(path)
 
 
 def store_and_name(text: str) -> tuple[str, str]:
-    """Splits `STORE@NAME`; without a name, or without a store at the beginning, the name may be "".
+    """Splits `STORE@NAME`. The name is "" if there is none.
 
-    Both parts may contain an "@": the longest beginning that is a store is the store, or else the longest that is a
-    folder, or else all up to the first "@".
+    Both parts may contain an "@". The store is the longest beginning that is a store, else the longest that is a
+    folder, else the text up to the first "@".
     """
     ends = [len(text), *(place for place in reversed(range(len(text))) if text[place] == "@")]
     beginnings = [text[:end] for end in ends if end]
@@ -80,10 +80,10 @@ def store_and_name(text: str) -> tuple[str, str]:
 
 
 def ledger_file(store: Path) -> Path:
-    """Returns the database of a store; of a bundle that which this process has made of it.
+    """Returns the database of a store. For a bundle, it is the temporary one that this process has built.
 
     Raises:
-      StoreError: the bundle is damaged.
+      StoreError: The bundle is damaged.
     """
     if not _is_bundle(store):
         return store / "ledger.sqlite"
@@ -101,17 +101,17 @@ def _is_bundle(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvaluation:
-    """A row of the ledger's evaluations, as the bundle has it."""
+    """A row of the table of evaluations in a bundle: its line of JSON, and the payload of its curves."""
 
     line: str
     payload: bytes | None
 
 
 class ResultBundle:
-    """A bundle that is read. Nothing is checked but its form: see `problems`.
+    """Reader of a bundle. It checks the form of the archive, not its contents: see `problems`.
 
     Raises:
-      StoreError: it is no bundle, it is damaged, or a newer lobench wrote it.
+      StoreError: The file is not a bundle, is damaged, or was written by a newer lobench.
     """
 
     def __init__(self, path: Path) -> None:
@@ -147,7 +147,7 @@ class ResultBundle:
             yield from _evaluations(self.read(_ROWS), self.read(_PAYLOADS))
 
     def computed_root(self) -> str:
-        """Returns the root of what the bundle holds, whatever it says that it is."""
+        """Returns the root computed from the content, whatever root the bundle states."""
         others = {name: self.read(name) for name in self.names if name not in (_HEAD, SIGNATURE, _ROWS, _PAYLOADS)}
         return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), others)
 
@@ -186,14 +186,17 @@ def write_bundle(
     has_patches: bool = True,
     sign: Callable[[str], bytes] | None = None,
 ) -> str:
-    """Writes a store's ledger and further members, and returns the root.
+    """Writes a bundle from a store's ledger and further members, and returns its root.
 
     Args:
-      db: Of a ledger.
-      has_patches: Whether the patches of uncommitted changes go into it; their hashes do.
-      sign: Returns the signature of the root.
+      db: Connection to the ledger.
+      output: File to write.
+      members: Contents of further members, by name.
+      has_patches: Whether patches of uncommitted changes are included. Their hashes always are.
+      sign: Function that returns the signature of a root. None: the bundle is not signed.
     Raises:
-      StoreError: the ledger cannot be read. UsageError: the file cannot be written.
+      StoreError: The ledger cannot be read.
+      UsageError: The file cannot be written.
     """
     tables = dict(_tables_of(db, has_patches=has_patches))
     payloads = tables.pop("payloads")
@@ -206,7 +209,7 @@ def write_bundle(
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(content, key=lambda name: (name != _HEAD, name)):
-            info = zipfile.ZipInfo(name)  # of 1980
+            info = zipfile.ZipInfo(name)  # dated 1980, so that equal content gives equal bytes
             info.create_system, info.external_attr = 3, 0o644 << 16
             archive.writestr(info, content[name], zipfile.ZIP_DEFLATED, _LEVEL)
     try:
@@ -223,10 +226,10 @@ def _root(content: Mapping[str, bytes]) -> str:
 
 
 def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
-    """Yields the rows of evaluations with their curves, which stand one after another.
+    """Yields the rows of evaluations with their curves. `payloads` has the curves one after another.
 
     Raises:
-      ValueError: the curves end before the rows do, or go on behind them.
+      ValueError: There are fewer or more bytes of curves than the rows account for.
     """
     columns, *lines = rows.decode().splitlines()
     place, offset, view = json.loads(columns).index("payload"), 0, memoryview(payloads)
@@ -266,7 +269,7 @@ def merkle_root(leaves: Sequence[bytes]) -> str:
 def _tables_of(db: sqlite3.Connection, *, has_patches: bool = True) -> Iterator[tuple[str, bytes]]:
     """Yields the tables as lines of JSON, and the curves under "payloads"."""
     with database_errors("the ledger", "the result store"):
-        db.execute("BEGIN")  # one state of a store that is in use
+        db.execute("BEGIN")  # one consistent state of a store that is in use
         payloads: list[bytes] = []
         for table in _TABLES:
             cursor = db.execute(f"SELECT * FROM {table} ORDER BY {_order(db, table)}")
@@ -285,7 +288,7 @@ def _tables_of(db: sqlite3.Connection, *, has_patches: bool = True) -> Iterator[
 
 
 def _without_patch(row: dict[str, Any]) -> list[Any]:
-    """Returns a row of an experiment without its patch, and with a note on that."""
+    """Returns a row of an experiment without its patch. A note in the row states the patch's size."""
     if row["patch"] is not None:
         left_out = f"the patch is left out (--without-patch): {len(row['patch']):,} bytes"
         row |= {"patch": None, "patch_note": "; ".join(filter(None, (left_out, row["patch_note"])))}
@@ -312,7 +315,7 @@ _opened: list[tempfile.TemporaryDirectory[str]] = []  # removed when this proces
 
 @functools.lru_cache(maxsize=256)
 def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
-    """Makes the ledger of a bundle, once for each content."""
+    """Builds the ledger of a bundle, once per content, and returns its database."""
     bundle = ResultBundle(Path(path))
     if bundle.computed_root() != bundle.root:
         raise StoreError(
@@ -329,7 +332,7 @@ def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
 
 
 def _place_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None:
-    """Writes the baseline files of a bundle beside its ledger, which then names them as a store names its own."""
+    """Writes the baseline files of a bundle next to its ledger, and records them there as those of its suites."""
     suites: dict[Path, dict[str, str]] = {}
     for name in bundle.below("suites"):
         path = PurePosixPath(name)
@@ -346,10 +349,10 @@ def _place_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None
 
 
 def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
-    """Makes a store of a bundle's rows in an empty folder, whatever their root is, and returns its database.
+    """Builds a store from a bundle's rows in an empty folder, without checking the root, and returns its database.
 
     Raises:
-      StoreError: the bundle is damaged.
+      StoreError: The bundle is damaged.
     """
     database = folder / "ledger.sqlite"
     try:
@@ -385,6 +388,6 @@ def _fill(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable
     if unknown := set(columns) - known:
         raise ValueError(f"{table} has a column {sorted(map(str, unknown))[0]!r}")
     marks = ", ".join("?" * len(columns))
-    # A payload is bytes already; what else is no number and no text was written as an object.
+    # Payloads are bytes already. Other binary values were written as objects.
     values = ([_from_json(one) for one in row] for row in rows)
     db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)

@@ -1,6 +1,6 @@
-"""Code of a ledger's evaluations: which results count as made by today's code.
+"""User code behind a ledger's evaluations: which results count as made by the current code.
 
-The parts of each fingerprint, and which fingerprints people have declared to be the same, are events of the ledger.
+The parts of each fingerprint, and the fingerprints that users have declared to be equal, are events of the ledger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["OF_CASES", "Codes"]
 
 _PARTS, _SAME = "code", "same_code"  # kinds of events
 
-# Of evaluations `e`: those of the cases that `Codes.case_filter` returns.
+# SQL condition on evaluations `e`: they are of the cases that `Codes.case_filter` returns.
 OF_CASES = (
     "EXISTS (SELECT 1 FROM json_each(?) w WHERE json_extract(w.value, '$[0]') = e.case_identity || ':' || "
     "e.optimizer_hash AND (json_extract(w.value, '$[1]') IS NULL OR json_extract(w.value, '$[1]') = e.code))"
@@ -30,18 +30,18 @@ OF_CASES = (
 
 
 class Codes(LedgerPart):
-    """The part of a ledger that knows the user's code behind its evaluations."""
+    """Part of a ledger: fingerprints of the user's code behind its evaluations."""
 
     @abstractmethod
     def record_event(self, kind: str, **detail: Any) -> None:
-        """Records what is worth remembering and is no result."""
+        """Records an event that is not a result."""
 
     @abstractmethod
     def plan_history(self) -> PlanHistory:
         """Returns the plans of this ledger, in their order."""
 
     def record_code(self, parts: Mapping[str, Mapping[str, str]]) -> None:
-        """Records the parts of fingerprints, by their ids; what is known is not recorded again."""
+        """Records the parts of fingerprints, by id. Known ids are skipped."""
         new = {one: found for one, found in parts.items() if one not in self._parts}
         if not new:
             return
@@ -54,7 +54,7 @@ class Codes(LedgerPart):
         """Records that results of one code count as results of another (`--keep-results`).
 
         Args:
-          pairs: As `joined_code` returns them: the code of results, and today's.
+          pairs: Codes of stored results, each with the current code, in the form of `joined_code`.
         """
         found = {
             (stored, todays)
@@ -71,7 +71,7 @@ class Codes(LedgerPart):
 
     @functools.cached_property
     def accepted_code(self) -> Mapping[str, str]:
-        """One fingerprint for all that count as the same."""
+        """Canonical fingerprint of each fingerprint that was declared equal to others."""
         return united((detail["code"], detail["other"]) for detail in self._details(_SAME))
 
     @functools.cached_property
@@ -83,20 +83,20 @@ class Codes(LedgerPart):
         return self._parts.get(code)
 
     def canonical_code(self, code: str) -> str:
-        """Returns a code with one fingerprint for all that count as the same."""
+        """Returns a code in which each fingerprint is replaced by the canonical one of those declared equal to it."""
         same = self.accepted_code
         return joined_code(*(same.get(part, part) for part in parts_of_code(code))) if code and same else code
 
     def counts(self, stored: str, todays: str) -> bool:
-        """Returns whether a result of some code counts as made by today's."""
+        """Returns whether results with the code `stored` count as results of the current code."""
         return is_same_code(stored, todays, self.accepted_code)
 
     def case_filter(self, case_keys: Collection[str], codes: Mapping[str, str]) -> str:
-        """Returns the argument of `OF_CASES`: cases with the codes whose results count.
+        """Returns the argument of `OF_CASES`: cases, with the codes whose results count.
 
         Args:
           case_keys: `CaseInfo.key` of each case.
-          codes: Today's code by that key; of a case that is not in it any code counts.
+          codes: Current code by case key. Results of any code count for cases without an entry.
         """
         wanted = []
         for key in sorted(case_keys):
@@ -105,19 +105,19 @@ class Codes(LedgerPart):
         return json.dumps(wanted)
 
     def counting_codes(self, todays: str) -> list[str]:
-        """Returns the codes of stored results that count as today's; of unknown code all do."""
+        """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
         with store_errors(self.store):
             there = [code for (code,) in self._db.execute("SELECT DISTINCT code FROM evaluations")]
         return [code for code in there if self.counts(code, todays)]
 
     def outdated(self, sha256: str = "") -> frozenset[int]:
-        """Returns the ids of evaluations that have another result of the same work, made by code that counts more.
+        """Returns the ids of evaluations that do not count because the same work has results of more relevant code.
 
-        Of one case's results for one subject only those count that were made by the code that was planned last; if
-        there is none of that, the code of the last result.
+        For one case and subject, only results of the code that was planned last count. If there are none, those of the
+        latest result's code count.
 
         Args:
-          sha256: Of one subject; "": of all.
+          sha256: Hash of the subject. "": all subjects.
         """
         key = "checkpoint_sha256, optimizer_hash, case_identity"
         with store_errors(self.store), intact_rows(self.store):

@@ -1,21 +1,21 @@
-"""Current cases of a store: which evaluations are of the cases as the last plan has them.
+"""Current cases of a store: those in the form of the last plan.
 
-A suite is edited, or run with another `--gin-param`, and perhaps later as it was before. The store keeps the
-evaluations of all forms of a case; tables and scores are of the current form. The current form is the one that was
-planned last, also if everything it asks for was there already and nothing was trained. Order comes from the ledger (ids
-of events and evaluations), never from a clock.
+A suite may be edited, or run with another `--gin-param`, and later be changed back. The store keeps the evaluations
+of all forms of a case, but tables and scores use its current form only. That is the form that was planned last, even
+if all its evaluations were stored already and nothing was trained. Order is that of the ledger (ids of events and
+evaluations), never that of a clock.
 
-`CurrentCases` decides it, for every command that reads a store. The rules:
+`CurrentCases` applies these rules for every command that reads a store:
 
 1. A *place* is where a case is written: suite, name and test. A *start* is one opening of the ledger by a writer.
 2. At each place the last start that planned it decides, whatever subjects it planned. If several subjects bind a case
    differently in one start, each of these forms is current.
-3. A start that agrees with what is current adds to it: it plans some of the same subjects, or one of the current forms,
-   and plans no known subject differently. So a start with fewer methods leaves those of the others current.
-4. A start says nothing about places that it does not plan (`-k`, `--case`, another suite in the same store).
-5. Of one subject that was evaluated with several bindings of its optimizer, those that were planned last for it count.
-6. Of several results for one seed, the last one by a program that the last plan accepts counts (another version of jax
-   or another kind of machine is another program), and without such a one the last.
+3. A start that agrees with the current forms adds to them: it plans some of the same subjects, or one of the current
+   forms, and plans no known subject differently. So after a start with fewer methods the others' forms stay current.
+4. A start does not affect places that it does not plan (`-k`, `--case`, another suite in the same store).
+5. If a subject was evaluated with several bindings of its optimizer, those that were planned last for it count.
+6. Of several results for one seed, the latest by a program that the last plan accepts counts (another version of jax
+   or another kind of machine is another program). If there is none, the latest result counts.
 7. Places without a plan (older stores, imports) have the form of their last evaluation.
 
 After a merge, the plans of the store that was merged last are the last ones.
@@ -52,9 +52,9 @@ PLAN, PLANNED, CURRENT = "plan", "planned", "current plan"
 
 
 class CasePlace(NamedTuple):
-    """Where a case is written: a case with another identity at the same place is the same case, changed.
+    """Place where a case is written. If the identity at a place changes, the case was edited.
 
-    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
+    A name alone is not enough: two tests may evaluate one case, and two files may have cases of the same name.
     """
 
     suite: str
@@ -63,14 +63,14 @@ class CasePlace(NamedTuple):
 
 
 class CaseForm(NamedTuple):
-    """What a case binds: its own identity, and the hash of its optimizer's bindings."""
+    """Form of a case: its own identity, and the hash of its optimizer's bindings."""
 
     identity: str
     optimizer_hash: str
 
 
 def place_of(case: CaseInfo) -> CasePlace:
-    """Return where a case is written."""
+    """Return the place where a case is written."""
     return CasePlace(case.suite, case.name, case.node_id.rsplit("/", 1)[-1])
 
 
@@ -80,7 +80,10 @@ def forms_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, CaseForm]:
 
 
 def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
-    """Return the forms of a recorded plan by place; those of an older lobench's, which has no places, are left out."""
+    """Return the forms of a recorded plan by place.
+
+    Cases recorded by an older lobench have no place and are left out.
+    """
     return {
         CasePlace(*one["place"]): CaseForm(one["identity"], one["optimizer_hash"])
         for one in plan["cases"]
@@ -89,12 +92,12 @@ def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
 
 
 def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
-    """Return the fingerprints of the user's code behind cases by place."""
+    """Return the fingerprints of the user's code behind cases, by place."""
     return {place_of(case): case.code for case in cases}
 
 
 def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
-    """Return the code of a recorded plan's cases by place; "" if the plan does not know it."""
+    """Return the code of a recorded plan's cases by place; "" if unknown."""
     return {CasePlace(*one["place"]): one.get("code", "") for one in plan["cases"] if "place" in one}
 
 
@@ -103,10 +106,10 @@ class PlanHistory:
 
     Attributes:
       last: Hash of the last event of the chain; "" if there is none.
-      num_records: Events that were read.
+      num_records: Number of events read.
       marks: Hashes of the plans.
       subjects: Subjects with a plan: hash, variant, label, plan.
-      last_codes: The code of each case as it was planned last, by `CaseInfo.key`.
+      last_codes: Code with which each case was planned last, by `CaseInfo.key`.
     """
 
     def __init__(self) -> None:
@@ -131,7 +134,7 @@ class PlanHistory:
         self._now: dict[CasePlace, dict[str, str]] | None = None
 
     def add(self, kind: str, detail: Mapping[str, Any]) -> None:
-        """Take one event."""
+        """Add the next event of the ledger."""
         self.num_records += 1
         self.last = detail["digest"]
         if kind == PLAN:
@@ -168,7 +171,14 @@ class PlanHistory:
         programs: Collection[str],
         codes: Mapping[CasePlace, str],
     ) -> bool:
-        """Return whether a plan of a variant is what the last plans say already."""
+        """Return whether the last plans already contain a plan of a variant, so that it need not be recorded.
+
+        Args:
+          variant: Key of the variant.
+          forms: Forms of the plan's cases, by place.
+          programs: Keys of the programs that the plan expects. Empty: unknown, and not compared.
+          codes: Code of the plan's cases, by place.
+        """
         if any(self._last_code.get((variant, place)) != code for place, code in codes.items()):
             return False
         if programs and tuple(sorted(programs)) != self._programs.get(variant):
@@ -204,14 +214,17 @@ class PlanHistory:
         }
 
     def order_of(self, form: CaseForm) -> int:
-        """Return when a form became the last one of some variant; 0 if it never did."""
+        """Return the number of the record in which a form last became current for a variant; 0 if it never did."""
         return self._order_of.get(form, 0)
 
     def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated: Collection[str]) -> str | None:
-        """Return the bindings that were planned last for a subject on a case; None if no plan decides.
+        """Return the hash of the bindings that were planned last for a subject on a case; None if no plan decides.
 
         Args:
-          evaluated: Hashes of the bindings that the subject was evaluated with there.
+          sha256: Hash of the subject.
+          variant: Key of its variant.
+          identity: Identity of the case.
+          evaluated: Hashes of the bindings with which the subject was evaluated on the case.
         """
         if variant not in self._variants:
             return None
@@ -228,7 +241,7 @@ class PlanHistory:
         return last if last is not None and orders[last] else None
 
     def expected_programs(self) -> set[tuple[str, ...]]:
-        """Return the keys of the programs that the last plans of the variants expect, a tuple each."""
+        """Return the keys of the programs that the last plan of each variant expects, as a set of tuples."""
         return set(self._programs.values())
 
     def programs(self, variant: str) -> tuple[str, ...]:
@@ -237,11 +250,11 @@ class PlanHistory:
 
 
 class CurrentCases:
-    """Current cases of a store, as the module's rules say. Make it with `Ledger.current_cases`.
+    """Current cases of a store, by the rules in the module's docstring. Create it with `Ledger.current_cases`.
 
     Args:
-      history: Plans of the ledger; None: no plan is known.
-      accepted: Keys of the programs whose results count, by those that a plan expects.
+      history: Plans of the ledger. None: there are no plans.
+      accepted: Keys of the programs whose results count, by the keys of the programs that a plan expects.
     """
 
     def __init__(
@@ -260,11 +273,11 @@ class CurrentCases:
 
     @classmethod
     def of_rows(cls, rows: Iterable[EvaluationRow]) -> CurrentCases:
-        """Return the current cases of evaluations without plans, in the order of the ledger."""
+        """Return the current cases of evaluations without plans. `rows` are in the order of the ledger."""
         return cls().seen(rows)
 
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
-        """Take evaluations of the store, all or further ones; return this object."""
+        """Add evaluations of the store, and return this object."""
         for row in rows:
             place, identity = place_of(row.case), row.case.identity
             self._num_seen += 1
@@ -279,13 +292,13 @@ class CurrentCases:
 
     @property
     def identities(self) -> frozenset[str]:
-        """Identities of the current cases, those without an evaluation included."""
+        """Identities of the current cases, including cases without an evaluation."""
         if self._identities is None:
             planned, found = self._history.identities(), set[str]()
             for place in {*planned, *self._last}:
                 forms = {*planned[place].values()} if place in planned else {self._last[place][2]}
                 wholes = {one for one in forms if not self._is_part.get(one, False)}
-                found |= wholes or forms  # a search may stop trainings early: their parts are no cases of a table
+                found |= wholes or forms  # a search may stop trainings early; tables leave these partial cases out
             self._identities = frozenset(found)
         return self._identities
 
@@ -293,41 +306,43 @@ class CurrentCases:
         """Return whether an evaluation is of a current case, with the current bindings of its optimizer.
 
         Args:
-          who: One of its subjects; None: any of them.
+          row: Evaluation.
+          who: Subject whose bindings count, one of the evaluation's. None: any of them.
         """
         if row.case.identity not in self.identities:
             return False
         return any(self.has_bindings(row, one) for one in ((who,) if who is not None else row.sightings))
 
     def has_bindings(self, row: EvaluationRow, who: Subject) -> bool:
-        """Return whether an evaluation of a subject has the current bindings of its optimizer."""
+        """Return whether an evaluation has the current bindings of a subject's optimizer."""
         key = (who.sha256, who.variant.key, row.case.identity)
         if key not in self._chosen:
             self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key, ()))
         return self._chosen[key] in (None, row.key.optimizer_hash)
 
     def ordered(self, who: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
-        """Return evaluations of a subject in the order in which they count: of one seed the last one does."""
+        """Return evaluations of a subject in order of precedence: for each seed, the last one counts."""
         accepted = self.programs(who.variant.key)
         return sorted(rows, key=lambda row: (row.key.program_version in accepted, row.id))
 
     def programs(self, variant: str) -> frozenset[str]:
-        """Return the keys of the programs that the last plan of a variant accepts; none if unknown."""
+        """Return the keys of the programs that the last plan of a variant accepts; empty if unknown."""
         if variant not in self._programs:
             self._programs[variant] = frozenset(self._accepted.get(self._history.programs(variant), ()))
         return self._programs[variant]
 
     def last_planned(self, row: EvaluationRow) -> tuple[int, int]:
-        """Return a key that sorts evaluations of one place by when their form was planned last, then by id."""
+        """Return a sort key for evaluations at one place: the order in which their forms were planned, then the id."""
         return self._history.order_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
 
     def cases_of(self, variant: str, known: Iterable[CaseInfo], rows: Iterable[EvaluationRow]) -> tuple[CaseInfo, ...]:
         """Return the current cases of a variant.
 
         Args:
-          known: Cases as a worker described them last. One that another plan has changed since is in its current form;
-            without any, as after a merge, there are those of the plans.
-          rows: Evaluations of the variant, for the cases that were not described since.
+          variant: Key of the variant.
+          known: Cases as a worker described them last. Cases that a later plan changed are returned in their current
+            form. If empty, as after a merge, the cases of the plans are returned.
+          rows: Evaluations of the variant, from which cases that were not described since are taken.
         """
         forms = self._history.last_forms(variant)
         described = {place_of(case): case for case in known}

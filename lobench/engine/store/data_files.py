@@ -1,4 +1,4 @@
-"""Data files in suites' folders: a store's results are kept if one changes, and a line reports it."""
+"""Data files in suites' folders. If one changes, the store's results are kept, and a notice reports the change."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from lobench.engine.store.ledger import Ledger
 
 __all__ = ["changed_data"]
 
-# Code is in the key of an evaluation by itself, and of the others no result is made.
+# Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
 _NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
-_WHOLE = 1 << 26  # bytes up to which a file is read whole; of a larger one both ends count
+_WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
 _END = 1 << 20
-_NAMED = 4  # files of one line
+_NAMED = 4  # most files named in one notice
 
 
 def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
-    """Records the data files in the folders of suites; returns a line if some changed after the store's last run.
+    """Records the data files of suites. Returns a notice if some changed after the store's last run, else "".
 
     Args:
-      suites: Folders, or gin files.
-      run: Path of the run that is watched, whose files are no data of a suite.
+      ledger: Ledger of the store.
+      suites: Folders or gin files of the suites.
+      run: Path of the watched run. Files below it are not data of a suite.
     """
     excluded = os.path.abspath(run) if run and "://" not in run else ""
     digests: dict[str, str] = {}
@@ -49,7 +50,7 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
 
 
 def _data_of(suite: Path) -> Iterator[Path]:
-    """Yields the data files of a suite's folder; of a bare gin file those that lie beside it."""
+    """Yields the data files of a suite: those below its folder, or those next to it if the suite is a gin file."""
     files = files_below(suite) if suite.is_dir() else (one for one in suite.parent.iterdir() if one.is_file())
     for file in files:
         is_hidden = file.name.startswith(".")
@@ -58,7 +59,7 @@ def _data_of(suite: Path) -> Iterator[Path]:
 
 
 def _digest(file: Path) -> str:
-    """Returns a hash of a file's content; "" if it cannot be read."""
+    """Returns a hash of a file's content (of size and both ends, if the file is large); "" if it cannot be read."""
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size

@@ -1,4 +1,4 @@
-"""SQLite files of a store: opening, locking, one writer and many readers, and the meaning of SQLite's errors."""
+"""SQLite files of a store: opening, locking, one writer and many readers, and explanations of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = [
     "write_ahead",
 ]
 
-_MOST_COPIED_BYTES = 64 << 20  # of a database that is read as a copy
-_PATIENCE_SECONDS = 10.0  # for a disk that fails for a moment
-_BUSY_SECONDS = 30.0  # for so long another program may hold the database
+_MOST_COPIED_BYTES = 64 << 20  # largest database that is read as a copy
+_PATIENCE_SECONDS = 10.0  # retries while a disk fails
+_BUSY_SECONDS = 30.0  # to wait for another program that holds the database
 
 _FREE_SPACE = "free some space and start again: nothing acknowledged is lost"
 _ANOTHER_FOLDER = "choose another folder"
@@ -49,7 +49,7 @@ _LOCKED = (
     "and the same command goes on; nothing acknowledged is lost"
 )
 _RESTORE = "move the file away, or restore a copy"
-# SQLite also says so of a good file if a read failed (EIO).
+# SQLite also reports CORRUPT for an intact file if a read failed (EIO).
 _PERHAPS_THE_DISK = (
     "if its disk failed for a moment, the same command goes on; if it says this again, check the file "
     "(sqlite3 FILE 'PRAGMA integrity_check'), and restore a copy"
@@ -65,7 +65,7 @@ _NEXT_STEPS = {
     "IOERR_LOCK": _NO_LOCKS,
     "IOERR_RDLOCK": _NO_LOCKS,
     "IOERR_UNLOCK": _NO_LOCKS,
-    "IOERR": f"is the disk full, or failing? {_FREE_SPACE}",  # a disk without room for the log's index says so, too
+    "IOERR": f"is the disk full, or failing? {_FREE_SPACE}",  # also reported if a disk has no room for the log's index
     "READONLY": _ANOTHER_FOLDER,
     "CANTOPEN": _ANOTHER_FOLDER,
     "BUSY": _LOCKED,
@@ -77,18 +77,18 @@ _NEXT_STEPS = {
 
 @contextlib.contextmanager
 def database_errors(where: Path | str, what: str) -> Iterator[None]:
-    """Turns SQLite's errors into one clear line.
+    """Turns SQLite's errors into a `StoreError` with a next step.
 
     Args:
-      where: The store, or the file.
-      what: What cannot be used: "the result store".
+      where: Path of the store or of the file.
+      what: Name of the thing that cannot be used: "the result store".
     """
     try:
         yield
     except sqlite3.Error as error:
         got, next_step = cause(error), _next_step(error)
         if next_step == _LOCKED and (why := _lock_problem(Path(where))):
-            got, next_step = why, _NO_LOCKS  # SQLite takes a lock that cannot be had for one that is held
+            got, next_step = why, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
         elif next_step == _ANOTHER_FOLDER and (whose := _unreadable(Path(where))):
             got, next_step = f"Permission denied: {whose}", _let_in(Path(where))
         raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
@@ -97,12 +97,12 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
 def _next_step(error: sqlite3.Error) -> str:
     if "no such table" in str(error):
         return "was its database emptied? restore a copy, or start again, which begins anew"
-    name = getattr(error, "sqlite_errorname", "SQLITE_NOTADB")  # SQLITE_IOERR_WRITE, say; none: see `schema_version`
+    name = getattr(error, "sqlite_errorname", "SQLITE_NOTADB")  # "SQLITE_IOERR_WRITE", say
     return next((text for kind, text in _NEXT_STEPS.items() if name.startswith(f"SQLITE_{kind}")), "")
 
 
 def _unreadable(where: Path) -> str:
-    """Returns whose file of a store, or which file itself, this user may not read; "" if it may read all."""
+    """Returns who owns the first file of a store that this user may not read; "" if all are readable."""
     files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
     file = next((one for one in files if one.exists() and not _may(one, os.R_OK)), None)
     return "" if file is None else _ownership(file)
@@ -113,7 +113,7 @@ def _let_in(store: Path) -> str:
 
 
 def _lock_problem(where: Path) -> str:
-    """Returns why a file in a folder cannot be locked; "" if it can, or if no file can be written there."""
+    """Returns why files in a folder cannot be locked; "" if they can, or if the folder is not writable."""
     folder = where if where.is_dir() else where.parent
     probe = folder / f".tmp-{uuid.uuid4().hex}"
     try:
@@ -131,14 +131,14 @@ def _lock_problem(where: Path) -> str:
 
 
 def open_to_write(database: Path) -> sqlite3.Connection:
-    """Opens a database, making its file where there is none; `write_ahead` comes next, once its schema is looked at.
+    """Opens a database, or creates it. The caller checks its schema and then calls `write_ahead`.
 
-    A new file follows the umask, and so do its log and the log's index. SQLite's own choice is that no group may write.
+    A new file follows the umask, as do its log and the log's index. SQLite by itself would not let a group write.
 
     Raises:
-      StoreError: it is another user's, and this one may not write it.
+      StoreError: The file belongs to another user, and this user may not write it.
     """
-    with contextlib.suppress(FileExistsError, OSError):  # SQLite says what is wrong
+    with contextlib.suppress(FileExistsError, OSError):  # SQLite reports the problem below
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     _take_over_log(database)
     if _is_anothers(database) and not may_write(database):
@@ -152,9 +152,10 @@ def open_to_write(database: Path) -> sqlite3.Connection:
 
 
 def _take_over_log(database: Path) -> None:
-    """Replaces a log, and a log's index, that another user left and that this one may not write.
+    """Replaces a log and its index if another user left them and this user may not write them.
 
-    A reader of an earlier version of lobench left them. The caller holds the store's lock, so that nobody writes them.
+    Readers of earlier versions of lobench left such files. The caller holds the store's lock, so no other process is
+    writing them.
     """
     for suffix in ("-wal", "-shm"):
         file = database.with_name(database.name + suffix)
@@ -174,7 +175,7 @@ def _is_anothers(path: Path) -> bool:
 
 
 def may_write(path: Path) -> bool:
-    """Returns whether the process may write a file, or into a folder."""
+    """Returns whether this process may write a file, or create files in a folder."""
     return _may(path, os.W_OK)
 
 
@@ -183,7 +184,7 @@ def _may(path: Path, mode: int) -> bool:
 
 
 def _ownership(path: Path) -> str:
-    """Returns `NAME belongs to alice (mode 644), and this is bob`; "" if that cannot be found out."""
+    """Returns `NAME belongs to alice (mode 644), and this is bob`; "" if the file's status cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -200,26 +201,28 @@ def _user(uid: int) -> str:
 
 
 def write_ahead(connection: sqlite3.Connection, *, synced: bool = True) -> None:
-    """Has commits go to a log beside the database, which readers do not wait for.
+    """Puts a database into write-ahead mode: commits go to a log next to it, and readers do not block.
 
     Args:
-      synced: Each commit is on the disk when it returns. Otherwise its caller syncs the log, which may then serve
-        many commits at once; where the file system knows no log of this kind, each is synced all the same.
+      connection: Connection to the database.
+      synced: Whether each commit is on the disk when it returns. If not, the caller syncs the log, once for many
+        commits. On file systems without write-ahead mode, each commit is synced anyway.
     """
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' and not synced else 'FULL'}")
 
 
 def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
-    """Opens a database that another process may be writing, and leaves nothing beside it that locks its owner out.
+    """Opens a database for reading, without leaving files that lock its owner out.
 
-    SQLite makes a log and its index beside a database that it reads. Made by another user they would be that user's,
-    and the owner could not write any more. So that only happens to the owner's own reading; others read a copy if no
-    log is there. A log of writes cannot be read without writing beside it; if that is not allowed, a copy is read, too.
+    SQLite creates a log and its index next to a database that it reads. If another user created them, the owner could
+    no longer write. So only the owner reads in this way; other users read a copy if there is no log. A write-ahead log
+    cannot be read without write access to its folder; without it, a copy is read as well.
 
     Args:
-      is_live: The connection sees what is committed later. False: it may see the content as it is now, for ever, and
-        then the owner's reading leaves nothing either.
+      database: File to open.
+      is_live: Whether the connection sees later commits. If False, it may be a copy of the present content, and the
+        owner's reading leaves no files either.
     """
     log, index = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     has_log = log.is_file() and index.is_file()
@@ -246,9 +249,9 @@ def _is_filled(file: Path) -> bool:
 
 
 def _at_rest(database: Path) -> sqlite3.Connection | None:
-    """Returns the content of a database without a log, in memory; None if it is being written, or is none.
+    """Returns a copy in memory of a database without a log; None if it is being written or cannot be read.
 
-    A large one is read in place.
+    Another user's database of more than 64 MiB is opened in place.
     """
     log = database.with_name(f"{database.name}-wal")
     try:
@@ -270,7 +273,7 @@ def _at_rest(database: Path) -> sqlite3.Connection | None:
 
 
 def _copied(database: Path) -> sqlite3.Connection:
-    """Returns the content of a database and its log, in memory."""
+    """Returns a copy in memory of a database and its log."""
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
         copy = Path(folder) / database.name
         for file in (database, database.with_name(f"{database.name}-wal")):
@@ -289,7 +292,7 @@ def _open(database: Path, mode: str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commits what the body writes, together; undone if it raises, and where the disk does not take it."""
+    """Commits the body's writes together. They are rolled back if the body raises or the commit fails."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -300,7 +303,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Returns which schema a database has, by its table `meta`."""
+    """Returns the version of a database's schema, from its table `meta`."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     text = str(found[0]) if found is not None else "none"
     if not text.isdecimal():
@@ -309,7 +312,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def newer_schema(where: Path, *, got: int, expected: int) -> StoreError:
-    """Returns the error of a database that a later version wrote; nothing of it is touched."""
+    """Returns the error for a database that a later version wrote. The database is left unchanged."""
     return StoreError(
         "the store was written by a newer lobench",
         where=str(where),
@@ -320,14 +323,16 @@ def newer_schema(where: Path, *, got: int, expected: int) -> StoreError:
 
 
 class StoreLock:
-    """One writer a store: an advisory lock that the system drops when its holder dies, however it dies.
+    """Advisory lock that admits one writer per store. The system releases it when its holder dies.
 
     Args:
-      file: Its name in the store.
-      name: Of the holder, for those whom it keeps out.
-      busy: What these are told.
+      store: Folder of the store.
+      name: Name of the holder, shown to processes that find the store locked.
+      file: Name of the lock's file in the store.
+      busy: Message of the `StoreBusy` error.
     Raises:
-      StoreBusy: somebody holds it; the message says who. StoreError: the folder cannot be written, or not locked.
+      StoreBusy: Another process holds the lock. The message names it.
+      StoreError: The folder cannot be written or locked.
     """
 
     def __init__(
@@ -354,7 +359,7 @@ class StoreLock:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "name": name, "since": since})
         if fcntl.fcntl(self._file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-            return  # another user's file, which keeps that user's name
+            return  # another user's file, which cannot be written
         with unusable_store(store):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, holder.encode(), 0)
@@ -364,7 +369,10 @@ class StoreLock:
 
 
 def _opened_lock(file: Path) -> int:
-    """Opens a lock's file, which follows the umask; another user's file that may only be read locks as well."""
+    """Opens a lock's file, which follows the umask.
+
+    Another user's file is opened read-only, which suffices for locking.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -375,7 +383,7 @@ def _opened_lock(file: Path) -> int:
 
 
 def _lock(file: int) -> None:
-    """Takes a lock, and asks again while the file system has none to give (ENOLCK)."""
+    """Takes a lock, and retries while the file system is out of locks (ENOLCK)."""
 
     def take() -> OSError | None:
         try:
@@ -383,7 +391,7 @@ def _lock(file: int) -> None:
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
-            return error  # held: no matter of patience
+            return error  # held by another process: do not retry
         return None
 
     held = retried(take, most_seconds=_PATIENCE_SECONDS)
@@ -393,7 +401,7 @@ def _lock(file: int) -> None:
 
 @contextlib.contextmanager
 def unusable_store(store: Path, what: str = "cannot use the result store") -> Iterator[None]:
-    """Turns what the system says against a store's folder into one clear line."""
+    """Turns an `OSError` on a store's folder into a `StoreError` with a next step."""
     try:
         yield
     except OSError as error:
@@ -408,7 +416,7 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
 
 
 def _first_that_exists(path: Path) -> Path:
-    """Returns a path, or the nearest folder above it that is there and can be looked at."""
+    """Returns a path, or the nearest folder above it that exists and is accessible."""
     for one in (path, *path.absolute().parents):
         with contextlib.suppress(OSError):
             one.stat()
@@ -426,7 +434,7 @@ def _describe(content: bytes) -> str:
 
 
 class LedgerPart:
-    """A part of `lobench.engine.store.ledger.Ledger`, which opens the database and knows its transactions."""
+    """Base of the parts of `lobench.engine.store.ledger.Ledger`, which opens the database and nests transactions."""
 
     store: Path
     _db: sqlite3.Connection

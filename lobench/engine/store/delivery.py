@@ -1,7 +1,7 @@
 """Delivery from the ledger to sinks: at least once, in order, each sink at its own pace.
 
-Each sink has a thread and a cursor in the ledger, so that one which fails or hangs delays neither others nor the chief.
-Threads only read; how far a sink came is written by the chief, when it calls `pump`.
+Each sink has a thread and a cursor in the ledger, so a sink that fails or hangs delays neither the others nor the
+chief. The threads only read the ledger; the chief writes their progress when it calls `pump`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
-_LAST_ATTEMPTS = 3  # of a sink whose own code fails, once there is nothing else to do
+_LAST_ATTEMPTS = 3  # in `flush`, for a sink whose own code fails
 _HURRIED_SECONDS = 2.0
 _CURSOR_SECONDS = 0.25  # between two writings of the cursors
-_GATHER_SECONDS = 0.1  # after a delivery: what comes meanwhile is the next one
+_GATHER_SECONDS = 0.1  # after a delivery, to collect the next batch
 
 OnError = Callable[[str, BaseException], None]
 OnUnwritten = Callable[[str, str], None]
@@ -40,16 +40,17 @@ Wait = Callable[[threading.Event, float | None], bool]
 
 
 class Deliverer:
-    """Delivers a store's ledger.
+    """Delivers a store's ledger to sinks.
 
     Args:
-      ledger: The chief's, which writes.
-      sinks: By address (`NAME[:ARG]`), which names the cursor together with the sink's `destination`.
-      on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
-      on_close_error: Told what a sink raises when it is closed, which is not tried again; `on_error` if None.
-      on_unwritten: Told a sink's address and what it does not write, since it keeps what came first; a line for the
-        first case of each kind in a run.
-      wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
+      ledger: Ledger opened for writing by the chief.
+      sinks: Sinks by address (`NAME[:ARG]`). The address and the sink's `destination` name its cursor.
+      on_error: Called with a sink's address and exception when it begins to fail, or fails with another error.
+      on_close_error: Called with a sink's address and exception if closing it fails. Closing is not retried. None:
+        `on_error` is called.
+      on_unwritten: Called with a sink's address and a line on results that it does not write because it keeps the
+        first ones. Called once per run and kind.
+      wait: Function that waits for an event for at most the given seconds (None: without limit). Tests replace it.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Deliverer:
         self._on_unwritten, self._unwritten = on_unwritten, set[tuple[str, str, str]]()
         self._keeping = [address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)]
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
-        self._reached: dict[str, int] = {}  # by address, not written yet
+        self._reached: dict[str, int] = {}  # sequence by address, not yet written to the ledger
         self._written_at = -_CURSOR_SECONDS
         self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
         self._threads = {
@@ -80,15 +81,16 @@ class Deliverer:
         return self._ledger.cursor(self._cursors[address])
 
     def wake(self) -> None:
-        """Says that the ledger has something new."""
+        """Wakes the sinks' threads because the ledger has new deliveries."""
         for one in self._threads.values():
             one.news.set()
 
     def pump(self, *, now: bool = False) -> None:
-        """Writes how far the sinks came, and reports their errors; called by the chief.
+        """Writes the sinks' progress to the ledger and reports their errors. Called by the chief.
 
         Args:
-          now: Also where that was written a moment ago. After a kill, what was not written is delivered once more.
+          now: Whether progress is written even if it was written a moment ago. After a kill, deliveries whose progress
+            was not written are repeated.
         """
         failed = []
         while not self._reports.empty():
@@ -117,15 +119,16 @@ class Deliverer:
             self._on_unwritten(address, unwritten.what)
 
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
-        """Waits until every sink has everything, at most `timeout` seconds.
+        """Waits until every sink has received all deliveries, for at most `timeout` seconds.
 
-        A sink that waits for its next attempt makes it now. One whose own code fails is given up after three attempts;
-        a disk or a network may be back in a moment.
+        Sinks that wait for a retry try at once. A sink whose own code fails is given up after three attempts. Failures
+        of a disk or a network are retried until the end.
 
         Args:
-          is_hurried: Asked again and again; from when it says so on, two seconds are left at most.
+          timeout: Time limit in seconds.
+          is_hurried: Polled while waiting. Once it returns True, at most two seconds remain.
         Returns:
-          How many deliveries a sink lacks, for those that lack any.
+          Number of outstanding deliveries by address, for sinks that have any.
         """
         last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
         for one in self._threads.values():
@@ -144,7 +147,10 @@ class Deliverer:
             time.sleep(0.02)
 
     def close(self) -> None:
-        """Ends the threads and closes the sinks; one that hangs is left behind, and ends with the process."""
+        """Stops the threads and closes the sinks.
+
+        The thread of a hanging sink is abandoned; it ends with the process.
+        """
         for one in self._threads.values():
             one.ask_to_stop()
         deadline = time.monotonic() + _CLOSE_SECONDS
@@ -167,7 +173,7 @@ def _cursor_of(address: str, sink: ResultSink) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Unwritten:
-    """What a sink does not write: of which run, of which kind, in words."""
+    """Results that a sink does not write: their run, their kind, and a line that describes them."""
 
     run: str
     kind: str
@@ -175,11 +181,11 @@ class _Unwritten:
 
 
 class _Written:
-    """Whose numbers a sink that keeps what came first has, by run, generation and outer step.
+    """Subjects whose values a sink that keeps the first results has, by run, generation and outer step.
 
     Args:
-      ledger: Read once for what was delivered before.
-      sequence: How far that came.
+      ledger: Reader of the ledger, from which earlier deliveries are read once.
+      sequence: Number of the last earlier delivery.
     """
 
     def __init__(self, ledger: Ledger, sequence: int) -> None:
@@ -190,7 +196,7 @@ class _Written:
             self._owners.setdefault(_place(run, subject), subject)
 
     def add(self, deliveries: Sequence[Delivery]) -> tuple[_Unwritten, ...]:
-        """Takes what the sink was given, and returns what of it the sink did not write."""
+        """Adds deliveries that the sink received, and returns the results among them that it did not write."""
         reopened = self._ledger.reopened()
         return tuple(filter(None, (self._add(one, reopened) for one in deliveries)))
 
@@ -216,7 +222,7 @@ def _place(run: str, subject: Subject) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
-    """What a thread tells the chief: how far its sink came, or why it did not."""
+    """Report of a sink's thread to the chief: its progress, or its error."""
 
     address: str
     sequence: int = 0
@@ -226,8 +232,6 @@ class _Report:
 
 
 class _SinkThread:
-    """One sink's thread."""
-
     def __init__(
         self,
         address: str,
@@ -243,8 +247,8 @@ class _SinkThread:
         self._written: _Written | None = None
         self._stopping = False
         self.is_at_the_end = False
-        self.num_failures = 0  # of the sink's own code, in a row
-        # Two events, since news of the ledger must not cut the wait of a failing sink short.
+        self.num_failures = 0  # consecutive failures of the sink's own code
+        # Two events, because new deliveries must not shorten the wait of a failing sink.
         self.news, self.retry = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"sink {address}", daemon=True)
 
@@ -281,7 +285,7 @@ class _SinkThread:
         self._release()
 
     def _deliver(self) -> int:
-        """Gives the sink what is next, and returns how many that were: it syncs its files each time."""
+        """Delivers the next batch to the sink, which syncs its files each time, and returns the batch's size."""
         if self._ledger is None:
             self._ledger = self._open_reader()
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
@@ -310,10 +314,10 @@ class _SinkThread:
 
 @contextlib.contextmanager
 def plugins_contained() -> Iterator[None]:
-    """Keeps plugins from ending the process, closing its streams or leaving its working directory.
+    """Keeps plugins from ending the process, closing its streams or changing its working directory.
 
     `os._exit` raises SystemExit, closing standard output or standard error does nothing, and `kept_folder` knows which
-    thread calls `os.chdir`.
+    thread called `os.chdir`.
     """
     ours, leave, change = os.getpid(), os._exit, os.chdir
     streams = sys.stdout, sys.stderr
@@ -343,7 +347,7 @@ def plugins_contained() -> Iterator[None]:
 
 
 class _OpenStream:
-    """A text stream that `close` leaves open."""
+    """Text stream whose `close` does nothing."""
 
     def __init__(self, stream: object) -> None:
         self._stream = stream
@@ -360,7 +364,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def kept_folder() -> Iterator[None]:
-    """Goes back to the working directory if this thread leaves it; a worker in another thread may leave it, too."""
+    """Restores the working directory if this thread changed it. Changes by other threads are left alone."""
     folder, _thread.has_moved = _working_directory(), False
     try:
         yield
@@ -379,10 +383,10 @@ def _working_directory() -> str | None:
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:
-    """Calls every implementation of an observing hook; one that raises is named and silences nobody."""
+    """Calls every implementation of an observing hook. If one raises, `on_error` is called and the others still run."""
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
             with kept_folder():
                 implementation.function(**({"event": event} if implementation.argnames else {}))
-        except BaseException as error:  # noqa: BLE001  (a plugin's: Ctrl-C is a flag while a watch runs, and no exception)
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary; Ctrl-C sets a flag while a watch runs, and raises nothing)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

@@ -1,4 +1,4 @@
-"""Stored descriptions of a suite's cases, for the next start."""
+"""Stored descriptions of a suite's cases, so that the next start need not ask a worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ __all__ = ["DescribedRow", "SuiteRows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedRow:
-    """The cases of a variant, and what they hang on.
+    """Cases of a variant, and the inputs from which they were collected.
 
     Attributes:
-      fingerprint: Of all but files.
-      files: Marks of files, by what they are to a suite.
+      fingerprint: Hash of all inputs except files.
+      cases: Cases as a worker described them.
+      files: Stamps of the files that were read, by their role in a suite.
     """
 
     fingerprint: str
@@ -30,18 +31,18 @@ class DescribedRow:
 
 
 class SuiteRows(LedgerPart):
-    """What a ledger says and is told of suites."""
+    """Part of a ledger: descriptions of suites."""
 
     def record_described(
         self, variant: str, *, fingerprint: str, cases: Sequence[CaseInfo], files: Mapping[str, Any]
     ) -> None:
-        """Keeps the cases of a variant in place of what was known of it."""
+        """Records the cases of a variant, replacing earlier ones."""
         texts = json.dumps([dataclasses.asdict(case) for case in cases]), json.dumps(files)
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO described VALUES (?, ?, ?, ?)", (variant, fingerprint, *texts))
 
     def described(self, variant: str) -> DescribedRow | None:
-        """Returns what is known of a variant; None where nothing is, or what an older lobench wrote."""
+        """Returns the recorded cases of a variant; None if there is no record, or if an older lobench wrote it."""
         with store_errors(self.store):
             row = self._db.execute(
                 "SELECT fingerprint, cases_json, files_json FROM described WHERE variant = ?", (variant,)
@@ -52,4 +53,4 @@ class SuiteRows(LedgerPart):
             cases = tuple(CaseInfo(**record) for record in json.loads(row[1]))
             return DescribedRow(fingerprint=row[0], cases=cases, files=json.loads(row[2]))
         except (ValueError, TypeError):
-            return None  # a worker will say it again
+            return None  # a worker will describe the cases again

@@ -21,21 +21,23 @@ from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]
 
-# What tells one form of an experiment from another.
+# Columns that identify a version of an experiment.
 FORM = ("name", "config_sha256", "git_revision", "git_dirty", "patch_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRow:
-    """One form of an experiment: a configuration at a revision. Another configuration or revision is another row.
+    """Version of an experiment: a configuration at a revision. A change of either makes another row.
 
     Attributes:
-      name: Of the experiment, which its forms share.
-      config: Its gin text; "" where evaluations were only labelled (`lobench watch --experiment`).
-      revision: Of the checkout that it was run in, with the patch of a dirty one.
-      versions: Of the packages that results hang on.
-      created_at, last_at: When it was run first and last; seconds since 1970. `last_at` is later than that of all forms
-        that were run before, whatever the clock says.
+      id: Number of the row.
+      name: Name of the experiment, shared by its versions.
+      config: Gin text; "" if evaluations were only labelled (`lobench watch --experiment`).
+      revision: Git revision of the checkout that it was run in, with the patch if there were uncommitted changes.
+      versions: Versions of the packages that results depend on.
+      created_at: Time of its first run, in seconds since 1970.
+      last_at: Time of its last run, in seconds since 1970. Always later than that of versions run before, even if the
+        clock was set back.
     """
 
     id: int
@@ -49,11 +51,14 @@ class ExperimentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """A member of an experiment (`lobench.core.experiment.Member`), as it is stored.
+    """Stored member of an experiment (`lobench.core.experiment.Member`).
 
     Attributes:
-      trial, session: Numbers; texts where evaluations were only labelled.
-      program: Key of what computed it.
+      method: Name of the method.
+      trial: Number of the trial; a text if the evaluation was only labelled.
+      session: Number of the session; a text if the evaluation was only labelled.
+      evaluation: Evaluation that is the member.
+      program: Key of the program that computed it.
       code: `EvaluationKey.code`.
     """
 
@@ -67,12 +72,16 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """One setting of a method.
+    """Setting of a method.
 
     Attributes:
-      parameters: Values by their gin path; empty where the method searches nothing.
-      wave: Which wave of a search proposed it.
-      note: Why it was stopped; in the database behind the state, `stopped: fitness 0.2 after 25%, ...`.
+      method: Name of the method.
+      number: Number of the trial.
+      parameters: Values by their gin path; empty if the method searches nothing.
+      state: State of the trial.
+      fitness: Fitness; None if unknown.
+      wave: Number of the search's wave that proposed it.
+      note: Reason why it was stopped. Stored behind the state: `stopped: fitness 0.2 after 25%, ...`.
     """
 
     method: str
@@ -85,10 +94,13 @@ class TrialRow:
 
 
 class Experiments(Codes):
-    """What a ledger says and is told of experiments."""
+    """Part of a ledger: experiments."""
 
     def record_experiment(self, name: str, config: str, *, revision: Revision, versions: Mapping[str, str]) -> int:
-        """Returns the id of a form of an experiment: the same configuration at the same revision has one row."""
+        """Returns the id of a version of an experiment, after recording it.
+
+        Equal configuration and revision share a row.
+        """
         values = {
             "name": name,
             "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
@@ -98,7 +110,7 @@ class Experiments(Codes):
         }
         now = time.time()
         with self.transaction():
-            # The forms are ordered by `last_at`. A clock that steps back must not put this one before the others.
+            # Versions are ordered by `last_at`. If the clock was set back, this one must still come last.
             (newest,) = self._db.execute("SELECT MAX(last_at) FROM experiments").fetchone()
             last = now if newest is None or now > newest else math.nextafter(newest, math.inf)
             where = " AND ".join(f"{column} = :{column}" for column in FORM)
@@ -118,7 +130,7 @@ class Experiments(Codes):
             return cursor.lastrowid
 
     def experiments(self) -> list[ExperimentRow]:
-        """Returns every form of every experiment, the one that was run last at the end."""
+        """Returns all versions of all experiments, in order of their last runs."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
                 "SELECT id, name, config, versions, created_at, last_at, git_revision, git_dirty, patch, patch_sha256, "
@@ -147,13 +159,15 @@ class Experiments(Codes):
         programs: Collection[str],
         codes: Mapping[str, str] | None = None,
     ) -> int:
-        """Makes evaluations members of an experiment, and returns how many memberships were new.
+        """Makes evaluations members of an experiment, and returns the number of new memberships.
 
-        One without an outcome is left out: it is added when it has one.
+        Members whose evaluation has no outcome yet are skipped; they are added once it has one.
 
         Args:
-          programs: Keys of the programs whose results count; of several results the last one counts.
-          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+          experiment: Id of the experiment's version.
+          members: Members to add.
+          programs: Keys of the programs whose results count. Of several results, the latest counts.
+          codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
         """
         counting, todays = json.dumps(sorted(programs)), codes or {}
         counting_codes = functools.cache(lambda code: json.dumps(self.counting_codes(code)))
@@ -177,7 +191,7 @@ class Experiments(Codes):
             return self._db.total_changes - before
 
     def memberships(self, experiment: int) -> list[Membership]:
-        """Returns the members of an experiment by method, trial and session."""
+        """Returns the members of a version of an experiment, ordered by method, trial and session."""
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
@@ -198,7 +212,7 @@ class Experiments(Codes):
         ]
 
     def set_trial(self, experiment: int, trial: TrialRow) -> None:
-        """Records a trial, or what became of it."""
+        """Records a trial, or updates its state."""
         parameters = json.dumps(dict(trial.parameters), sort_keys=True)
         state = f"{trial.state}: {trial.note}" if trial.note else trial.state
         with self.transaction():
@@ -210,14 +224,14 @@ class Experiments(Codes):
             )
 
     def forget_trials(self, experiment: int, method: str, first: int) -> None:
-        """Removes the trials of a method from a number on: they were proposed from what is not so any more."""
+        """Removes the trials of a method from number `first` on: the results behind their proposals have changed."""
         with self.transaction():
             self._db.execute(
                 "DELETE FROM trials WHERE experiment = ? AND method = ? AND number >= ?", (experiment, method, first)
             )
 
     def trials(self, experiment: int) -> list[TrialRow]:
-        """Returns the trials of an experiment by method and number."""
+        """Returns the trials of a version of an experiment, ordered by method and number."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
                 "SELECT method, number, parameters, state, fitness, wave FROM trials WHERE experiment = ? "
@@ -243,10 +257,16 @@ class Experiments(Codes):
 
 
 def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str, trial: str, session: str) -> None:
-    """Makes an evaluation a member of what `lobench watch --experiment` names, in the caller's transaction.
+    """Makes an evaluation a member of the experiment that `lobench watch --experiment` names.
+
+    It writes in the caller's transaction.
 
     Args:
-      identity: The columns that make an evaluation the one it is, in the order of the table.
+      db: Connection to the ledger.
+      identity: Values of the columns that identify an evaluation, in the order of the table.
+      experiment: Name of the experiment.
+      trial: Label of the trial.
+      session: Label of the session.
     """
     now = time.time()
     db.execute(

@@ -1,4 +1,4 @@
-"""First use of a store: what a command that is refused has written there goes again."""
+"""Cleanup of new stores: files that a refused command has written are removed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lobench.engine.store.ledger import Ledger
 
 __all__ = ["removed_if_refused", "restored_if_refused"]
 
-_REFUSALS = (CheckpointError, ConfigError, PluginError, SuiteError, UsageError)  # of what the user gave
+_REFUSALS = (CheckpointError, ConfigError, PluginError, SuiteError, UsageError)  # errors in the user's input
 
 
 @contextlib.contextmanager
 def removed_if_refused(store: Path) -> Iterator[None]:
-    """Removes what the body writes into a new store if the input is refused before there is a result.
+    """Removes files that the body writes to a new store if the user's input is refused before there is a result.
 
-    Suites and bindings are checked by workers, which need a store. A mistyped name must not leave a folder behind. A
-    store that had a ledger before is left as it is.
+    Workers check suites and bindings, and they need a store. So a mistyped name must not leave a folder behind. A
+    store that already had a ledger is not changed.
     """
     if not _is_new(store):
         yield
@@ -38,7 +38,7 @@ def removed_if_refused(store: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored_if_refused(file: Path) -> Iterator[None]:
-    """Gives a file back its content if the body refuses the input; a new file goes if the store has no ledger."""
+    """Restores a file if the body refuses the user's input. A new file is removed if the store has no ledger."""
     folders = [folder for folder in file.parents if not folder.exists()]
     content = file.read_bytes() if file.is_file() else None
     try:
@@ -52,7 +52,7 @@ def restored_if_refused(file: Path) -> Iterator[None]:
 
 
 def _is_new(store: Path) -> bool:
-    """Whether a store has no ledger yet; one that this user may not look at has one."""
+    """Returns whether a store has no ledger yet; False if this user may not look."""
     try:
         return not has_ledger(store)
     except OSError:
@@ -67,7 +67,7 @@ def _has_result(store: Path) -> bool:
 
 
 def _remove(store: Path, kept: set[Path], folders: list[Path]) -> None:
-    """Removes the entries of a folder but those that were there before, and the new folders, if they are empty."""
+    """Removes the entries of a folder except those in `kept`, and then the given folders if they are empty."""
     for entry in set(store.iterdir()) - kept if store.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Imported curves in a ledger: evaluations of subjects of their own, which no chief runs."""
+"""Imported curves in a ledger. They are evaluations of subjects of their own, which no chief runs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ _PROGRAM = IMPORTED.key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedFile:
-    """A file, or a folder, of which curves were taken.
+    """File or folder from which curves were imported.
 
     Attributes:
-      options: What was said of it, canonical: the same file with other options is another import.
-      name: Name of its run, for a file that does not name its runs.
+      file: Path of the file.
+      sha256: Hash of its content.
+      reader: Name of the reader.
+      options: Options of the import in canonical form. The same file with other options is another import.
+      name: Name of its run, if the file does not name its runs.
     """
 
     file: str
@@ -47,14 +50,14 @@ class ImportedFile:
 
 
 class Added:
-    """What became of curves: those that were new, those that the store had, those that took another one's place."""
+    """Numbers of imported curves: new, already known, and replacing others."""
 
     def __init__(self) -> None:
         self.new = self.known = self.replaced = 0
 
 
 def imported_files(ledger: Ledger) -> list[ImportedFile]:
-    """Returns what was imported into a store, in order."""
+    """Returns the imports of a store, oldest first."""
     fields = ImportedFile.__dataclass_fields__
     return [
         ImportedFile(**{name: str(detail.get(name, "")) for name in fields}) for _, detail in ledger.events("imported")
@@ -62,7 +65,7 @@ def imported_files(ledger: Ledger) -> list[ImportedFile]:
 
 
 def record_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
-    """Records that a file was imported; belongs into the transaction of its curves."""
+    """Records that a file was imported, in the transaction of its curves."""
     ledger.record_event(
         "imported",
         file=file.file,
@@ -75,7 +78,7 @@ def record_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
 
 
 def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
-    """Returns the cases that a store holds, the one that was recorded last at the end, and whether it was imported."""
+    """Returns the cases of a store in order of their last record, each with whether it was imported."""
     query = "SELECT case_json, program_version FROM evaluations GROUP BY case_json ORDER BY MAX(id)"
     with store_errors(ledger.store), intact_rows(ledger.store):
         rows = ledger.connection.execute(query).fetchall()
@@ -89,7 +92,7 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
 
 
 def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
-    """Returns what number each run of an imported subject on a case has, by what its file calls the run."""
+    """Returns the seed number of each run of an imported subject on a case, by the run's name in its file."""
     query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND program_version = ?"
     values = (subject.sha256, case.identity, _PROGRAM)
     with intact_rows(ledger.store):
@@ -98,7 +101,7 @@ def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int
 
 
 def imported_curves(ledger: Ledger, subject: Subject, case: CaseInfo) -> Iterator[tuple[EvaluationKey, Curves]]:
-    """Yields the curves of an imported subject on a case, a seed each."""
+    """Yields the curves of an imported subject on a case, one seed each, with their keys."""
     query = (
         "SELECT seed_start, payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? "
         "AND program_version = ? ORDER BY id"
@@ -120,7 +123,7 @@ def _key(subject: Subject, case: CaseInfo, seed: int) -> EvaluationKey:
 
 
 def sight(ledger: Ledger, subject: Subject) -> None:
-    """Records an imported subject, which no chief is to run, and of which no sink is to be told."""
+    """Records an imported subject. It is marked as finished, so that no chief runs it and no sink receives it."""
     with ledger.transaction():
         position = ledger.record_sighting(subject)
         finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
@@ -128,12 +131,13 @@ def sight(ledger: Ledger, subject: Subject) -> None:
 
 
 class CurveWriter:
-    """Writes the curves of an import, one seed of a subject on a case each, once.
+    """Writes the curves of an import. Each call of `add` records one seed of a subject on a case.
 
-    It belongs into one transaction, which it finds as it stands: what the store has is read once, not curve by curve.
+    Use it within one transaction: it reads once, at the beginning, which curves the store has.
 
     Args:
-      added: Is counted up.
+      ledger: Ledger of the store.
+      added: Counters that `add` increments.
     """
 
     def __init__(self, ledger: Ledger, added: Added) -> None:
@@ -147,10 +151,12 @@ class CurveWriter:
         """Records one seed.
 
         Args:
-          curves: Of one seed; its provenance says where it is from.
-          replaces: Whether it takes the place of another one; otherwise that is an error.
+          subject: Subject of the curves.
+          case: Case of the curves.
+          curves: Curves of one seed, with the imported file in their provenance.
+          replaces: Whether other curves of the same subject, case and seed are replaced, instead of raising an error.
         Raises:
-          UsageError: the store has other values of this subject, case and seed.
+          UsageError: The store has other values of this subject, case and seed.
         """
         key = _key(subject, case, curves.seeds[0])
         place = (subject.sha256, case.identity, curves.seeds[0])
@@ -171,7 +177,7 @@ class CurveWriter:
 
 
 def forget_file(ledger: Ledger, file: str) -> int:
-    """Drops what was imported from a file, before it is imported anew; returns how many curves that were."""
+    """Removes the curves imported from a file, before a new import, and returns their number."""
     with ledger.transaction():
         gone = [
             number for number, curves in _imported(ledger) if file in curves.provenance.imported["file"].split("; ")
@@ -203,7 +209,7 @@ def _stored(ledger: Ledger, key: EvaluationKey) -> Curves | None:
 
 
 def _are_equal(one: Curves, other: Curves) -> bool:
-    """Says whether two are the same values at the same steps, of the same draws."""
+    """Returns whether two curves have the same values at the same steps, from the same draws."""
     draws = [side.provenance.imported.get("draws") for side in (one, other)]
     values = [{name: bytes(found) for name, found in side.metrics.items()} for side in (one, other)]
     return one.eval_steps == other.eval_steps and values[0] == values[1] and draws[0] == draws[1]

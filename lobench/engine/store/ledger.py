@@ -1,6 +1,6 @@
 """The ledger: every sighting, outcome and delivery in one SQLite file, durable before it is acknowledged.
 
-Only the chief writes; readers may look on meanwhile. What a restart needs is all here.
+Only the chief writes; others may read at the same time. It holds everything that a restart needs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lobench.engine.store.summaries import Summaries
 
 __all__ = ["EvaluationRow", "Ledger"]
 
-# The columns that make an evaluation the one it is, in the order in which `identity` has their values.
+# Columns that identify an evaluation, in the order of the values in `identity`.
 _IDENTITY = (
     *("checkpoint_sha256", "optimizer_hash", "case_identity"),
     *("seed_start", "seed_count", "program_version", "code"),
@@ -44,7 +44,7 @@ _IDENTITY = (
 
 
 class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
-    """Use `Ledger.open`."""
+    """Ledger of a store: the records of the chief. Open it with `Ledger.open`."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """Opens the ledger of a store folder.
 
         Args:
-          store: The folder; made where there is none, unless `read_only`.
-          name: Who opens it, for those whom the lock keeps out.
-          read_only: Look on, beside a writer or without one.
-          on_problem: Told, from another thread, why what is written does not reach a store on a network file system;
-            and that a store which was used before has lost its ledger.
+          store: Folder of the store. Created if it does not exist, unless `read_only`.
+          name: Name of the writer, shown to processes that find the store locked.
+          read_only: Whether the ledger is only read, possibly while a writer has it open.
+          on_problem: Called with a message if records do not reach a store on a network file system (from another
+            thread), or if a store that was used before has lost its ledger.
         Raises:
-          StoreBusy: another chief writes it; the message names it.
-          StoreError: full, read-only, corrupt, or of another schema.
+          StoreBusy: Another chief writes the store. The message names it.
+          StoreError: The disk is full, or the store is read-only, damaged or of another schema.
         """
         if read_only:
             return cls(store, connect(store, read_only=True))
@@ -100,7 +100,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             raise
 
     def reader(self) -> Ledger:
-        """Returns a ledger for another thread, which sees every commit of this one."""
+        """Returns a ledger for reading in another thread, which sees every commit of this one."""
         return Ledger(self.store, connect(self.store, read_only=True, database=self._file, is_live=True))
 
     def __enter__(self) -> Ledger:
@@ -110,10 +110,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         self.close()
 
     def close(self) -> None:
-        """Closes it; on a network file system, when the store has everything.
+        """Closes the ledger. On a network file system, it first waits until the store has all records.
 
         Raises:
-          StoreError: the store cannot be written; where what is recorded is kept.
+          StoreError: The store cannot be written. The message says where the records are kept.
         """
         self._db.close()
         try:
@@ -125,16 +125,16 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 self._lock = None
 
     def publish(self) -> None:
-        """Returns when all that is recorded is in the store's own file, as it always is on a local file system.
+        """Waits until all records are in the store's own file. On a local file system they always are.
 
         Raises:
-          StoreError: the store cannot be written.
+          StoreError: The store cannot be written.
         """
         if self._local_copy is not None:
             self._local_copy.publish()
 
     def place(self) -> int:
-        """Returns a place in the order of what is recorded; `is_published` says whether the store has all up to it."""
+        """Returns a number for the records so far. `is_published` tells if the store's own file contains them."""
         return self._local_copy.num_changes if self._local_copy is not None else 0
 
     def is_published(self, place: int) -> bool:
@@ -142,7 +142,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits the body's writes together, once; nested ones join the outer one."""
+        """Commits the body's writes together. Nested transactions join the outer one."""
         if self._depth:
             yield
             return
@@ -157,7 +157,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self._local_copy.changed()
 
     def _refuse_if_removed(self) -> None:
-        """The system lets a removed file be written to the end, and all of it would be lost."""
+        """Raises StoreError if the ledger's file was removed or replaced. Further writes to it would be lost."""
         try:
             is_there = self._file.stat().st_ino == self._inode
         except OSError:
@@ -171,10 +171,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """For merging; what is written through it belongs into a `transaction`."""
+        """Connection to the database, for merges and imports. Write through it within a `transaction` only."""
         return self._db
 
-    # What the chief writes.
+    # Writing, for the chief.
 
     def record_sighting(
         self,
@@ -184,14 +184,16 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         restarts_from: int | None = None,
         on_restart: Callable[[Restart], None] | None = None,
     ) -> int:
-        """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
+        """Records a sighting, and returns its position: 0, 1, 2, ... in order of first sight.
 
         Args:
-          fingerprint: Of the files it was read from, so that a restart need not read them again.
-          restarts_from: Outer step from which on a restart, which is known to be one, supersedes earlier sightings.
-          on_restart: Called if the sighting is the first of a restart in place: of other content at the place of an
-            earlier one, and at its outer step or a lower one. See `lobench.engine.store.restarts`. None: whoever
-            records it does not look for restarts.
+          subject: Subject that was seen.
+          fingerprint: Fingerprint of the files it was read from, so that a restart need not read them again.
+          restarts_from: Outer step from which earlier sightings are superseded, if a restart is known. None: restarts
+            are inferred.
+          on_restart: Called if the sighting is the first of a restart in place: other content at the path of an earlier
+            sighting, at its outer step or a lower one. See `lobench.engine.store.restarts`. None: restarts are not
+            recorded.
         """
         values = values_of(subject)
         where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
@@ -219,33 +221,33 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
     @functools.cached_property
     def _sighted(self) -> Restarts:
-        """What this ledger's only writer has seen, and the restarts in it."""
+        """Sightings and restarts recorded so far. Cached, since this process is the only writer."""
         return Restarts.of(self.recorded_sightings(), self.restart_events())
 
     def ahead_of(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of a subject's run that were seen at its outer step or a higher one.
 
-        They are in order of their sight, without superseded ones.
+        They are in order of their first sight. Superseded checkpoints are left out.
         """
         if self._sighted.is_highest(subject):
             return []
         return [one for one in self._sighted.before(subject) if one.outer_step >= subject.outer_step]
 
     def run_of(self, subject: Subject) -> list[Subject]:
-        """Returns the checkpoints that were seen in a subject's run, without superseded ones."""
+        """Returns the checkpoints seen in a subject's run, without superseded ones."""
         return self._sighted.before(subject)
 
     def arrival(self, uri: str, sha256: str) -> int:
-        """Returns the number of what lies in a file without an outer step: 0, 1, 2, ... by order of arrival."""
+        """Returns the number of a content of a file without an outer step: 0, 1, 2, ... in order of arrival."""
         return self._sighted.arrival(uri, sha256)
 
     def has_seen(self, sha256: str) -> bool:
-        """Whether a theta of this digest was ever seen."""
+        """Returns whether a theta with this hash was ever seen."""
         with store_errors(self.store):
             return self._db.execute("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)).fetchone() is not None
 
     def remember(self, uri: str, fingerprint: str) -> None:
-        """Records what the files of a location were like when they were last looked at; "" is not recorded."""
+        """Records the fingerprint of a location's files when they were last read. "" is not recorded."""
         if not fingerprint:
             return
         with self.transaction():
@@ -273,16 +275,22 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         program: Program | None = None,
         expected: Program | None = None,
     ) -> bool:
-        """Records an outcome and what is to be delivered of it, in one transaction.
+        """Records an outcome and its deliveries, in one transaction.
 
         Args:
-          experiment, trial, session: Labels, for studies.
-          positions: Of the sightings that it was computed for; None: not known. Then a sighting of a theta that was
-            seen with several bindings gets it when it is finished.
-          program: What the key's program stands for.
-          expected: What was expected to compute it.
+          key: Key of the evaluation.
+          case: Case that was evaluated.
+          outcome: Outcome to record.
+          curves: Curves of the evaluation. None: the outcome has none.
+          message: Error message, if any.
+          experiment, trial, session: Labels given to `lobench watch`.
+          positions: Positions of the sightings for which it was computed. None: unknown; then a sighting of a theta
+            that was seen with several bindings receives the evaluation when it is finished.
+          replace: Whether an outcome that the evaluation already has is replaced.
+          program: Program that computed it; the key only has its hash.
+          expected: Program that was expected to compute it.
         Returns:
-          False where the evaluation has an outcome already, which stays unless `replace`.
+          Whether the outcome was recorded. False if the evaluation already has one and `replace` is False.
         """
         seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
         payload = curves.to_payload() if curves is not None else None
@@ -295,7 +303,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             *identity[:-1],
             case_json(case),
             str(outcome),
-            message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
+            message.encode("utf-8", "backslashreplace").decode(),  # may contain a file name that is not valid UTF-8
             payload,
             seconds,
             time.time(),
@@ -306,7 +314,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             columns = ("case_json", "outcome", "message", "payload", "seconds", "recorded_at")
             conflict = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
         with self.transaction():
-            if replace and key.code:  # a result of unknown code is replaced as one of today's is
+            if replace and key.code:  # results of unknown code are replaced like those of the current code
                 where = " AND ".join(f"{column} = ?" for column in _IDENTITY[:-1])
                 self._db.execute(
                     f"UPDATE OR IGNORE evaluations SET code = ? WHERE {where} AND code = ''", (key.code, *identity[:-1])
@@ -332,7 +340,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         return True
 
     def _announce(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:
-        """Has an evaluation delivered for the sightings of its subject that are under way."""
+        """Adds deliveries of an evaluation for its subject's sightings that are admitted and unfinished."""
         is_its = (
             "c.position IN (SELECT value FROM json_each(?))"
             if positions is not None
@@ -347,7 +355,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
-        """Records a lost worker, or a block halved for want of memory, so that a restart knows."""
+        """Records that a worker was lost, or that a block was halved for lack of memory, so that a restart knows."""
         block = evaluation.block
         with self.transaction():
             self._db.execute(
@@ -356,7 +364,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             )
 
     def reopen_checkpoint(self, position: int) -> None:
-        """Records that a position which was finished or skipped is under way again; what it has, stays."""
+        """Records that a finished or skipped position is in progress again. Its evaluations are kept."""
         with self.transaction():
             self._db.execute("UPDATE subjects SET admission = 'admitted', finished = 0 WHERE position = ?", (position,))
             query = "SELECT sequence FROM deliveries WHERE evaluation IS NULL AND position = ?"
@@ -374,10 +382,12 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         programs: Collection[str],
         codes: Mapping[str, str] | None = None,
     ) -> None:
-        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them.
+        """Drops outcomes that another attempt may change (`--retry-errors`), and the counts of workers lost on them.
 
         Args:
-          codes: Today's code by `CaseInfo.key`: results of other code stay; None: it is not known.
+          evaluations: Evaluations to drop.
+          programs: Keys of the programs whose results are dropped.
+          codes: Current code by `CaseInfo.key`. Results of other code are kept. None: unknown, and all are dropped.
         """
         todays = codes or {}
         columns = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
@@ -408,14 +418,16 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         codes: Mapping[str, str] | None = None,
         blocks: Mapping[str, Sequence[SeedBlock]] | None = None,
     ) -> None:
-        """Records that a position is complete, and whatever of it was not announced yet.
+        """Records that a position is complete, with deliveries of its evaluations that have none yet.
 
         Args:
-          programs, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may hold
-            others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
-          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+          position: Position to finish.
+          programs: Keys of the programs whose results count. Of several results, the latest counts.
+          case_keys: `CaseInfo.key` of the cases that count. The store may have results of the same theta on other cases
+            or with other optimizers.
+          codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
           blocks: Planned seed blocks by case key. If the theta was seen with several bindings, which may differ in
-            their seeds alone, only evaluations within them count. None: every seed counts.
+            their seeds only, evaluations outside these blocks do not count. None: every seed counts.
         """
         ranges = [
             [key, min(one.start for one in own), max(one.start + one.size for one in own)]
@@ -454,7 +466,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self._db.execute("UPDATE subjects SET finished = 1 WHERE position = ?", (position,))
 
     def record_event(self, kind: str, **detail: Any) -> None:
-        """Records what is worth remembering and is no result: skipped, expired, unreadable, started."""
+        """Records an event that is not a result: skipped, expired, unreadable, started, ..."""
         with self.transaction():
             text = json.dumps(detail, sort_keys=True)
             self._db.execute("INSERT INTO events (kind, detail, at) VALUES (?, ?, ?)", (kind, text, time.time()))
@@ -469,7 +481,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
 
 def _is_emptied(store: Path) -> bool:
-    """Says whether the ledger's file holds nothing beside what a watch left, as a full disk or a bad copy leaves it."""
+    """Returns whether the ledger's file is empty though the store was used, as after a full disk or a bad copy."""
     file = store / "ledger.sqlite"
     is_empty = file.is_file() and file.stat().st_size == 0
     return is_empty and any((store / name).is_dir() for name in ("spool", "logs"))

@@ -1,4 +1,4 @@
-"""Merging of stores: every record once, conflicts named, nothing overwritten."""
+"""Merging of stores. Each record is copied once, conflicts are reported, and nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ _SUBJECTS, _BELONGING = "source.subjects", "temp.belonging"
 
 
 def _same_work(ours: str, theirs: str) -> str:
-    """Returns the condition that two results are of one work by the same code; unknown code is the same as any."""
+    """Returns the SQL condition that two results are of the same work and code. Unknown code matches any."""
     columns = [f"{ours}.{column} = {theirs}.{column}" for column in _WORK]
     return " AND ".join([*columns, f"({ours}.code = {theirs}.code OR {ours}.code = '' OR {theirs}.code = '')"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What became of one store.
+    """Result of merging one store.
 
     Attributes:
-      taken, known: Evaluations that were new, and those that the target had already, with the same result.
-      conflicts: Evaluations of which both have one, with different results, a line each; the target's stays.
+      store: Folder of the store.
+      taken: Number of evaluations that were new to the target.
+      known: Number of evaluations that the target already had, with the same result.
+      conflicts: One line for each evaluation whose results differ. The target keeps its own.
     """
 
     store: Path
@@ -49,22 +51,26 @@ class Merged:
 
 
 class MergeRecord(TypedDict):
-    """`lobench merge`: what became of each store."""
+    """Output of `lobench merge`: the result for each store."""
 
     output: Path
     stores: list[Merged]
 
 
 def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambda problem: None) -> list[Merged]:
-    """Adds the subjects, evaluations, experiments and events of stores to a target, in order; it may exist or not.
+    """Adds the subjects, evaluations, experiments and events of stores to a target, in order.
 
-    Merging again changes nothing. The stores may be in use; they are only read. Each is taken whole or not at all.
+    Merging again changes nothing. The stores may be in use; they are only read. Each is merged completely or not at
+    all.
 
     Args:
-      on_problem: See `Ledger.open`; of the target.
+      stores: Folders of the stores, or bundles.
+      target: Folder of the target. Created if it does not exist.
+      on_problem: Called with problems of the target's ledger; see `Ledger.open`.
     Raises:
-      UsageError: the target is one of the stores. StoreBusy: the target is being written.
-      StoreError: one of them is no store, or cannot be used.
+      UsageError: The target is one of the stores.
+      StoreBusy: The target is being written.
+      StoreError: A path is not a store, or a store cannot be used.
     """
     if target.resolve() in {store.resolve() for store in stores}:
         raise UsageError("the target is one of the stores", where=str(target), next_step="name a new folder")
@@ -77,7 +83,7 @@ def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambd
 def _merge(ledger: Ledger, store: Path) -> Merged:
     db = ledger.connection
     with store_errors(store):
-        # A name and not a URI: SQLite must be able to make the side files of a log that is being written.
+        # A file name, not a URI: SQLite must be able to create the side files of a log that is being written.
         db.execute("ATTACH ? AS source", (str(ledger_file(store).absolute()),))
     try:
         with ledger.transaction():
@@ -109,7 +115,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
 
 
 def _name_programs(db: sqlite3.Connection) -> None:
-    """Makes a view of the source's evaluations, in which those of an older lobench have keys of programs too."""
+    """Creates a view of the source's evaluations in the current schema. Old ones get program keys."""
     old = old_programs(db, "source.evaluations")
     db.execute(f"CREATE TABLE {_PROGRAMS} (evaluation INTEGER PRIMARY KEY, program TEXT)")
     db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
@@ -128,7 +134,7 @@ def _name_programs(db: sqlite3.Connection) -> None:
 
 
 def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
-    """Returns the conflicts, a line each, and how many evaluations both have with the same result."""
+    """Returns the conflicts, a line each, and the number of evaluations that both have with the same result."""
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
         "m.outcome, m.payload, s.outcome, s.payload, s.id "
@@ -140,7 +146,7 @@ def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
         if row in known:
             continue
         if ours == theirs and _agree(our_payload, their_payload):
-            known.add(row)  # a result of unknown code has several beside it, and is one of them
+            known.add(row)  # a result of unknown code matches several; it suffices that one agrees
             continue
         with intact_rows("the store to be merged"):
             case = json.loads(case_json)
@@ -151,9 +157,9 @@ def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
 
 
 def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
-    """Says whether two results of the same work are the same: not their times and places, nor what plugins computed.
+    """Returns whether two results of the same work agree. Times, places and metrics of plugins are not compared.
 
-    A plugin that one of them had changes nothing of the work.
+    A plugin that only one side had does not change the work.
     """
     if ours is None or theirs is None:
         return ours is theirs
@@ -161,7 +167,7 @@ def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
         sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
     own = [_own_metrics(curves) for curves in sides]
     names = own[0].keys() & own[1].keys()
-    # Payloads of an older lobench do not say what plugins computed: it may be what only one of them has.
+    # Payloads of an older lobench do not list the metrics of plugins: metrics of one side may be such.
     is_known = all(curves.added is not None for curves in sides)
     if own[0].keys() != own[1].keys() and (is_known or not names):
         return False
@@ -173,7 +179,7 @@ def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
 
 
 def _own_metrics(curves: Curves) -> dict[str, bytes]:
-    """Returns the values of the metrics that no plugin is known to have computed."""
+    """Returns the values of the metrics that were not computed by a plugin, as far as that is known."""
     added = curves.added or ()
     return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
 
@@ -198,7 +204,7 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
 
 
 def _announce(db: sqlite3.Connection) -> None:
-    """Gives sinks of the target what is new in it, as if it had been evaluated there."""
+    """Adds deliveries of the merged evaluations, so that the target's sinks receive them."""
     same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
     same_key = _same_work("me", "se")
     db.execute(
@@ -206,7 +212,7 @@ def _announce(db: sqlite3.Connection) -> None:
         f"JOIN {_SUBJECTS} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
         f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
-    # Where a theta was seen with several bindings, each sighting has its own evaluations.
+    # If a theta was seen with several bindings, each sighting has its own evaluations.
     alone = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
     query_there = (
         f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS} s ON s.position = d.position "
@@ -233,9 +239,9 @@ def _announce(db: sqlite3.Connection) -> None:
 
 
 def _take_experiments(db: sqlite3.Connection) -> None:
-    """Adds the experiments, their trials and members: one that both have, is one, with the members of both.
+    """Adds the experiments with their trials and members. An experiment of both stores gets the members of both.
 
-    Saved states stay where their files are.
+    Files of saved states are not copied.
     """
     columns = (*FORM, "config", "patch", "patch_note", "versions", "created_at", "last_at")
     db.execute(
@@ -261,7 +267,10 @@ def _take_experiments(db: sqlite3.Connection) -> None:
 
 
 def _take_places(db: sqlite3.Connection) -> None:
-    """Adds where the suites lay, and where the source lay; the source may be of an older lobench."""
+    """Adds the recorded locations of the suites and of the source.
+
+    A source of an older lobench may lack these tables.
+    """
     tables = {name for (name,) in db.execute("SELECT name FROM source.sqlite_master WHERE type = 'table'")}
     for table, columns in (("locations", "path"), ("suites", "suite, path, baselines")):
         if table in tables:

@@ -1,9 +1,9 @@
-"""Store on a network file system: a local ledger, published as whole copies.
+"""Ledger of a store on a network file system: a local database, published to the store as whole copies.
 
-SQLite's write-ahead log needs memory that all its processes share, and locks that hold: a network file system has not
-the one and often only claims the other. So the chief writes a local database, and every so often, and at the end, a
-snapshot of it takes the place of the store's file. A restart goes on from the local database where this machine still
-has it, and from the store's copy otherwise: what was recorded since that copy is then evaluated again.
+SQLite's write-ahead log needs shared memory and reliable locks. Network file systems lack the former and often only
+claim to have the latter. So the chief writes a local database, and replaces the store's file with a snapshot of it
+from time to time and at the end. A restart on the same machine continues from the local database. Otherwise it
+continues from the store's copy, and evaluations recorded after that copy are computed again.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from lobench.engine.whole_file import write_whole
 
 __all__ = ["READS_LOCAL_COPY", "LocalCopy", "file_system", "is_network", "newer_copy"]
 
-# Types of file systems whose bytes and locks are this machine's. Every other type is treated as a network file system:
-# a name says nothing of a new one, and FUSE may keep the bytes anywhere.
+# Types of local file systems. Every other type is treated as a network file system, because an unknown type may be one
+# and FUSE may keep the bytes anywhere.
 _LOCAL = frozenset((
     "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "nilfs2", "reiserfs", "reiser4", "udf",
     "minix", "hfs", "hfsplus", "apfs", "ufs", "befs", "affs", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk",
     "tmpfs", "ramfs", "rootfs", "devtmpfs", "overlay", "aufs", "ecryptfs", "squashfs", "erofs", "iso9660", "cramfs",
     "romfs", "ubifs", "jffs2", "yaffs2", "lxfs", "wslfs",
 ))  # fmt: skip
-# FUSE says nothing of where the bytes are; these are known to keep them on this machine.
+# FUSE file systems that are known to keep their bytes on this machine.
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
-READS_LOCAL_COPY = "LOBENCH_READS_LOCAL_COPY"  # in the environment of a process that a chief starts to read its store
+READS_LOCAL_COPY = "LOBENCH_READS_LOCAL_COPY"  # environment variable of processes that a chief starts to read its store
 _EVERY_SECONDS = 15.0
-_SHARE = 20  # a publication takes at most one part in so many of the time
-_PATIENCE_SECONDS = 10.0  # for a disk that fails for a moment
+_SHARE = 20  # publishing takes at most 1/20 of the time
+_PATIENCE_SECONDS = 10.0  # retries while a disk fails
 _SKIPPED_SEQUENCES = 1_000_000  # more than any watch delivers between two publications
 
 OnProblem = Callable[[str], None]
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """Returns the type of the file system that holds a path, which need not exist yet; "" where that is unknown.
+    """Returns the type of the file system of a path, which need not exist; "" if unknown.
 
     Args:
-      mounts: Text of the form of /proc/self/mountinfo; that file itself if None.
+      path: Path to look up.
+      mounts: Text in the format of /proc/self/mountinfo. None: the content of that file.
     """
     if mounts is None:
         try:
@@ -64,7 +65,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         before, _, after = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:  # of two mounts on one point the later one is seen
+        if inside and len(point) >= best:  # of two mounts at one point, the later one is visible
             best, found = len(point), after.split(" ")[0]
     return found
 
@@ -72,8 +73,8 @@ def file_system(path: Path, mounts: str | None = None) -> str:
 def is_network(path: Path, mounts: str | None = None) -> bool:
     """Returns whether a path is on a network file system, or on one that is not known to be local.
 
-    LOBENCH_NETWORK_STORE=1 or 0 overrules the type in the mounts. If the mounts cannot be read, as on macOS, the path
-    counts as local.
+    LOBENCH_NETWORK_STORE=1 or 0 overrides the result. If the mounts cannot be read, as on macOS, the path counts as
+    local.
     """
     setting = os.environ.get("LOBENCH_NETWORK_STORE", "")
     if setting:
@@ -85,8 +86,8 @@ def is_network(path: Path, mounts: str | None = None) -> bool:
 def newer_copy(store: Path) -> Path | None:
     """Returns the local database that this user's chief on this machine writes for a store; None if there is none.
 
-    The store's own file lacks what was recorded since it was published last, and is not there at the very beginning. A
-    local database counts if the store's file is what it once was: another machine may have gone on since.
+    It has records that the store's own file lacks until the next publication. It only counts if the store's file is a
+    publication of it, because another machine may have continued since.
     """
     try:
         if not is_network(store):
@@ -112,22 +113,22 @@ def _place_of(store: Path) -> str:
 
 
 class LocalCopy:
-    """The local database of a store whose lock the caller holds.
+    """Local database of a store. The caller holds the store's lock.
 
     Attributes:
-      database: The file to write.
-      num_changes: Transactions that the caller has told of.
-      num_published: How many of them are in the store's own file.
+      database: File that the ledger is written to.
+      num_changes: Number of transactions reported with `changed`.
+      num_published: Number of them that are in the store's own file.
 
     Raises:
-      StoreError: no place on a local disk, or the store cannot be read.
+      StoreError: There is no place on a local disk, or the store cannot be read.
     """
 
     def __init__(self, store: Path, on_problem: OnProblem) -> None:
         self._store, self._published, self._on_problem = store, store / "ledger.sqlite", on_problem
         self._folder = _local_folder(store)
         self.database = self._folder / "ledger.sqlite"
-        self._confirmed: str | None = None  # the publication that the store's file is known to be
+        self._confirmed: str | None = None  # last publication known to be in the store's file
         self.num_changes, self.num_published = 0, -1
         self._problem = ""
         self._news, self._stopping, self._publishing = threading.Event(), threading.Event(), threading.Lock()
@@ -138,7 +139,7 @@ class LocalCopy:
         self._restore()
 
     def start(self) -> None:
-        """Publishes the first time, so that readers find a store, and from then on whenever there is something new."""
+        """Publishes once, so that readers find a store, and starts the thread that publishes later changes."""
         self.publish()
         self._thread.start()
 
@@ -147,10 +148,10 @@ class LocalCopy:
         self._news.set()
 
     def publish(self) -> None:
-        """Puts a snapshot in the place of the store's file, unless that is up to date.
+        """Replaces the store's file with a snapshot, unless it is up to date.
 
         Raises:
-          StoreError: the store cannot be written; the local database keeps everything.
+          StoreError: The store cannot be written. The local database keeps all records.
         """
         with self._publishing, self._errors():
             changes = self.num_changes
@@ -170,7 +171,7 @@ class LocalCopy:
             self._confirmed, self.num_published, self._problem = name, changes, ""
 
     def close(self) -> None:
-        """Publishes what is missing and, when all is in the store, removes the local database."""
+        """Publishes the remaining changes and then removes the local database."""
         self._stopping.set()
         self._news.set()
         if self._thread.is_alive():
@@ -202,7 +203,7 @@ class LocalCopy:
                 shutil.copyfileobj(source, target, 1 << 20)
                 target.flush()
                 os.fsync(target.fileno())
-            for suffix in ("-wal", "-shm"):  # of a ledger that was once written in place
+            for suffix in ("-wal", "-shm"):  # left by a ledger that was once written in place
                 self._published.with_name(self._published.name + suffix).unlink(missing_ok=True)
             temporary.replace(self._published)
         except BaseException:
@@ -210,7 +211,7 @@ class LocalCopy:
                 temporary.unlink(missing_ok=True)
             raise
 
-    # Which of the two copies goes on.
+    # Choice between the two copies at a restart.
 
     def _restore(self) -> None:
         published = _publication(self._published, immutable=True)
@@ -227,7 +228,7 @@ class LocalCopy:
                 if source.exists():
                     shutil.copyfile(source, self.database.with_name(self.database.name + suffix))
             with contextlib.closing(sqlite3.connect(self.database)) as database:
-                # A sink may know numbers that were given after this copy was made; they are not given again.
+                # Sinks may have seen sequence numbers given after this copy was made. These are not reused.
                 (last,) = database.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()
                 database.execute("DELETE FROM sqlite_sequence WHERE name = 'deliveries'")
                 database.execute("INSERT INTO sqlite_sequence VALUES ('deliveries', ?)", (last + _SKIPPED_SEQUENCES,))
@@ -235,7 +236,10 @@ class LocalCopy:
         self._confirmed = published[0] if published else None
 
     def _descends_from(self, published: str | None) -> bool:
-        """Whether the store's file is what the local database once was: another machine may have gone on since."""
+        """Returns whether the store's file is a publication of the local database.
+
+        If it is not, another machine has continued since.
+        """
         local = _publication(self.database, immutable=False)
         return local is not None and (published or "") in {name or "" for name in local}
 
@@ -253,7 +257,10 @@ class LocalCopy:
 
 
 def _local_folder(store: Path) -> Path:
-    """Returns a folder of this user's for this very store, by an id that goes when the store is removed."""
+    """Returns this user's local folder for a store.
+
+    Its name has an id from the store, which is deleted with the store.
+    """
     base = _base_folder()
     what = "the store is on a network file system, and there is no place for its ledger on a local disk"
     next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
@@ -271,7 +278,7 @@ def _local_folder(store: Path) -> Path:
 
 
 def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | None] | None:
-    """Returns which publication a database is and which it was before; None for one that is absent or broken."""
+    """Returns the publication that a database is, and the one before it; None if the database is missing or damaged."""
     if not database.exists():
         return None
     uri = f"{database.absolute().as_uri()}?{'immutable=1' if immutable else 'mode=rw'}"

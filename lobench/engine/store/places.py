@@ -1,4 +1,4 @@
-"""Places in a ledger: where the suites lay that it was evaluated on, their baseline files, and where the store lay."""
+"""Locations in a ledger: those of the suites, of their baseline files, and of the store itself."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
 
 
 class Places(LedgerPart):
-    """The part of a ledger that knows where things lie outside the store."""
+    """Part of a ledger: locations outside the store."""
 
     def record_suites(self, found: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
-        """Records where suites lie and which baseline files are beside them, as they are now.
+        """Records the current locations of suites, and the baseline files next to them.
 
         Args:
-          found: By name of a suite, as its cases have it, and absolute path of its folder: sha256 (hex) of its baseline
-            files by name, that of the scale first.
+          found: Baseline files of each suite, by the suite's name in its cases and the absolute path of its folder:
+            SHA-256 (hex) by file name, the file of the score scale first.
         """
         rows = [(suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in found.items()]
         query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
@@ -44,10 +44,10 @@ class Places(LedgerPart):
         self.__dict__["_places_of_suites"] = self._read_places()  # `placed` is called by other threads
 
     def record_data(self, digests: Mapping[str, str], folders: Collection[str]) -> list[str]:
-        """Records the data files of suites as they are now; returns the names of those that changed or are gone.
+        """Records the current data files of suites. Returns the names of those that changed or are gone.
 
         Args:
-          digests: By name from the folder on that the suite's folder lies in.
+          digests: Hashes by name. Names begin with the suite's folder.
           folders: Names of the suites' folders.
         """
         with store_errors(self.store):
@@ -61,13 +61,13 @@ class Places(LedgerPart):
         return sorted(name for name, digest in own.items() if digests.get(name) != digest)
 
     def take_location(self, location: str) -> None:
-        """Changes the recorded paths of checkpoints to those that they have now, as absolute paths.
+        """Replaces recorded paths of checkpoints by their current, absolute paths.
 
-        Earlier versions recorded the path as it was typed. And a run may have been moved together with its store. Their
-        checkpoints are known by the new paths, so that nothing is read or delivered again.
+        Earlier versions recorded relative paths, and a run may have been moved together with its store. Its checkpoints
+        are recognized by their new paths, so they are not read or delivered again.
 
         Args:
-          location: Path of the run that is watched now, or of a checkpoint.
+          location: Path of the watched run, or of a checkpoint.
         """
         if not location or "://" in location:
             return
@@ -78,7 +78,7 @@ class Places(LedgerPart):
         for uri in (uri for uri in uris if not _is_in(root, uri)):
             candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
             there = [path for path in candidates if os.path.exists(path)]
-            # A trainer may have deleted the file, and its folder tells the place.
+            # A trainer may have deleted the file; then its folder identifies the path.
             there += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
             moved += [(path, uri) for path in there[:1]]
         if moved:
@@ -89,14 +89,14 @@ class Places(LedgerPart):
             self.__dict__.pop("_sighted", None)
 
     def _move_restarts(self, paths: Mapping[str, str]) -> None:
-        """Changes the paths of checkpoints in the recorded restarts, which name checkpoints by their paths."""
+        """Replaces paths of checkpoints in recorded restarts, which identify checkpoints by path."""
         query = "SELECT id, detail FROM events WHERE kind IN (?, ?)"
         for event, detail in self._db.execute(query, (RESTARTED, RETURNED)).fetchall():
             text = json.dumps(moved_detail(json.loads(detail), paths), sort_keys=True)
             self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (text, event))
 
     def present(self, subject: Subject) -> Subject:
-        """Returns a recorded subject with the path that its checkpoint has today, if it was moved with the store."""
+        """Returns a subject with the current path of its checkpoint, if that was moved together with the store."""
         uri = subject.uri
         if not subject.has_theta or "://" in uri or (os.path.isabs(uri) and self._moved_from == ()):
             return subject
@@ -104,7 +104,7 @@ class Places(LedgerPart):
         return subject if found == uri else dataclasses.replace(subject, uri=found)
 
     def _candidates(self, uri: str) -> list[str]:
-        """Returns where a checkpoint may lie today; of a path as it was typed the working directory is not known."""
+        """Returns possible current paths of a checkpoint. Relative paths are tried from several folders."""
         if os.path.isabs(uri):
             return relocated(uri, self._here, self._moved_from)
         around = Path(self._here).parents
@@ -117,12 +117,12 @@ class Places(LedgerPart):
             return tuple(path for path in self._locations() if path != self._here)
 
     def placed(self, case: CaseInfo) -> CaseInfo:
-        """Returns a case with the places of its suite, the last one first."""
+        """Returns a case with the locations of its suite, the latest first."""
         places = self._places_of_suites.get(case.suite) or (self._place_by_files(case),)
         return _with_places(case, places)
 
     def _place_by_files(self, case: CaseInfo) -> SuitePlace:
-        """Returns the place of a suite that is not recorded: that of a file of the case which a worker has read."""
+        """Returns the location of a suite without a record, from the files that a worker has read for the case."""
         end = f"/{case.node_id.partition('::')[0]}"
         folder = next((os.path.dirname(path) for path in self._files_of_workers if path.endswith(end)), "")
         return SuitePlace(suite=case.suite, path=folder, store=self._here)
@@ -158,7 +158,7 @@ class Places(LedgerPart):
         return tuple(path for (path,) in self._db.execute("SELECT path FROM locations ORDER BY id DESC"))
 
     def _has(self, table: str) -> bool:
-        """Returns whether the ledger has a table, which that of an older lobench may lack."""
+        """Returns whether the ledger has a table. Ledgers of an older lobench may lack it."""
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         return self._db.execute(query, (table,)).fetchone() is not None
 

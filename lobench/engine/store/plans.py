@@ -1,9 +1,9 @@
-"""Plans in a ledger: what was to be evaluated, as it was written before the first result of it.
+"""Plans in a ledger: the intended evaluations, recorded before their first result.
 
-A plan is the cases of a variant with their seed blocks, and the hashes of the suite's files. A subject is planned when
-it is admitted. A plan becomes the last one of its variant when a start plans it, also if nothing is left to evaluate.
-All three are events, each with a hash of its own content and of the one before: to change one is to change all that
-follow.
+A plan contains the cases of a variant with their seed blocks, and the hashes of the suite's files. Three kinds of
+events record plans: a plan itself, a subject that is planned when it is admitted, and a plan that becomes the last one
+of its variant because a start plans it, even if nothing is left to evaluate. Each event has a hash of its content and
+of the previous event's hash, so changing one invalidates all that follow.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ _HASHED = 16  # hex digits of the name of a start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCase:
-    """A case of a plan.
+    """Case of a plan.
 
     Attributes:
+      name: Suite and name of the case, `SUITE/NAME`.
+      identity: Identity of the case.
+      optimizer_hash: Hash of its optimizer's bindings.
+      blocks: Seed blocks.
       code: `CaseInfo.code`; "" in plans of an older lobench.
     """
 
@@ -63,13 +67,16 @@ class PlannedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSubject:
-    """A subject, and what was planned for it.
+    """Subject with its plan.
 
     Attributes:
-      label: How it was called then.
-      at: When it was written; seconds since 1970.
-      files: sha256 of the suite's files, by their names from the suite's folder on.
-      problem: What is wrong with the record itself; "" where nothing is.
+      sha256: Hash of the subject.
+      variant: Key of its variant.
+      label: Label of the subject when it was planned.
+      at: Time of the record, in seconds since 1970.
+      cases: Planned cases.
+      files: SHA-256 of the suite's files. Names begin with the suite's folder.
+      problem: Problem with the record itself; "" if it is intact.
     """
 
     sha256: str
@@ -82,13 +89,13 @@ class PlannedSubject:
 
 
 def digest_of(detail: Mapping[str, Any]) -> str:
-    """Returns the hash (hex) of a record without its own."""
+    """Returns the hash (hex) of a record, without the field that holds the hash."""
     rest = {name: value for name, value in detail.items() if name != _DIGEST}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the cases of a variant and the files of its suite as a record, with its own hash."""
+    """Returns a plan: the cases of a variant and the files of its suite, with the plan's hash."""
     records = [
         {
             "name": f"{case.suite}/{case.name}",
@@ -106,7 +113,7 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """A plan of one start for a variant."""
+    """Plan of this start for a variant."""
 
     variant: str
     make_plan: Callable[[], Mapping[str, Any]]
@@ -114,22 +121,23 @@ class _Start:
 
 
 class Plans(LedgerPart):
-    """The part of a ledger that holds plans."""
+    """Part of a ledger: plans."""
 
     _started = ""  # name of this start, once it has written an event
 
     @abstractmethod
     def record_event(self, kind: str, **detail: Any) -> None:
-        """Records what is worth remembering and is no result."""
+        """Records an event that is not a result."""
 
     def record_plan(self, subject: Subject, plan: Mapping[str, Any], programs: Collection[str] = ()) -> None:
-        """Records what is planned for a subject, and that it is the last plan of the subject's variant.
+        """Records the plan of a subject, and that it is the last plan of the subject's variant.
 
-        Nothing is written if that is what the ledger says already.
+        Writes nothing if the ledger already has this plan.
 
         Args:
-          plan: As `suite_plan` returns it.
-          programs: As `record_current` takes them.
+          subject: Subject that is planned.
+          plan: Plan as returned by `suite_plan`.
+          programs: Keys of the programs that are expected to compute the results. Empty: unknown.
         """
         known, variant, mark = self._chained, subject.variant.key, plan["plan"]
         last = mark, tuple(sorted(programs))
@@ -152,16 +160,17 @@ class Plans(LedgerPart):
         programs: Collection[str] = (),
         codes: Mapping[CasePlace, str] = _NO_CODES,
     ) -> None:
-        """Records that a plan is the last one of a variant. Nothing is written if it was that before.
+        """Records that a plan is the last one of a variant. Writes nothing if it already was.
 
-        An identical start writes nothing. A start that changes something for one variant also writes what it plans for
-        the others, so that all of it counts as one start.
+        A start that plans the same as the one before writes nothing. A start that changes the plan of one variant also
+        writes its plans of the others, so that all of them belong to one start.
 
         Args:
-          forms: Of the plan's cases.
-          make_plan: Makes the plan as `suite_plan` does; called only if it is written.
-          programs: Keys of the programs that are expected to compute the results; (): unknown.
-          codes: Fingerprints of the user's code behind the plan's cases.
+          variant: Key of the variant.
+          forms: Forms of the plan's cases, by place.
+          make_plan: Function that returns the plan, as `suite_plan` does. Called only if the plan is written.
+          programs: Keys of the programs that are expected to compute the results. Empty: unknown.
+          codes: Fingerprints of the user's code behind the plan's cases, by place.
         """
         self._last_marks.pop(variant, None)
         one = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
@@ -181,17 +190,17 @@ class Plans(LedgerPart):
 
     @functools.cached_property
     def _last_marks(self) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """By variant: the plan that this start recorded last, and its programs."""
+        """Plan that this start recorded last, and its programs, by variant."""
         return {}
 
     @functools.cached_property
     def _unwritten(self) -> dict[tuple[str, frozenset[CasePlace]], _Start]:
-        """Plans of this start that agree with the ledger, while it has written nothing."""
+        """Plans of this start that the ledger already has. Written once another plan of the start differs."""
         return {}
 
     @functools.cached_property
     def _chained(self) -> PlanHistory:
-        """What this ledger's only writer has recorded."""
+        """Plans recorded so far. Cached, since this process is the only writer."""
         return self.plan_history()
 
     def plan_history(self) -> PlanHistory:
@@ -215,10 +224,10 @@ class Plans(LedgerPart):
         self._chained.add(kind, detail)
 
     def current_cases(self, rows: Iterable[EvaluationRow] = ()) -> CurrentCases:
-        """Returns which evaluations are of the cases as the last plan has them.
+        """Returns the current cases of the store, by its last plans.
 
         Args:
-          rows: All evaluations of the store; `CurrentCases.seen` takes further ones.
+          rows: All evaluations of the store. Further ones can be added with `CurrentCases.seen`.
         """
         with store_errors(self.store), intact_rows(self.store):
             history = self.plan_history()
@@ -226,18 +235,18 @@ class Plans(LedgerPart):
             return CurrentCases(history, accepted).seen(rows)
 
     def last_plan_event(self) -> int:
-        """Returns the id of the last event of a plan; 0 if there is none. What is current can change after it alone."""
+        """Returns the id of the last plan event; 0 if there is none. The current cases change only with such events."""
         with store_errors(self.store):
             query = "SELECT COALESCE(MAX(id), 0) FROM events WHERE kind IN (?, ?, ?)"
             return int(self._db.execute(query, (PLAN, PLANNED, CURRENT)).fetchone()[0])
 
     def planned(self) -> list[PlannedSubject]:
-        """Returns the subjects that were planned, the last plan of each at the end; [] of a store without plans."""
+        """Returns the planned subjects, in order of their last plans; [] for a store without plans."""
         with store_errors(self.store), intact_rows(self.store):
             return _read(self._plan_events())
 
     def described_files(self) -> dict[str, list[str]]:
-        """Returns the paths of the files that the suites' cases hang on: those of and around suites, and all others."""
+        """Returns the paths of the files on which the cases depend: those around suites, and other loaded ones."""
         found: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
         with store_errors(self.store), intact_rows(self.store):
             for (text,) in self._db.execute("SELECT files_json FROM described ORDER BY variant"):
@@ -251,10 +260,10 @@ class Plans(LedgerPart):
 def absent(
     planned: Sequence[PlannedSubject], rows: Iterable[EvaluationRow]
 ) -> Iterator[tuple[PlannedSubject, PlannedCase, tuple[SeedBlock, ...]]]:
-    """Yields what was planned and has no outcome: the subject, the case, and its blocks.
+    """Yields planned evaluations without an outcome: the subject, the case, and its missing blocks.
 
-    Of a case that was edited later, so that a later plan of the same subject has another one of its name, the later
-    plan counts. A block that ran out of memory is there as its parts.
+    If a case was edited, so that a later plan of the subject has another case of the same name, only the later one
+    counts. A block that ran out of memory counts as evaluated if its parts are.
     """
     seeds: dict[tuple[str, str, str], set[int]] = {}
     for row in rows:
@@ -275,10 +284,12 @@ def absent(
 
 
 def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes]) -> Iterator[tuple[str | None, str]]:
-    """Yields files of a suite that are not what they were when the last plan was written: the member, and a line.
+    """Yields the files of a suite that differ from the last plan: name of the member, and a line.
 
     Args:
-      members: Contents by `suites/N/` and the name from the suite's folder on. None: there is none.
+      planned: Planned subjects, in order of their last plans.
+      members: Contents by name: `suites/N/`, then the name from the suite's folder on. Files without a member are
+        yielded as (None, name).
     """
     last: dict[str, str] = {}
     for one in planned:
@@ -302,8 +313,8 @@ def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
     known = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
-    found: list[tuple[PlannedSubject, int]] = []  # with the place of its event
-    last: dict[tuple[str, CaseForm], int] = {}  # where a form became the last one of a variant
+    found: list[tuple[PlannedSubject, int]] = []  # with the index of its event
+    last: dict[tuple[str, CaseForm], int] = {}  # index of the event with which a form became the last one of a variant
     broken = ""
     for place, (kind, detail, at) in enumerate(events):
         problem = ""

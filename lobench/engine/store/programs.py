@@ -1,6 +1,7 @@
-"""Program records of results: the programs that this machine would use, and the meaning of a ledger's keys.
+"""Programs of results: those that this machine is expected to use, and those behind a ledger's keys.
 
-A chief plans before a worker exists. Results of before there were keys get theirs here.
+A chief plans before any worker exists, so it has to predict the program. Results of older versions, which have no
+program key, get one here.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a chief expects to compute its results, before any worker has said what does.
+    """Program that a chief expects to compute its results, before a worker has reported one.
 
     Attributes:
-      is_elsewhere: Whether workers may be on other machines, whose devices are not known before.
-      together: How many thetas a worker may compute at once.
+      is_elsewhere: Whether workers may be on other machines, whose devices are not known in advance.
+      together: Number of thetas that a worker may compute at once.
     """
 
     is_elsewhere: bool = False
     together: int = 1
 
     def of(self, num_gpus: float, together: int = 1) -> Program:
-        """Returns the program of a case that asks for so many GPUs."""
+        """Returns the expected program of a case that asks for `num_gpus` GPUs."""
         return _program(ELSEWHERE if self.is_elsewhere else _device_here(num_gpus), together)
 
     def all(self) -> list[Program]:
@@ -55,7 +56,7 @@ class Expected:
 
 
 def program_here(*, num_gpus: float = 0.0, together: int = 1) -> Program:
-    """Returns what a result of a process of this machine is expected to be computed by."""
+    """Returns the program expected for results of processes on this machine."""
     return _program(_device_here(num_gpus), together)
 
 
@@ -71,7 +72,8 @@ def _program(device: str, together: int) -> Program:
 def program_of_old(provenance: Provenance, version: str) -> Program:
     """Returns the program of a result whose key does not name it yet.
 
-    Its provenance does not say the CPU's instruction set; on the machine that it was made on, that is this machine's.
+    The provenance of such a result lacks the CPU's instruction set. If the result was made on this machine, the
+    instruction set is this machine's.
     """
     if provenance.host == _host():
         device = known_device(provenance.device)
@@ -79,13 +81,13 @@ def program_of_old(provenance: Provenance, version: str) -> Program:
     return Program.of(provenance, version)
 
 
-@functools.cache  # of thousands of rows each asks
+@functools.cache  # called for each of thousands of rows
 def _host() -> str:
     return socket.gethostname()
 
 
 def _gpu(driver: Path = Path("/proc/driver/nvidia/gpus")) -> str:
-    """Returns the first GPU as jax describes it."""
+    """Returns the first GPU, described as jax describes it."""
     for file in sorted(driver.glob("*/information")):
         for line in file.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -99,11 +101,13 @@ _IS_OLD = "program_version <> '' AND program_version NOT GLOB '*[^0-9]*'"
 
 
 def register(db: sqlite3.Connection, program: Program, expected: Program | None = None) -> None:
-    """Keeps what a key stands for.
+    """Records the program of a key.
 
     Args:
-      expected: What was expected to compute the result; where the two differ, results of the one are found by a chief
-        that expects the other.
+      db: Connection to the ledger.
+      program: Program that computed a result.
+      expected: Program that was expected to compute it. If they differ, a chief that expects the latter finds results
+        of the former.
     """
     db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, _parts(program)))
     if expected is not None and expected != program.whole:
@@ -116,16 +120,16 @@ def _parts(program: Program) -> str:
 
 
 def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
-    """Returns the keys of the programs whose results count as those of the expected ones."""
+    """Returns the keys of the programs whose results count if the given programs are expected."""
     return accepted_keys(db, {program.key for program in expected})
 
 
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
-    """Returns the same of the keys of the expected programs."""
+    """As `accepted`, for keys of expected programs."""
     keys, known = set(expected), known_programs(db)
     if not known:
         return keys
-    # How many trainings are computed at once hangs on the case, and is known when it is traced.
+    # The number of trainings computed at once depends on the case, and is known only after tracing.
     keys |= {key for key, program in known.items() if program.whole.key in keys}
     marks = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({marks})", tuple(keys))
@@ -133,27 +137,27 @@ def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]
 
 
 def known_programs(db: sqlite3.Connection, schema: str = "main") -> dict[str, Program]:
-    """Returns what keys stand for, as far as they were registered."""
+    """Returns the recorded programs, by key."""
     if db.execute(f"SELECT 1 FROM {schema}.sqlite_master WHERE name = 'programs'").fetchone() is None:
-        return {}  # an old store, looked on
+        return {}  # an old store, opened for reading
     return {key: Program(**json.loads(text)) for key, text in db.execute(f"SELECT id, parts FROM {schema}.programs")}
 
 
 def of_row(version: str, payload: bytes | None) -> Program:
-    """Returns the program of an old row, as far as its provenance says it."""
+    """Returns the program of an old row, as far as its provenance is known."""
     if payload is not None:
         try:
             header, _ = read_header(payload)
             return program_of_old(header["provenance"], version)
         except ValueError:
-            pass  # who reads the row says that it is damaged
+            pass  # reported when the row is read
     return Program(version=version)
 
 
 def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int, Program]:
     """Returns the programs of rows whose keys do not name them, by id.
 
-    A row without curves has no provenance: it counts as made by what made the others of its version, if that was one.
+    A row without curves has no provenance. It gets the program of the other rows of its version, if they have only one.
     """
     found: dict[int, Program] = {}
     without: dict[int, str] = {}
@@ -169,7 +173,7 @@ def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int
 
 
 def name_programs(db: sqlite3.Connection) -> None:
-    """Gives old rows the keys of their programs, in the caller's transaction."""
+    """Replaces the program versions of old rows by keys, in the caller's transaction."""
     if db.execute(f"SELECT 1 FROM evaluations WHERE {_IS_OLD} LIMIT 1").fetchone() is None:
         return
     found = old_programs(db)

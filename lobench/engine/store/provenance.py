@@ -15,7 +15,7 @@ from lobench.engine.workers.devices import known_device
 __all__ = ["provenance", "versions_here"]
 
 _PACKAGES = ("lobench", "jax", "jaxlib", "optax", "numpy")
-_SETTINGS_OF_JAX = {  # those that change numbers, and what jax takes if they are not set
+_SETTINGS_OF_JAX = {  # settings that change numbers, with jax's defaults
     "JAX_DEBUG_INFS": "0",
     "JAX_DEBUG_NANS": "0",
     "JAX_DEFAULT_MATMUL_PRECISION": "default",
@@ -35,7 +35,7 @@ _CHANGES_NUMBERS = re.compile(r"--xla_(cpu_(enable_)?fast_math|cpu_fast_math_\w+
 
 
 def versions_here() -> dict[str, str]:
-    """Returns the installed versions of what results hang on; jax's with the settings that the environment gives it."""
+    """Returns the installed versions of packages that affect results, and the environment's settings of jax."""
     versions = dict(_installed_versions())
     if "jax" in versions and (settings := _settings_of_jax()):
         versions["jax"] += f" with {', '.join(settings)}"
@@ -44,7 +44,7 @@ def versions_here() -> dict[str, str]:
 
 @functools.cache
 def _installed_versions() -> dict[str, str]:
-    from importlib import metadata  # with a parser of mail, which who reads a store needs not
+    from importlib import metadata  # slow to import, and not needed for reading a store
 
     found = {}
     for package in _PACKAGES:
@@ -56,7 +56,7 @@ def _installed_versions() -> dict[str, str]:
 
 
 def _settings_of_jax() -> list[str]:
-    """Returns the environment's settings that change numbers, such as `JAX_ENABLE_X64=1`; jax is not imported."""
+    """Returns environment settings that change numbers, such as `JAX_ENABLE_X64=1`. Does not import jax."""
     found = []
     for name, default in _SETTINGS_OF_JAX.items():
         text = os.environ.get(name, "").strip().lower()
@@ -68,7 +68,13 @@ def _settings_of_jax() -> list[str]:
 
 
 def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
-    """Returns the provenance of a result made in this process; `folder` is the suite's."""
+    """Returns the provenance of a result made in this process.
+
+    Args:
+      bindings: Gin bindings of the evaluation.
+      device: Device as jax describes it.
+      folder: Folder of the suite, whose git state is recorded.
+    """
     revision, dirty = git_state(str(folder))
     return Provenance(
         host=socket.gethostname(),

@@ -28,7 +28,7 @@ from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.engine.store.summaries import StoredSummaries
 
-if TYPE_CHECKING:  # events are for sinks; who reads evaluations does without the plugins' manager
+if TYPE_CHECKING:  # needed for sinks only; not imported here, to keep reading fast
     from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
 __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "case_of"]
@@ -43,17 +43,23 @@ _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One evaluation as it is stored, with every sighting of its subject.
+    """Stored evaluation, with every sighting of its subject.
 
     Attributes:
-      program: What the key's program stands for.
-      recorded_at: When it was recorded, in seconds since 1970, by the clock of that machine; no order.
-      id: Its place in the order in which its store recorded evaluations; 0 if it is of no store.
-      payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
-      at_hand: The curves of an evaluation that was not read from a store, or the summary of one that was.
-      code: As `key.code`, with one fingerprint for all that count as the same.
-      curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
-      superseded: Those of the subjects that a restart in place superseded: they are in no curve over outer steps.
+      key: Key of the evaluation.
+      program: Program of the key.
+      case: Case that was evaluated.
+      outcome: Outcome.
+      message: Error message, if any.
+      payload: `Curves.to_payload()`; None if there are no curves, or if they are in `at_hand`.
+      subjects: Sightings of its subject.
+      experiment, trial, session: Labels; "" if there are none.
+      recorded_at: Time of the record in seconds since 1970, by the clock of its machine. Not suitable for ordering.
+      id: Number of the record in its store; 0 if it is not from a store.
+      at_hand: Curves of an evaluation that was not read from a store, or the summary of one that was.
+      superseded: Subjects that a restart in place superseded. Curves over outer steps leave them out.
+      code: `key.code` with canonical fingerprints; see `Codes.canonical_code`.
+      curves: Curves, decoded from the payload on each access, because many readers need few numbers of many rows.
     """
 
     key: EvaluationKey
@@ -78,32 +84,32 @@ class EvaluationRow:
 
     @property
     def sightings(self) -> tuple[Subject, ...]:
-        """Its subjects; one without a place where it has none, as after a merge of a part."""
+        """Sightings of its subject; a placeholder without a path if unknown, as after a partial merge."""
         if self.subjects:
             return self.subjects
         return (Subject.of_checkpoint(Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)),)
 
     @property
     def present(self) -> tuple[Subject, ...]:
-        """Its sightings without those that a restart in place superseded; () if it is of a dead run alone."""
+        """Sightings that no restart in place superseded; () if all of them were."""
         if not self.superseded:
             return self.sightings
         return tuple(one for one in self.sightings if one not in self.superseded)
 
     @property
     def where(self) -> str:
-        """How errors name it."""
+        """Description of the evaluation for error messages."""
         return f"{self.case.suite}/{self.case.name} of checkpoint {self.key.checkpoint_sha256[:12]}"
 
     def header(self) -> tuple[dict[str, Any], int]:
-        """Returns the head of the payload, which must be there, and where its values begin."""
+        """Returns the header of the payload, and the offset of its values. The payload must not be None."""
         assert self.payload is not None
         with intact_rows(self.where):
             return read_header(self.payload)
 
     @property
     def measured(self) -> Curves | CurveSummary | None:
-        """Its summary where only that was read, else its curves; enough for tables."""
+        """Summary of the curves if only that was read, else the curves. Sufficient for tables."""
         return self.at_hand if self.at_hand is not None else self.curves
 
     @property
@@ -118,20 +124,20 @@ class EvaluationRow:
 
 
 class LedgerReader(Places, Codes):
-    """The reading half of `Ledger`."""
+    """Read access to a ledger; base class of `Ledger`."""
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
         self._runs = RunNames()
 
-    # What a restart reads.
+    # Reading, for a restart.
 
     def sightings(self, sha256: str = "") -> dict[int, Subject]:
-        """Returns every sighting by its position, or those of one subject, with the paths that they have today."""
+        """Returns all sightings, or those of one subject, by position, with their current paths."""
         return {position: self.present(subject) for position, subject in self.recorded_sightings(sha256).items()}
 
     def recorded_sightings(self, sha256: str = "") -> dict[int, Subject]:
-        """Returns the sightings as they were recorded. Events name them by these paths."""
+        """Returns the sightings with their recorded paths, by which events refer to them."""
         where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
         with store_errors(self.store):
             rows = self._db.execute(
@@ -140,24 +146,24 @@ class LedgerReader(Places, Codes):
         return {row[0]: subject_of(row[1:]) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
-        """Returns of whom every evaluation that was planned has an outcome."""
+        """Returns the keys of subjects whose planned evaluations all have an outcome."""
         with store_errors(self.store):
             rows = self._db.execute(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished").fetchall()
         return {subject_of(row).key for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
-        """Returns what each location's files were like when they were last read."""
+        """Returns the fingerprint of each location's files when they were last read."""
         with store_errors(self.store):
             return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
 
     def history(
         self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False
     ) -> History:
-        """Returns what the scheduler must know to go on.
+        """Returns the records from which the scheduler continues.
 
         Args:
-          programs: Keys of those whose results count.
-          retried: Outcomes that are to be tried again.
+          programs: Keys of the programs whose results count.
+          retried: Outcomes that are tried again.
           keeps_code: Whether results of any code count.
         """
         with store_errors(self.store):
@@ -176,7 +182,7 @@ class LedgerReader(Places, Codes):
         accepted_code = self.accepted_code
         recorded, again, splits = set(), set(), set()
         for sha256, case_key, start, size, took, program, outcome, code in rows:
-            if took > 0:  # what ended without curves says nothing of how long the case takes
+            if took > 0:  # outcomes without curves have no meaningful duration
                 seconds.setdefault(case_key, []).append(took)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
@@ -206,7 +212,7 @@ class LedgerReader(Places, Codes):
         )
 
     def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
-        """Returns the keys of the programs whose results count where these are expected to compute them."""
+        """Returns the keys of the programs whose results count if the given programs are expected."""
         with store_errors(self.store), intact_rows(self.store):
             return accepted(self._db, expected)
 
@@ -217,10 +223,13 @@ class LedgerReader(Places, Codes):
         sha256s: Collection[str],
         codes: Mapping[str, str] | None = None,
     ) -> dict[Outcome, int]:
-        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects.
+        """Returns the number of evaluations by outcome, for given programs, cases and subjects.
 
         Args:
-          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+          programs: Keys of the programs.
+          case_keys: `CaseInfo.key` of the cases.
+          sha256s: Hashes of the subjects.
+          codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
         """
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
@@ -238,7 +247,7 @@ class LedgerReader(Places, Codes):
     # Deliveries.
 
     def deliveries_after(self, sequence: int, limit: int = 256) -> list[Delivery]:
-        """Returns what comes after a place in the ledger's order, at most `limit`."""
+        """Returns the deliveries after a sequence number, at most `limit`."""
         from lobench.hookspecs import Delivery
 
         with store_errors(self.store), intact_rows(self.store):
@@ -260,7 +269,7 @@ class LedgerReader(Places, Codes):
             return deliveries
 
     def _names_of_runs(self) -> Mapping[int, str]:
-        """Returns the run of each position; those that were asked for before keep their names."""
+        """Returns the run's name of each position. Names are kept once returned."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
         is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
         rows = self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall()
@@ -277,7 +286,7 @@ class LedgerReader(Places, Codes):
         return Restarts.of(self.recorded_sightings(), events) if events else Restarts()
 
     def superseded(self) -> frozenset[Subject]:
-        """Returns the checkpoints that restarts in place supersede."""
+        """Returns the checkpoints that restarts in place superseded."""
         events = self.restart_events()
         if not events:
             return frozenset()
@@ -291,21 +300,21 @@ class LedgerReader(Places, Codes):
             return [(kind, json.loads(detail)) for kind, detail in rows]
 
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
-        """Returns the run and the subject of each position that was delivered up to a place, in that order."""
+        """Returns the run and subject of each position delivered up to a sequence number, by first delivery."""
         query = "SELECT position FROM deliveries WHERE sequence <= ? GROUP BY position ORDER BY MIN(sequence)"
         with store_errors(self.store), intact_rows(self.store):
             found, names = self.sightings(), self._names_of_runs()
             return [(names[one], found[one]) for (one,) in self._db.execute(query, (sequence,)).fetchall()]
 
     def standings(self) -> list[tuple[str, Subject, bool]]:
-        """Returns of each position that was not skipped its run, its subject, and whether it is finished."""
+        """Returns (run, subject, is finished) for each position that was not skipped."""
         query = "SELECT position, finished FROM subjects WHERE admission <> 'skipped' ORDER BY position"
         with store_errors(self.store), intact_rows(self.store):
             found, names = self.sightings(), self._names_of_runs()
             return [(names[one], found[one], bool(done)) for one, done in self._db.execute(query).fetchall()]
 
     def reopened(self) -> dict[SubjectKey, set[int]]:
-        """Returns the places of earlier completions, which are no deliveries any more, by subject."""
+        """Returns the sequence numbers of completions withdrawn when their position was reopened, by subject."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute("SELECT detail FROM events WHERE kind = 'reopened'").fetchall()
             known = self.sightings() if rows else {}
@@ -315,7 +324,7 @@ class LedgerReader(Places, Codes):
             return found
 
     def shared_runs(self) -> dict[str, list[str]]:
-        """Returns the runs that several methods of one experiment have, being one subject, with the methods."""
+        """Returns the methods of each run that several methods of an experiment share, because they are one subject."""
         query = (
             "SELECT (SELECT MIN(c.position) FROM subjects c WHERE c.sha256 = e.checkpoint_sha256) AS place, "
             "GROUP_CONCAT(DISTINCT m.method) FROM memberships m JOIN evaluations e ON e.id = m.evaluation "
@@ -327,7 +336,7 @@ class LedgerReader(Places, Codes):
             return {names[place]: sorted(methods.split(",")) for place, methods in self._db.execute(query).fetchall()}
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
-        """Returns the event of a finished position, as the sinks get it."""
+        """Returns the event of a finished position, as sinks receive it."""
         with store_errors(self.store), intact_rows(self.store):
             return self._completion(position, self.sightings()[position])
 
@@ -350,18 +359,21 @@ class LedgerReader(Places, Codes):
             return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()[0])
 
     def num_deliveries_after(self, sequence: int) -> int:
-        """Counts what comes after a place; places have gaps, so that a difference of two says less."""
+        """Returns the number of deliveries after a sequence number.
+
+        Sequence numbers have gaps, so a difference is no count.
+        """
         with store_errors(self.store):
             query = "SELECT COUNT(*) FROM deliveries WHERE sequence > ?"
             return int(self._db.execute(query, (sequence,)).fetchone()[0])
 
     def cursor(self, sink: str) -> int:
-        """Returns how far a sink has taken the deliveries; 0 for a new one."""
+        """Returns the sequence number of the last delivery that a sink has processed; 0 for a new sink."""
         with store_errors(self.store):
             row = self._db.execute("SELECT sequence FROM cursors WHERE sink = ?", (sink,)).fetchone()
         return int(row[0]) if row is not None else 0
 
-    # Reading.
+    # Reading, for reports.
 
     def evaluations(
         self,
@@ -372,13 +384,15 @@ class LedgerReader(Places, Codes):
         codes: Mapping[str, str] | None = None,
         summarized: bool = False,
     ) -> Iterator[EvaluationRow]:
-        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
+        """Yields evaluations in the order of their recording.
 
         Args:
-          all_codes: Also those of code that the user has edited since; see `Codes.outdated`.
-          codes: Today's code by `CaseInfo.key`, if the caller knows it: of these cases only the results count that were
-            made by it.
-          summarized: Without their payloads: a row has the summary of its curves, and reads them if it is asked to.
+          sha256: Hash of a subject. "": all subjects.
+          outcome: Outcome to select. None: all outcomes.
+          all_codes: Whether results of code that the user has edited since are included; see `Codes.outdated`.
+          codes: Current code by `CaseInfo.key`, if the caller knows it. Results of these cases made by other code are
+            skipped.
+          summarized: Whether rows have summaries instead of payloads. Their curves are then read on access.
         """
         todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
@@ -409,11 +423,11 @@ class LedgerReader(Places, Codes):
                 if summaries is not None and row[14] is not None:
                     at_hand = summaries.summary(number, row[11], case, row[13], row[14])
                 named = None
-                if row[5].isdecimal() and at_hand is not None:  # of before there were keys
+                if row[5].isdecimal() and at_hand is not None:  # recorded before programs had keys
                     named = program_of_old(at_hand.origin, row[5])
                 elif row[5].isdecimal() and payload is not None:
                     named = of_row(row[5], payload)
-                elif row[5].isdecimal():  # only a row without curves asks for a look at all others
+                elif row[5].isdecimal():  # rows without curves need the programs of all others
                     old = old_programs(self._db) if old is None else old
                     named = old.get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
@@ -452,7 +466,7 @@ class LedgerReader(Places, Codes):
 
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
 def case_json(case: CaseInfo) -> str:
-    """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
+    """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
     named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
     return json.dumps({one.name: value for one, value in named if value != one.default and one.name != "places"})
 
@@ -464,7 +478,7 @@ def _block(start: int, size: int) -> SeedBlock:
 
 @functools.lru_cache(maxsize=1024)
 def case_of(text: str) -> CaseInfo:
-    """Returns the case of a row, whichever version wrote it."""
+    """Returns the case of a stored JSON text, whichever version wrote it."""
     return CaseInfo(**json.loads(text))
 
 

@@ -1,10 +1,10 @@
 """Restarts in place: a trainer that begins again in the same folder, with other weights under the same file names.
 
-The ledger records a restart as an event when the first checkpoint of the new run is seen: a file that was seen before
-has other content at the same outer step, or a lower one. From then on the checkpoints at this step and later ones,
-which were seen before, are superseded: they are of the dead run. Curves over outer steps leave them out.
+The ledger records a restart as an event when it sees the first checkpoint of the new run: a known file with other
+content, at the same outer step or a lower one. Earlier checkpoints at this step and later ones are then superseded:
+they belong to the abandoned run, and curves over outer steps leave them out.
 
-A file whose name and content have no step (`latest.msgpack`) has no restarts: `Restarts.arrival` numbers its content.
+A file whose name and content have no step (`latest.msgpack`) has no restarts: `Restarts.arrival` numbers its contents.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ __all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "moved_detail"]
 
 RESTARTED, RETURNED = "restarted", "returned"  # kinds of events
 
-_NAMING = ("uri", "sha256", "generation", "outer_step", "variant")  # of a sighting, whatever its position
+_NAMING = ("uri", "sha256", "generation", "outer_step", "variant")  # fields that identify a sighting
 _NUMBER = re.compile(r"\d+")
 
 
 class _Lineage(NamedTuple):
-    """Checkpoints that are one curve over outer steps.
+    """Checkpoints that form one curve over outer steps.
 
     Attributes:
+      run: Name of the run.
+      generation: Generation of the checkpoints.
       names: Path of the files, with a star for each number in the file's name: `today/theta_*.npz`.
+      variant: Key of the variant.
     """
 
     run: str
@@ -39,13 +42,13 @@ class _Lineage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """What the ledger records of a sighting that supersedes others.
+    """Restart shown by a sighting, as the ledger records it.
 
     Attributes:
-      kind: "restarted", or "returned": a superseded checkpoint lies in its place again, and supersedes no other.
-      detail: Of the event. Names are positions of no ledger, so that merged stores keep them.
-      outer_step: First one that is superseded.
-      num_superseded: Checkpoints that are superseded by it.
+      kind: "restarted", or "returned" if a superseded checkpoint is back at its path. The latter supersedes no others.
+      detail: Content of the event. It names checkpoints by path and hash, not by position, so that it survives a merge.
+      outer_step: First outer step that is superseded.
+      num_superseded: Number of superseded checkpoints.
     """
 
     kind: str
@@ -56,12 +59,12 @@ class Restart:
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts among the sightings of a ledger.
+    """Restarts among the sightings of a ledger.
 
     Add sightings in the order of their positions, then events in the order of their recording.
 
     Attributes:
-      superseded: Positions of checkpoints of a dead run.
+      superseded: Positions of superseded checkpoints.
     """
 
     superseded: set[int] = field(default_factory=set)
@@ -69,12 +72,12 @@ class Restarts:
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _at: dict[str, list[int]] = field(default_factory=dict)  # positions by place
     _lineages: dict[_Lineage, list[int]] = field(default_factory=dict)
-    _highest: dict[_Lineage, int] = field(default_factory=dict)  # outer steps, also of a dead run
+    _highest: dict[_Lineage, int] = field(default_factory=dict)  # highest outer steps, including superseded ones
     _begun_after: dict[_Lineage, list[int]] = field(default_factory=dict)  # last positions before each restart
 
     @classmethod
     def of(cls, sightings: Mapping[int, Subject], events: Iterable[tuple[str, Mapping[str, Any]]]) -> Restarts:
-        """Returns the restarts among sightings, by position; events of other kinds are left out."""
+        """Returns the restarts among sightings, which are given by position. Events of other kinds are ignored."""
         found = cls()
         for position in sorted(sightings):
             found.add_sighting(position, sightings[position])
@@ -97,7 +100,7 @@ class Restarts:
             return
         position = self._positions.get(tuple(detail[name] for name in _NAMING))
         if position is None:
-            return  # a merged store has the event, and not the sighting
+            return  # a merged store may have the event without the sighting
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
         for uri, sha256, outer_step in detail.get("superseded", ()):
@@ -116,18 +119,18 @@ class Restarts:
         return sum(last < position for last in self._begun_after.get(_lineage_of(subject), ()))
 
     def is_highest(self, subject: Subject) -> bool:
-        """Whether a subject stands at a higher outer step than all that were seen in its lineage."""
+        """Returns whether a subject's outer step is higher than all that were seen in its lineage."""
         return subject.outer_step > self._highest.get(_lineage_of(subject), -1)
 
     def before(self, subject: Subject) -> list[Subject]:
-        """Returns the present checkpoints of the lineage of a subject, in order of their sight."""
+        """Returns the checkpoints of a subject's lineage that are not superseded, in order of first sight."""
         lineage = self._lineages.get(_lineage_of(subject), ())
         return [self._subjects[position] for position in lineage if position not in self.superseded]
 
     def arrival(self, uri: str, sha256: str) -> int:
-        """Returns the number, 0, 1, 2, ..., of what lies in a file whose name and content have no outer step.
+        """Returns the number of a content of a file without an outer step: 0, 1, 2, ...
 
-        It counts how often the content of the file has changed.
+        It is the number of times that the file's content has changed.
         """
         before = [self._subjects[position] for position in self._at.get(uri, ())]
         if not before:
@@ -137,11 +140,12 @@ class Restarts:
         return max(one.outer_step for one in before) + 1
 
     def caused_by(self, position: int, subject: Subject, *, from_step: int | None = None) -> Restart | None:
-        """Returns the restart that a sighting shows, which `add_sighting` has; None if it shows none.
+        """Returns the restart that a sighting shows; None if it shows none. Call `add_sighting` first.
 
         Args:
-          position: Of the sighting, which may be an old one: a file that has its former content again.
-          from_step: Known to be of a restart, from this outer step on.
+          position: Position of the sighting. It is an old one if a file has a former content again.
+          subject: Subject that was seen.
+          from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """
         is_back = position in self.superseded
         replaced = [self._subjects[each] for each in self._at[subject.uri] if each not in self.superseded]
@@ -152,7 +156,7 @@ class Restarts:
             for one in replaced
         )
         if not is_restart and not is_back:
-            return None  # as nearly all: a look at the whole run is not needed
+            return None  # nearly always; skips the search through the whole run
         others = [one for one in self.before(subject) if one != subject]
         is_restart |= any(one.outer_step >= subject.outer_step for one in others)
         kind = RESTARTED if is_restart else RETURNED
@@ -168,7 +172,7 @@ class Restarts:
 
 
 def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the detail of a restart's event with the new paths of checkpoints that were moved."""
+    """Returns the detail of a restart's event with the new paths of moved checkpoints."""
 
     def moved(uri: str, *more: Any) -> list[Any]:
         return [paths.get(uri, uri), *more]

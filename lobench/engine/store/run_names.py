@@ -14,14 +14,14 @@ _HASHED = 8  # hex digits
 
 
 class RunNames:
-    """The name of each sighting's run.
+    """Names of the runs of sightings, as sinks use them.
 
-    A checkpoint that nobody named is of the run that its folder is. All others have the name that tables have. Where an
-    earlier subject has that name too (a method was changed), the later one's ends with a hash of what it is: no two
-    runs share a name, where capitals do not count either.
+    A checkpoint without a label of its own belongs to the run of its folder. Other subjects are named by their labels.
+    If an earlier subject has the same name (a method was changed), a hash is appended to the later one's. Names differ
+    even if case is ignored.
 
     Attributes:
-      names: By position.
+      names: Names by position.
     """
 
     def __init__(self) -> None:
@@ -32,9 +32,11 @@ class RunNames:
         """Names the run of the next position.
 
         Args:
-          is_experiment: Whether an experiment was run in the store: then a label is a method's, even where it is the
-            name of a file.
-          num_restarts: How many times its trainer began again in the same folder before; each time is a run.
+          position: Position of the sighting.
+          subject: Subject that was seen.
+          is_experiment: Whether an experiment was run in the store. If so, labels are names of methods, even if they
+            equal a file's name.
+          num_restarts: Number of restarts in place before. Each restart is a run of its own.
         """
         again = f"restart {num_restarts}" if num_restarts else ""
         if _is_of_watch(subject) and (subject.run or not is_experiment):
@@ -53,6 +55,6 @@ def _is_of_watch(subject: Subject) -> bool:
 
 
 def _owner(subject: Subject) -> str:
-    """Returns what has one course of outer steps: the session of a command; anything else is a point of its own."""
+    """Returns the key of a curve over outer steps: a command's session, or else the subject itself."""
     session = _SESSION.match(subject.uri) if subject.has_theta else None
     return "\0".join((session[1] if session else subject.sha256, subject.variant.key))

@@ -24,33 +24,35 @@ from lobench.engine.store.database import (
 from lobench.engine.store.network import READS_LOCAL_COPY, newer_copy
 from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 
-_TAKES_OVER = "59df9d4"  # the last one that reads schema 1
+_TAKES_OVER = "59df9d4"  # last revision that reads schema 1
 
 __all__ = ["check_schema", "connect", "intact_rows", "store_errors"]
 
 
 @contextlib.contextmanager
 def store_errors(store: Path) -> Iterator[None]:
-    """Turns SQLite's and the system's errors into one clear line."""
+    """Turns errors of SQLite and of the system into a `StoreError` with a next step."""
     with unusable_store(store), database_errors(store, "the result store"):
         yield
 
 
 def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
-    """Turns what goes wrong when a row's content is read into one clear line."""
+    """Turns errors in decoding a row into a `StoreError`."""
     errors = (ValueError, TypeError, KeyError, struct.error)
     next_step = "move the store away, or restore a copy"
     return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
 def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:
-    """Opens the ledger of a store. A writer makes its tables where there are none.
+    """Opens the ledger of a store. A writer creates missing tables.
 
     Args:
-      is_live: A reader that sees what is committed later.
-      database: Its file, where that does not lie in the store.
+      store: Folder of the store, or a bundle.
+      read_only: Whether the ledger is only read.
+      database: Path of the database. None: the one in the store.
+      is_live: Whether a reader sees later commits.
     Raises:
-      StoreError: not readable, not writable, not a ledger, or one of another schema, which is left as it is.
+      StoreError: The ledger cannot be read or written, is not a ledger, or has another schema. It is left unchanged.
     """
     if database is None and read_only and os.environ.get(READS_LOCAL_COPY):
         database = newer_copy(store)
@@ -86,7 +88,7 @@ def _open_to_write(database: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def check_schema(version: int, where: Path) -> None:
-    """Raises StoreError for a ledger of a schema that cannot be read; 0 is of a new one."""
+    """Raises StoreError if a ledger's schema cannot be read. Version 0 stands for a new ledger."""
     if version > SCHEMA_VERSION:
         raise newer_schema(where, got=version, expected=SCHEMA_VERSION)
     if 0 < version < OLDEST_SCHEMA:
@@ -104,9 +106,9 @@ def _look_on(database: Path, *, is_live: bool) -> tuple[sqlite3.Connection, int]
 
 
 def _version_or_none(connection: sqlite3.Connection) -> int:
-    """Returns the schema of a ledger that is to be written; 0 for one without content, as a kill may have left it."""
+    """Returns the schema of a ledger that is to be written; 0 if it is empty, as a kill may leave it."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if "meta" in names and connection.execute("SELECT 1 FROM meta WHERE key = 'schema_version'").fetchone() is not None:
         return schema_version(connection)
-    # Schema 1 was made statement by statement, its number last.
+    # Schema 1 wrote its version last, so an interrupted creation has none.
     return 1 if {"checkpoints", "evaluations"} <= names else 0

@@ -16,12 +16,13 @@ _NAMESPACE = "lobench"
 
 
 def sign(root: str, key: Path) -> bytes:
-    """Returns what `ssh-keygen -Y sign` makes of a root.
+    """Returns the signature of a root, made by `ssh-keygen -Y sign`.
 
     Args:
-      key: A private SSH key.
+      root: Root of a bundle.
+      key: Path of a private SSH key.
     Raises:
-      UsageError: it cannot sign.
+      UsageError: Signing failed.
     """
     command = ["ssh-keygen", "-Y", "sign", "-n", _NAMESPACE, "-f", str(key)]
     try:
@@ -35,12 +36,14 @@ def sign(root: str, key: Path) -> bytes:
 
 
 def signer(bundle: ResultBundle, allowed: Path | None) -> str:
-    """Returns who signed the root; "" where nobody did.
+    """Returns the signer of a bundle's root; "" if it is not signed.
 
     Args:
-      allowed: A file of allowed signers, as of `ssh-keygen`; None: any key will do, and the key is returned.
+      bundle: Bundle to check.
+      allowed: File of allowed signers, in the format of `ssh-keygen`. None: any key is accepted, and the key is
+        returned.
     Raises:
-      UsageError: the signature does not fit, or nobody whom the file names made it.
+      UsageError: The signature is invalid, or is not by an allowed signer.
     """
     if SIGNATURE not in bundle.names:
         if allowed is not None:

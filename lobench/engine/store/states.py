@@ -1,9 +1,9 @@
 """Saved training states in the store's folder `states/`, kept until their result is durable.
 
-A file's name says what it is a state of, at which step, and whose: `PREFIX.SEEDS.STEP.OWNER.safetensors`. The prefix is
-a hash of all that fixes the bits up to there, so that any training that begins alike may go on from it. The owner is
-the evaluation that saved it; `kept` is a final state that stays for longer ones (`Case.keep_state`). Of these a store
-keeps 10 GB; who has not been gone on from for longest goes first.
+A file's name is `PREFIX.SEEDS.STEP.OWNER.safetensors`. The prefix is a hash of everything that determines the state's
+bits, so any training that begins alike can continue from it. The owner is the evaluation that saved it. `kept` stands
+for a final state that is kept for longer trainings (`Case.keep_state`). A store keeps up to 10 GB of these, and removes
+the least recently used first.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ _SUFFIX = ".safetensors"
 
 
 def state_folder(store: Path) -> Path:
-    """Returns where a store's states lie; the first of them makes it."""
+    """Returns the folder of a store's states. Saving the first state creates it."""
     return store / "states"
 
 
 def leave_mark(folder: Path) -> str:
-    """Leaves a file by which a process on another machine knows that it sees this very folder, and returns its path.
+    """Creates a marker file, by which a process on another machine can tell that it sees the same folder.
 
-    "": the folder cannot be written, and nobody will save there.
+    Returns:
+      Path of the marker; "" if the folder cannot be written, so that no states are saved.
     """
     mark = folder / f"{_MARK}{uuid.uuid4().hex}"
     try:
@@ -66,12 +67,12 @@ def leave_mark(folder: Path) -> str:
 
 
 def marked_folder(mark: str) -> Path | None:
-    """Returns the folder of a mark, where this machine sees it."""
+    """Returns the folder of a marker; None if this machine does not see it."""
     return Path(mark).parent if mark and Path(mark).is_file() else None
 
 
 class StateFile(NamedTuple):
-    """What the name of a file says."""
+    """Parts of a state file's name."""
 
     prefix: str
     seeds: str
@@ -91,22 +92,23 @@ class StateFile(NamedTuple):
 
 
 def owner_of(sha256: str, case_key: str, block: SeedBlock) -> str:
-    """Returns what names an evaluation among the states.
+    """Returns the name of an evaluation as an owner of states: 16 hex digits.
 
     Args:
-      sha256: Of its theta; "" of an optimizer without one.
+      sha256: Hash of its theta; "" for an optimizer without one.
       case_key: `CaseInfo.key`.
+      block: Seed block.
     """
     return hashlib.sha256(f"{sha256} {case_key} {block}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """A store's states, as a process that trains sees them.
+    """Access of a training process to a store's states.
 
     Attributes:
-      folder: `state_folder`; it need not be there.
-      log: Told what is worth knowing, a line each.
+      folder: `state_folder`; it need not exist.
+      log: Called with lines on states that cannot be saved or used.
     """
 
     folder: Path
@@ -115,14 +117,16 @@ class States:
 
 @dataclass(slots=True, kw_only=True)
 class BlockStates:
-    """The states of one seed block's training.
+    """Saved states of one seed block's training.
 
     Attributes:
-      folder, say: As `States` has them.
-      prefixes: What fixes the bits up to the end of each phase of the training.
+      folder: `States.folder`.
+      prefixes: Hash, for each phase of the training, of everything that determines the bits up to its end.
+      block: Seed block.
       owner: `owner_of` the evaluation.
-      program: What computes it, for people.
-      where: How lines name the case.
+      program: Description of the program, for messages.
+      where: Name of the case, for messages.
+      log: `States.log`.
     """
 
     folder: Path
@@ -132,12 +136,15 @@ class BlockStates:
     program: str
     where: str
     log: Callable[[str], None]
-    _mine: Path | None = None  # what the next save takes the place of
+    _mine: Path | None = None  # state that the next save replaces
     _loaded: Path | None = None
     _has_failed: bool = False
 
     def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
-        """Returns the leaves and the header of the furthest state that is whole; what is not, is said and removed."""
+        """Returns the leaves and header of the most advanced intact state; None if there is none.
+
+        Damaged states are logged and removed.
+        """
         found = [file for file in _files(self.folder) if file.seeds == str(self.block)]
         for file in sorted(found, key=lambda file: -file.step):
             path, is_mine = self.folder / file.name, file.owner == self.owner
@@ -145,7 +152,7 @@ class BlockStates:
                 try:
                     leaves, header = _read(path)
                 except FileNotFoundError:
-                    continue  # its owner has saved the next one, or has ended
+                    continue  # its owner has saved a later one, or has finished
                 except (OSError, ValueError) as error:
                     self._log_restart(f"the saved state of step {file.step} cannot be used ({headline(error)})")
                     _remove(path)
@@ -153,7 +160,7 @@ class BlockStates:
                 self._loaded, self._mine = path, path if is_mine else None
                 if file.owner == _KEPT:
                     with contextlib.suppress(OSError):
-                        os.utime(path)  # it is of use
+                        os.utime(path)  # marks it as recently used
                 return leaves, header
             if is_mine:
                 with contextlib.suppress(OSError, ValueError):
@@ -163,7 +170,10 @@ class BlockStates:
         return None
 
     def save(self, state: tuple[Mapping[str, np.ndarray], Mapping[str, Any]], *, is_final: bool) -> None:
-        """Writes a state, and removes the one before; where the disk does not take it, the training goes on without."""
+        """Writes a state and removes the previous one.
+
+        If writing fails, the training continues without saved states.
+        """
         leaves, header = state
         owner = _KEPT if is_final else self.owner
         file = StateFile(self.prefixes[header["phase"]], str(self.block), header["step"], owner)
@@ -182,7 +192,7 @@ class BlockStates:
             _remove_oldest_kept(self.folder)
 
     def refuse(self, why: str) -> None:
-        """Says that the state which was loaded is of no use, and removes it where it is this evaluation's own."""
+        """Logs that the loaded state cannot be used, and removes it if this evaluation owns it."""
         assert self._loaded is not None
         file = StateFile.of_name(self._loaded.name)
         assert file is not None
@@ -196,7 +206,10 @@ class BlockStates:
 
 
 def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
-    """Removes the states of evaluations whose results are durable, but for those that are kept."""
+    """Removes the states of evaluations whose results are durable.
+
+    Final states that are kept for longer trainings stay.
+    """
     if not evaluations or not (files := list(_files(folder))):
         return
     owners = {owner_of(sha256, one.case_key, one.block) for one in evaluations for sha256 in (one.sha256, "")}
@@ -206,7 +219,7 @@ def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
 
 
 def sweep_states(folder: Path, ledger: sqlite3.Connection) -> None:
-    """Removes what a killed chief left: half-written files, and states of evaluations that have a result."""
+    """Removes leftovers of a killed chief: partly written files, markers, states of evaluations with a result."""
     files = list(_files(folder))
     with contextlib.suppress(OSError):
         for path in (*folder.glob(".tmp-*"), *folder.glob(f"{_MARK}*")):
@@ -230,15 +243,15 @@ def _files(folder: Path) -> Iterator[StateFile]:
     try:
         names = os.listdir(folder)
     except OSError:
-        return  # there is none yet
+        return  # the folder does not exist yet
     yield from filter(None, map(StateFile.of_name, names))
 
 
 def _remove_oldest_kept(folder: Path) -> None:
-    """Keeps as many kept states as there is room for, those that were used last; of one, however large, that one."""
+    """Removes the least recently used kept states beyond the size limit. The last one is never removed."""
     found = []
     for file in _files(folder):
-        with contextlib.suppress(OSError):  # another worker's, which is removing too
+        with contextlib.suppress(OSError):  # removed by another worker in the meantime
             about = (folder / file.name).stat()
             found += [(about.st_mtime_ns, about.st_size, file.name)] if file.owner == _KEPT else []
     num_bytes = 0
@@ -263,10 +276,11 @@ def _bytes(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads what `_bytes` made.
+    """Reads a file written with `_bytes`.
 
     Raises:
-      ValueError: it is truncated or damaged. OSError: it cannot be read.
+      ValueError: The file is truncated or damaged.
+      OSError: The file cannot be read.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load

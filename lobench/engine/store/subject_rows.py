@@ -15,7 +15,7 @@ from lobench.core.trials import FIRST_REPORT_SEED
 
 __all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of"]
 
-# What makes a sighting the one it is.
+# Columns that identify a sighting.
 SIGHTING = ("uri", "sha256", "generation", "outer_step", "variant")
 _COLUMNS = ("kind", "uri", "sha256", "outer_step", "generation", "run", "label", "bindings", "trainer_config")
 _FIRST_SEED = re.compile(r"\s*Case\.first_seed\s*=\s*(\d+)\s*")
@@ -23,12 +23,12 @@ SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subject
 
 
 def _variant_of(subject: Subject) -> str:
-    """Returns what tells subjects of one hash apart in the ledger; "" without theta, where the hash tells all."""
+    """Returns the key that distinguishes subjects of equal hash; "" without a theta, as the hash identifies these."""
     return subject.variant.key if subject.has_theta else ""
 
 
 def values_of(subject: Subject) -> dict[str, Any]:
-    """Returns the columns of a subject; its label is "" where it says no more than the others."""
+    """Returns the columns of a subject. The label is "" if it can be derived from the other columns."""
     values = {
         "kind": subject.kind,
         "uri": subject.uri,
@@ -58,7 +58,10 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
 
 
 def _has_fresh_seeds(subject: Subject) -> bool:
-    """Return whether a subject is the best trial of a search on the seeds that chose nothing: it binds their first."""
+    """Return whether a subject is the best trial of a search on fresh seeds.
+
+    Its bindings of the first seed show that.
+    """
     found = (_FIRST_SEED.match(line) for line in subject.variant.bindings)
     return any(one is not None and int(one[1]) >= FIRST_REPORT_SEED for one in found)
 
@@ -66,11 +69,11 @@ def _has_fresh_seeds(subject: Subject) -> bool:
 def sightings_of_evaluations(
     db: sqlite3.Connection, sightings: Mapping[int, Subject]
 ) -> Callable[[int, str], tuple[Subject, ...]]:
-    """Returns what gives the sightings of an evaluation, by its id and its subject's hash.
+    """Returns a function from an evaluation's id and its subject's hash to the sightings of the evaluation.
 
-    Those of a theta are all of them. Where it was seen with several bindings, they are those that the evaluation was
-    announced or completed for, and whose seeds it has: bindings that say nothing else than the seeds leave a case what
-    it is, and older stores have completions with the seeds of other bindings.
+    These are all sightings of the theta. If it was seen with several bindings, they are the sightings for which the
+    evaluation was delivered or completed and whose seeds include it: bindings of the seeds alone do not change a case's
+    identity, and older stores have completions with the seeds of other bindings.
     """
     sighted: dict[str, list[Subject]] = {}
     for subject in sightings.values():

@@ -1,6 +1,6 @@
-"""Summaries of a ledger's evaluations: recorded beside their payloads, and computed for those of older stores.
+"""Summaries of a ledger's evaluations: recorded with their payloads, and computed later for those of older stores.
 
-Only a writer stores them. A reader of a store that lacks some decodes these payloads, and leaves nothing.
+Only a writer stores summaries. If a store lacks some, readers decode these payloads and store nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _VERSION = "summary_version"  # key of `meta`
 
 
 class Summaries(LedgerPart):
-    """The part of a ledger that writes summaries."""
+    """Part of a ledger: writing of summaries."""
 
     def record_summary(self, evaluation: int, curves: Curves, case: CaseInfo) -> None:
-        """Records the summary of an evaluation, which has just been recorded."""
+        """Records the summary of an evaluation that has just been recorded."""
         text, numbers = summarize(curves, case.primary_metric)
         with self.transaction():
             self._db.execute("INSERT OR IGNORE INTO summary_heads (text) VALUES (?)", (text,))
@@ -41,7 +41,7 @@ class Summaries(LedgerPart):
             )
 
     def compute_summaries(self) -> None:
-        """Records the summaries that are missing; of a damaged payload there is none."""
+        """Computes and records missing summaries. Damaged payloads are skipped."""
         with store_errors(self.store):
             if _version(self._db) != SUMMARY_VERSION:
                 with self.transaction():
@@ -56,7 +56,7 @@ class Summaries(LedgerPart):
                         try:
                             curves, case = curves_of(payload), CaseInfo(**json.loads(text))
                         except (ValueError, TypeError, KeyError, struct.error):
-                            continue  # whoever reads it says so
+                            continue  # reported when the row is read
                         self.record_summary(evaluation, curves, case)
 
     def _missing(self) -> Iterator[list[int]]:
@@ -68,16 +68,17 @@ class Summaries(LedgerPart):
 
 
 def _version(db: sqlite3.Connection, schema: str = "main") -> str:
-    """Returns the version of the summaries of a ledger; "" where it has none."""
+    """Returns the version of a ledger's summaries; "" if it has none."""
     row = db.execute(f"SELECT value FROM {schema}.meta WHERE key = ?", (_VERSION,)).fetchone()
     return str(row[0]) if row is not None else ""
 
 
 def copy_summaries(db: sqlite3.Connection, rows: str) -> None:
-    """Takes the summaries of evaluations that were just merged from the attached ledger `source`.
+    """Copies the summaries of evaluations that were just merged from the attached ledger `source`.
 
     Args:
-      rows: View of the source's evaluations in the columns of today.
+      db: Connection to the target, with the source attached.
+      rows: Name of a view of the source's evaluations in the current columns.
     """
     if _version(db, "source") != _version(db):
         return
@@ -102,10 +103,11 @@ def copy_summaries(db: sqlite3.Connection, rows: str) -> None:
 
 
 class StoredSummaries:
-    """The summaries of a ledger that is read, and the curves behind them, which are read when they are asked for.
+    """Reads summaries from a ledger, and the curves behind them on access.
 
     Args:
-      db: Of the ledger, as long as its rows are read.
+      store: Folder of the store.
+      db: Connection to the ledger. Must stay open while rows are read.
     """
 
     def __init__(self, store: Path, db: sqlite3.Connection) -> None:
@@ -116,7 +118,7 @@ class StoredSummaries:
 
     @property
     def columns(self) -> tuple[str, str]:
-        """What to ask for in place of the payload and behind all columns: a payload only if it has no summary."""
+        """Columns to select: one in place of the payload (None if there is a summary), and further ones at the end."""
         if self._is_there:
             return "CASE WHEN s.numbers IS NULL THEN payload END", "s.head, s.numbers"
         return "payload", "NULL, NULL"
@@ -129,7 +131,10 @@ class StoredSummaries:
         """Returns the summary of an evaluation.
 
         Args:
-          head, numbers: As the store holds them.
+          evaluation: Id of the evaluation.
+          recorded_at: Time of its record, to detect that it was replaced.
+          case: Case of the evaluation.
+          head, numbers: Columns of the stored summary.
         """
         load = functools.partial(self._curves, evaluation, recorded_at, case)
         with intact_rows(self._store):

@@ -1,6 +1,6 @@
 """Tables of the ledger.
 
-An evaluation is computed once and may be a member of many experiments.
+An evaluation is stored once, and may be a member of many experiments.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from lobench.engine.store.programs import name_programs
 __all__ = ["OLDEST_SCHEMA", "SCHEMA_VERSION", "make_tables", "show_code"]
 
 SCHEMA_VERSION = 3
-OLDEST_SCHEMA = 2  # without the code of evaluations; a writer adds it
+OLDEST_SCHEMA = 2  # has no code of evaluations; a writer adds the column
 
-# `trial` and `session` of a membership have no type: numbers in an experiment, any text where `lobench watch --trial`
-# gave one.
+# `trial` and `session` of a membership have no type: they are numbers in an experiment, and texts if
+# `lobench watch --trial` set them.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS incidents (
@@ -61,13 +61,13 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS memberships_by_evaluation ON memberships (evaluation)",
     """CREATE TABLE IF NOT EXISTS described (
   variant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, cases_json TEXT NOT NULL, files_json TEXT NOT NULL)""",
-    # Where suites lay, with the sha256 of the baseline files beside them, and where the store lay: the last row counts.
+    # Locations of suites, with the sha256 of their baseline files, and of the store. The last row counts.
     """CREATE TABLE IF NOT EXISTS suites (
   id INTEGER PRIMARY KEY, suite TEXT NOT NULL, path TEXT NOT NULL, baselines TEXT NOT NULL, UNIQUE (suite, path))""",
     "CREATE TABLE IF NOT EXISTS data_files (name TEXT PRIMARY KEY, digest TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS locations (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE)",
-    # The summary of each payload, NULL until it is computed. Triggers keep that true of every writer, also one of an
-    # older lobench, which does not know the table.
+    # Summaries of payloads, NULL until computed. Triggers maintain the table for writers of an older lobench too, which
+    # do not know it.
     "CREATE TABLE IF NOT EXISTS summary_heads (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS summaries (evaluation INTEGER PRIMARY KEY, head INTEGER, numbers BLOB)",
     "CREATE INDEX IF NOT EXISTS summaries_to_compute ON summaries (evaluation) WHERE numbers IS NULL",
@@ -83,7 +83,7 @@ _TABLES = (
   END""",
     """CREATE TRIGGER IF NOT EXISTS payload_dropped AFTER DELETE ON evaluations
   BEGIN DELETE FROM summaries WHERE evaluation = OLD.id; END""",
-    # Of several memberships the first one.
+    # The first membership of each evaluation.
     """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
   (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m
   JOIN experiments x ON x.id = m.experiment""",
@@ -92,7 +92,7 @@ _TABLES = (
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Makes the tables that are missing, in one transaction, and brings those of an older schema up to date."""
+    """Creates missing tables, in one transaction, and upgrades those of an older schema."""
     with transaction(db):
         is_old = bool(_columns(db)) and "code" not in _columns(db)
         if is_old:
@@ -113,7 +113,7 @@ def make_tables(db: sqlite3.Connection) -> None:
 
 
 def show_code(db: sqlite3.Connection) -> None:
-    """Has a ledger of schema 2 that is only read show its evaluations as today's schema has them."""
+    """Makes a ledger of schema 2 that is only read appear in the current schema, by a temporary view."""
     if "code" not in _columns(db):
         columns = ", ".join(_columns(db))
         (reads_only,) = db.execute("PRAGMA query_only").fetchone()
