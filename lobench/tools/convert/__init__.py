@@ -1,4 +1,4 @@
-"""`lobench convert`: weights that others have published, under the names that lobench's optimizers have for them."""
+"""`lobench convert`: published weights as checkpoints of lobench's optimizers."""
 
 COMMANDS = {
     "convert": ("lobench.tools.convert.command:convert", "Convert published weights to a checkpoint."),

@@ -1,4 +1,4 @@
-"""Forms of published weights, and which leaves of a theta each name stands for."""
+"""Formats of published weights, with the leaf of a theta for each name."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ __all__ = ["FORMS", "Converted", "WeightsForm", "convert_leaves"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsForm:
-    """What a package writes.
+    """Format of the weights that a package publishes.
 
     Attributes:
-      name: The classes whose state dicts it is.
-      optimizers: Of lobench's, those that train with it; the first where none is said.
-      leaves: Theirs -> ours; several of ours are one of theirs, cut along the inputs.
-      transposed: Whether weights are [..., outputs, inputs], as torch's layers have them.
-      unread: Names whose values mean nothing.
-      constants: Leaves that the form lacks, because the package has them in the code of its class: by optimizer.
-      sizes: Settings of lobench's optimizers that are sizes of weights: name -> (theirs, axis).
-      settings: Other settings, where the class of the package has another value than lobench's: by optimizer.
+      name: Classes whose state dicts have this format.
+      optimizers: Optimizers of lobench that can use the weights. The first one is the default.
+      leaves: Path of lobench's leaf by published name. If there are several paths, the weight is split along its
+        inputs.
+      transposed: Whether weights are [..., outputs, inputs], as in torch's layers.
+      unread: Published names whose values are not used.
+      constants: Leaves that are not in the file, because they are in the package's code, by optimizer.
+      sizes: Settings of optimizers that are sizes of weights, as name -> (published name, axis).
+      settings: Other settings for which the package and lobench have different defaults, by optimizer.
     """
 
     name: str
@@ -42,10 +43,11 @@ class Converted:
     """Weights as a checkpoint.
 
     Attributes:
-      form: The form that they were found in. optimizer: Lobench's class that trains with them.
-      theta: float32, by path.
-      matched: Their name, our path, shape; "" for a leaf that the form does not hold.
-      bindings: Settings of the optimizer, as gin has them: "ELO.hidden_size = 32".
+      form: Name of the format of the file.
+      optimizer: Optimizer of lobench that uses the weights.
+      theta: float32 leaves by path.
+      matched: Published name, path and shape of each leaf. The name is "" for a leaf that is not in the file.
+      bindings: Settings of the optimizer as gin lines, such as "ELO.hidden_size = 32".
     """
 
     form: str
@@ -57,7 +59,7 @@ class Converted:
 
 _LAYERS = {"network.input": 0, "network.linear_0": 1, "network.output": 2}
 _CELO2 = [*(f"w0.{index}" for index in range(14)), "b0", "dense_w.0", "dense_w.1", "dense_b.0", "dense_b.1"]
-# Meta-trained shifts of the decays, which PyLO has as defaults of AdafacLO and MuLO, and not in a file.
+# Meta-trained shifts of the decays. In PyLO they are defaults of AdafacLO and MuLO, and not in a file.
 _SHIFTS = {
     "momentum_decays": (0.15216392, 0.14245212, 0.06812963),
     "rms_decays": (0.01079706,),
@@ -101,7 +103,7 @@ FORMS = (
             "output_bias_": f"{_STACK}/b2",
         },
         transposed=True,
-        # The network that was mixed last, of whatever tensor that was.
+        # The network that was mixed last, for an arbitrary tensor.
         unread=(
             "input_weights",
             "input_bias",
@@ -123,9 +125,11 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
     """Returns weights under lobench's names.
 
     Args:
-      optimizer: A class of lobench's; None: the first that the form is for.
+      leaves: Weights by published name.
+      optimizer: Optimizer of lobench. None: the first one of the format.
+      where: Name of the files, for messages.
     Raises:
-      UsageError: no form has these names, all of them and no other, or the form is for other optimizers.
+      UsageError: No format has exactly these names, or the format is for other optimizers.
     """
     form = max(FORMS, key=lambda each: len(each.leaves.keys() & leaves.keys()))
     missing = sorted(form.leaves.keys() - leaves.keys())
@@ -161,7 +165,7 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
 
 
 def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:
-    """Returns a first layer's weights by block of features."""
+    """Splits the weights of a first layer by block of features."""
     from lobench.inner.optimizers.celo import BLOCKS
 
     if leaf.ndim != 3 or leaf.shape[1] != sum(BLOCKS):

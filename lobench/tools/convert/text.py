@@ -17,7 +17,7 @@ __all__ = ["ConvertRecord", "convert_record", "convert_text", "write_theta"]
 
 
 class LeafRecord(TypedDict):
-    """A leaf: its name in the published weights, null where they lack it, and its path in the checkpoint."""
+    """Leaf with its published name, null if it is not in the file, and its path in the checkpoint."""
 
     theirs: str | None
     ours: str
@@ -25,7 +25,7 @@ class LeafRecord(TypedDict):
 
 
 class ConvertRecord(TypedDict):
-    """Weights that were converted."""
+    """`lobench convert`: the converted weights."""
 
     form: str
     optimizer: str
@@ -36,10 +36,10 @@ class ConvertRecord(TypedDict):
 
 
 def write_theta(path: Path, found: Converted) -> None:
-    """Writes an .npz that is there whole or not at all.
+    """Writes a .npz file atomically.
 
     Raises:
-      UsageError: another suffix.
+      UsageError: The path has another suffix.
     """
     if path.suffix != ".npz":
         raise UsageError("--output", got=str(path), expected="a file that ends in .npz")

@@ -1,4 +1,4 @@
-"""Collected curves of all files before anything is written: points by run on disk, cases, directions, oddities."""
+"""Collected curves of all files before the store is written: points on disk by run, cases, directions, and notes."""
 
 from __future__ import annotations
 
@@ -31,29 +31,32 @@ from lobench.tools.curve_import.spill import Spill
 
 __all__ = ["UNSAID", "CollectedCurves", "CurveFile", "sources_of"]
 
-_LOOKED_AT = 200  # parts of a file
-_MOST_SHOWN = 4  # files of a line
+_LOOKED_AT = 200  # chunks of a file that are read for its metrics
+_MOST_SHOWN = 4  # files named in a message
 _LONGEST = 160  # characters of a file's problem in a list
 UNSAID = UNNAMED_CASE
-_CHECKPOINT = re.compile(r"checkpoint-\d+")  # folders of Hugging Face's trainer, each with the run so far
+_CHECKPOINT = re.compile(r"checkpoint-\d+")  # folders of Hugging Face's trainer, each with the curves so far
 _GENERIC = {
     "curve", "curves", "data", "events", "history", "log", "logs", "loss", "metric", "metrics", "monitor", "output",
     "progress", "results", "run", "scalars", "stdout", "summary", "train", "training", "training_log", "trainer_state",
 }  # fmt: skip
-_COMMON = "common"  # draws of seeds that their files' owner says are the same
+_COMMON = "common"  # origin of seeds that the user declared to be paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveFile:
-    """A file, or a folder that is read as one.
+    """File of curves, or a folder that is read as one file.
 
     Attributes:
-      copy: What is read in its place, since it is being written; None: itself.
-      name: Name of its run if the file itself has none.
-      prefix: Folder before the names of its runs, where another source has the same name; "" or ends in "/".
-      paths: Spellings of its path that `--pattern` is tried on.
-      is_one_of_many: Whether it was found in a folder, by a pattern or beside others.
-      is_optional: Whether it was found in a folder, which may hold other files than curves.
+      path: Path of the file.
+      kind: Name of its format.
+      sha256: Hash of its content.
+      copy: Copy to read instead of a file that is being written. None: the file itself.
+      name: Name of its run if the file does not contain one.
+      prefix: Folder before the names of its runs if another source has the same name; ends in "/". "": none.
+      paths: Spellings of its path that `--pattern` is matched with.
+      is_one_of_many: Whether it was found in a folder or by a pattern, or is one of several files.
+      is_optional: Whether it was found in a folder, which may contain files without curves.
     """
 
     path: Path
@@ -68,16 +71,18 @@ class CurveFile:
 
     @property
     def place(self) -> Path:
-        """What is read."""
+        """Path to read: that of the copy, or of the file."""
         return self.copy or self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A path that an argument names.
+    """Path named by an argument.
 
     Attributes:
-      root: The folder that was given, or in which a pattern begins; None: the file itself was given.
+      path: The path.
+      root: Folder of the argument, or the fixed part of its pattern. None: the argument is the file itself.
+      kind: Name of the format. "": not known yet.
     """
 
     path: Path
@@ -92,15 +97,17 @@ def sources_of(
     *,
     earlier: Sequence[ImportedFile] = (),
 ) -> list[CurveFile]:
-    """Returns the sources that paths, and patterns of them, name.
+    """Returns the sources that paths and patterns name.
 
     A folder without event files, runs of W&B or MLflow, or logs stands for the tables in and below it.
 
     Args:
-      notes: Takes a line for each thing that is odd.
-      earlier: Files that the store has from imports with the same options: names of runs go on from theirs.
+      files: Paths and patterns.
+      kind: Name of the format. "": detect it.
+      notes: List to which a line is added for each oddity.
+      earlier: Files imported earlier with the same options. Names of runs continue theirs.
     Raises:
-      UsageError: there is none; nothing reads one.
+      UsageError: There is no such file, or a file has no known format.
     """
     notes = notes if notes is not None else []
     problems: list[UsageError] = []
@@ -122,7 +129,7 @@ def sources_of(
 
 
 def together(problems: Sequence[UsageError], what: str) -> UsageError:
-    """Returns one error for several."""
+    """Combines several errors into one."""
     if len(problems) == 1:
         return problems[0]
     shown = first_of([str(error) for error in problems], _MOST_SHOWN)
@@ -135,7 +142,7 @@ def _named_by(text: str) -> list[_Found]:
         if path.exists():
             return [_Found(path=path)]
         matches = [Path(one) for one in sorted(glob.glob(text, recursive=True))]
-    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle
+    except (OSError, RuntimeError, ValueError) as error:  # the name is too long, or links form a cycle
         raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
     if not matches:
         raise UsageError("there is no such file", got=repr(text))
@@ -145,10 +152,10 @@ def _named_by(text: str) -> list[_Found]:
 
 
 def _with_kinds(one: _Found, kind: str, notes: list[str]) -> list[_Found]:
-    """Returns a path with its kind; for a folder of tables each of them.
+    """Returns a path with its format, or the tables in a folder.
 
     Raises:
-      UsageError: nothing reads it.
+      UsageError: No format matches.
     """
     name = kind_of(one.path, kind)
     if not one.path.is_dir():
@@ -179,7 +186,7 @@ def _with_kinds(one: _Found, kind: str, notes: list[str]) -> list[_Found]:
 
 
 def left_out(odd: Sequence[UsageError]) -> str:
-    """Returns the note on files of a folder that hold no curves."""
+    """Returns the note on files of a folder that contain no curves."""
     are = "is no curve and is" if len(odd) == 1 else "are no curves and are"
     return f"{counted(len(odd), 'file')} {are} left out: {first_of([_short(str(error)) for error in odd], _MOST_SHOWN)}"
 
@@ -191,8 +198,8 @@ def _short(text: str) -> str:
 def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
     """Returns the sources with the names of their runs.
 
-    In a folder, the path below it names a run. Files that were given one by one are called as they are, unless two
-    folders have one of that name: then their folders name them, as below a common folder.
+    A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
+    in several folders share it. Then each is named by its folder, relative to the common one.
     """
     sizes = Counter(one.path.parent for one in found.values() if one.root is not None and not one.path.is_dir())
     is_one_of_many = len(found) > 1
@@ -244,7 +251,7 @@ def _own_name(path: Path) -> str:
 
 
 def _name_below(one: _Found, num_beside: int) -> str:
-    """Returns the name of a file's run below a folder: the file's folder, unless there are several files in it."""
+    """Returns the name of a file's run below a folder: the file's folder, unless it contains several files."""
     assert one.root is not None
     inner = one.path.relative_to(one.root)
     if one.path.is_dir():
@@ -260,7 +267,7 @@ def _name_below(one: _Found, num_beside: int) -> str:
 
 
 def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:
-    """Returns the names of files of one name as below a common folder: their folders; of folders their paths there."""
+    """Returns distinct names for paths with the same file name: their folders relative to the common one."""
     homes = {path: path if path.is_dir() else path.parent for path in paths}
     common = Path(os.path.commonpath([home.parent if path.is_dir() else home for path, home in homes.items()]))
     return {
@@ -269,7 +276,7 @@ def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _paths_of(one: _Found) -> list[str]:
-    """Returns the spellings of a path that `--pattern` is tried on: below what was given, then as it was given."""
+    """Returns the spellings of a path for `--pattern`: first relative to the argument's folder, then as typed."""
     typed = [part for part in one.path.parts if part not in ("/", "..", ".")]
     below = list(one.path.relative_to(one.root).parts) if one.root is not None else []
     if one.path.is_dir():
@@ -294,10 +301,10 @@ def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
 
 
 def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: ImportSettings) -> None:
-    """Checks that what is said of a file is something that its reader asks for.
+    """Checks that a file's format has the columns and values that options refer to.
 
     Raises:
-      UsageError: an option does nothing there.
+      UsageError: An option has no effect for this format.
     """
     kind = kinds()[source.kind]
     for role in columns.keys() - set(kind.columns):
@@ -318,7 +325,7 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
 
 
 class CollectedCurves:
-    """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
+    """Points of all sources, with the metadata of their files. A context manager, because the points are on disk."""
 
     def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings, notes: Sequence[str] = ()) -> None:
         self.sources, self.settings, self.notes = list(sources), settings, list(notes)
@@ -375,7 +382,7 @@ class CollectedCurves:
         return self
 
     def _read_all(self) -> None:
-        """Reads all sources, and raises what is wrong with any of them at the end."""
+        """Reads all sources. Errors are collected and raised at the end."""
         problems, foreign, empty = list[UsageError](), list[UsageError](), list[str]()
         for number, source in enumerate(self.sources):
             before = self.spill.num_points
@@ -421,7 +428,10 @@ class CollectedCurves:
         return " and ".join(paths) if len(paths) < 3 else f"{paths[0]} and {len(paths) - 1} more"
 
     def _metrics_there(self) -> set[str]:
-        """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
+        """Returns the metrics in the first file, including metrics that are not requested.
+
+        Reads only the start of long files.
+        """
         source, asked = self.sources[0], dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
         parts = itertools.islice(kinds()[source.kind].read(source.place, asked, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
@@ -430,12 +440,14 @@ class CollectedCurves:
         self.spill.close()
 
     def _named(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
-        """Returns points with lobench's names of metrics, and those that `--rename` gives.
+        """Returns points with lobench's names of metrics, and the names given by `--rename`.
 
         Args:
-          spellings: By lobench's name of a metric, the name that it has in this source so far.
+          points: Points of the source.
+          spellings: Name in the source of each metric so far, by lobench's name.
+          source: The source.
         Raises:
-          UsageError: two metrics of the source have one name in lobench.
+          UsageError: Two metrics of the source have the same name in lobench.
         """
         metrics = self.asked.metrics
         self._seen.update(points.metrics)

@@ -1,4 +1,4 @@
-"""Curves that are there twice: one training in two files, or in a file and in the store."""
+"""Detection of duplicate curves: one training in two files, or in a file and in the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_SHOWN = 3  # copies of a note
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _First:
-    """The first of equal curves: its evaluation, and where it is from."""
+    """First of several equal curves: its evaluation and its files."""
 
     key: EvaluationKey
     run: str
@@ -36,10 +36,10 @@ class _First:
 
 
 class Copies:
-    """Finds curves of one method and case with the values of another one, in this import or in the store.
+    """Finds curves of a method and case with the same values as another one in this import or in the store.
 
-    Two files with the same curve hold one training, which counts once. Curves of one file are its own runs even if
-    they are equal, unless its format does not name runs. So are curves of a single value, unless the files are equal.
+    Two files with the same curve contain one training, which counts once. Equal curves in one file are separate runs,
+    unless its format does not name runs. Curves of a single value are separate runs too, unless the files are equal.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -50,14 +50,14 @@ class Copies:
     def key_of_copy(
         self, subject: Subject, case: CaseInfo, curves: Curves, *, run: CurveRun, sources: Sequence[CurveFile]
     ) -> EvaluationKey | None:
-        """Returns the evaluation that a curve is a copy of; None if it is a run of its own."""
+        """Returns the evaluation of which a curve is a copy; None if the curve is new."""
         if curves.provenance.imported.get("draws") == LOBENCH_SEEDS:
             return None
         first = self._of(subject, case).get(_digest(case, curves))
         if first is None or first.run == run.seed:
             return None
         if first.key.seed_block.start == curves.seeds[0]:
-            return None  # the same run under another name, which the store knows
+            return None  # the same run, which the store already has under another name
         files, hashes = {str(source.path) for source in sources}, {source.sha256 for source in sources}
         if files & first.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):
             return None
@@ -79,7 +79,7 @@ class Copies:
         run: CurveRun,
         sources: Sequence[CurveFile],
     ) -> None:
-        """Notes a curve that was written."""
+        """Registers a curve that was written."""
         first = _First(
             key=key,
             run=run.seed,
@@ -96,7 +96,7 @@ class Copies:
         ]
 
     def _of(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:
-        """Returns the first curves of a method and case by their values; the store's are read once."""
+        """Returns the first curves of a method and case by their values. Curves of the store are read once."""
         place = (subject.sha256, case.identity)
         if place not in self._firsts:
             found = self._firsts[place] = {}

@@ -1,4 +1,4 @@
-"""Imported runs as evaluations: case, seed and curves of each."""
+"""Conversion of imported runs to evaluations: case, seed and curves."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["SUITE", "OwnCases", "curves_of", "new_case", "seeds_of"]
 
-SUITE = "imported"  # of cases that no suite has
+SUITE = "imported"  # suite of cases that are in no suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCases:
-    """The cases that lobench itself trains, as a store or an experiment knows them; a former form is none.
+    """Cases that lobench trains, according to a store or an experiment. Outdated definitions are ignored.
 
     Attributes:
-      cases: In the order of their recording.
+      cases: The cases in order of recording.
     """
 
     cases: Sequence[CaseInfo]
 
     def named(self, name: str) -> CaseInfo | None:
-        """Returns the case of a name, `relu32` or `digits/relu32`; None where there is none.
+        """Returns the case with a name such as `relu32` or `digits/relu32`; None if there is none.
 
         Raises:
-          UsageError: several suites have one.
+          UsageError: Several suites have a case of this name.
         """
         current = {place_of(case): case for case in self.cases}.values()
         found = {case.identity: case for case in current if name in (case.name, f"{case.suite}/{case.name}")}
@@ -50,10 +50,10 @@ class OwnCases:
 
 
 def new_case(name: str, primary_metric: str) -> CaseInfo:
-    """Returns a case that lobench does not train: `wikitext` is `imported/wikitext`.
+    """Returns a case that lobench does not train: `wikitext` becomes `imported/wikitext`.
 
     Raises:
-      UsageError: it has no name.
+      UsageError: The name is empty.
     """
     suite, _, bare = name.rpartition("/")
     suite = suite or SUITE
@@ -75,14 +75,17 @@ def new_case(name: str, primary_metric: str) -> CaseInfo:
 def seeds_of(
     runs: Sequence[CurveRun], *, are_draws: bool, known: Callable[[CurveRun], Mapping[str, int]] = lambda run: {}
 ) -> dict[CurveRun, int]:
-    """Returns the number of each run's seed: its own where all of a method and case are whole numbers, else 0, 1, ...
+    """Returns a seed number for each run.
+
+    If all seeds of a method and case are whole numbers, these are used. Otherwise runs are numbered 0, 1, ...
 
     Args:
-      are_draws: Whether a number says what was drawn, so that only numbers will do.
-      known: By name the numbers that runs of this one's method and case have in the store: a run keeps its number,
-        wherever it stands in a later file.
+      runs: The runs.
+      are_draws: Whether equal seed numbers mean equal draws, so that seeds must be numbers.
+      known: Seed numbers in the store by seed name, for a run's method and case. A run keeps its number, whatever its
+        position in a later file.
     Raises:
-      UsageError: they should be draws, and one is no number.
+      UsageError: `are_draws` is set, and a seed is not a number.
     """
     groups: dict[tuple[str, str], list[CurveRun]] = {}
     for run in runs:
@@ -96,7 +99,7 @@ def seeds_of(
                 "--paired-seeds: a seed is no number", got=f"{odd.seed!r} of {odd.method!r}", expected=expected
             )
         numbers = [int(run.seed) for run in group] if odd is None else []
-        if len(set(numbers)) == len(group):  # 1 and 01 are one number
+        if len(set(numbers)) == len(group):  # 1 and 01 are the same number
             found.update(zip(group, numbers, strict=True))
             continue
         before = known(group[0])
@@ -120,14 +123,19 @@ def curves_of(
     directions: Mapping[str, Direction],
     until_option: str,
 ) -> tuple[Curves, Collection[str]]:
-    """Returns a run's curves on the steps of its primary metric, and the metrics that do not have all of these steps.
+    """Returns a run's curves at the steps of its primary metric, and the metrics that lack some of these steps.
 
     Args:
-      until: The step at which they end; None: the run's last one.
-      provenance: Says nothing but `imported`.
-      until_option: What says that, as people write it.
+      run: The run.
+      metrics: Its curves by metric.
+      case: Its case.
+      seed: Its seed number.
+      until: Step at which the curves end. None: the run's last step.
+      provenance: Origin of the curves; only `imported` is set.
+      directions: Directions of metrics.
+      until_option: Spelling of the option that sets `until`, for messages.
     Raises:
-      UsageError: the run lacks the primary metric; it has no value at that step.
+      UsageError: The run lacks the primary metric, or has no value at step `until`.
     """
     primary = metrics.get(case.primary_metric)
     if primary is None:
@@ -150,7 +158,7 @@ def curves_of(
         steps = steps[steps <= until]
     taken, left_out = {}, []
     for name, curve in metrics.items():
-        if curve.steps is steps:  # of the primary metric, uncut
+        if curve.steps is steps:  # the steps of the primary metric
             taken[name] = _as_stored(curve.values)
             continue
         places = np.searchsorted(curve.steps, steps)

@@ -21,20 +21,20 @@ from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["SessionCurves", "SessionFiles"]
 
-_NOT_TEXT = (b"\x1f\x8b", b"PAR1")  # gzip, parquet: no line of them can be read before the last
+_NOT_TEXT = (b"\x1f\x8b", b"PAR1")  # gzip, parquet: unreadable before they are complete
 _JSON_LINES = (".jsonl", ".ndjson")
 _SHOWN = 60  # characters of a line
 
 
 class SessionFiles:
-    """The files of a session, which its script may be writing.
+    """Files of a session, which its script may still be writing.
 
-    A file of lines is copied before it is read: whole lines alone, since the last one may be half written. Of JSON
-    lines those that are none (a program's output, the half line of a program that was killed) are left out, and said.
-    So is a csv's header that is repeated, by a program that began again.
+    Text files are copied before they are read, without the last line if it may be incomplete. Lines of a JSON lines
+    file that are not JSON, such as program output or the half line of a killed program, are left out with a note.
+    Repeated headers of a csv, from a restarted program, are left out too.
 
     Args:
-      pattern: Of their paths, absolute.
+      pattern: Absolute pattern of the paths.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -42,7 +42,7 @@ class SessionFiles:
 
     @property
     def state(self) -> tuple[tuple[str, int, int], ...]:
-        """What changes when something is written: each file's path, size and time (ns)."""
+        """Path, size and time (ns) of each file. Changes whenever something is written."""
         return tuple(_state_of(path) for place in self._paths() for path in _files_in(place))
 
     def _paths(self) -> list[Path]:
@@ -50,13 +50,13 @@ class SessionFiles:
 
     @contextlib.contextmanager
     def read(self, settings: ImportSettings, *, until: int | None = None) -> Iterator[SessionCurves]:
-        """Reads what is there now.
+        """Reads the current content of the files.
 
         Args:
-          settings: With the session as its seed.
-          until: Steps beyond it are left out.
+          settings: Import settings, with the session as seed.
+          until: Last step to read. None: all steps.
         Raises:
-          UsageError: nothing is there yet, or it cannot be read.
+          UsageError: There is nothing yet, or a file cannot be read.
         """
         with tempfile.TemporaryDirectory(prefix="lobench-curves-") as folder, contextlib.ExitStack() as stack:
             notes: list[str] = []
@@ -77,7 +77,7 @@ class SessionFiles:
 
 
 class SessionCurves(CollectedCurves):
-    """What a session's files hold, as runs of one method and seed, whatever the files call them."""
+    """Curves in a session's files, as runs of one method and seed, whatever names the files contain."""
 
     def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings, *, until: int | None) -> None:
         super().__init__(sources, dataclasses.replace(settings, case=settings.case or UNSAID))
@@ -114,7 +114,7 @@ class SessionCurves(CollectedCurves):
 
 
 def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
-    """Returns a file as far as it can be read, or its copy; None where it holds nothing yet."""
+    """Returns a file, or a copy of its readable part; None if it contains nothing yet."""
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(4)
@@ -131,7 +131,7 @@ def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
 
 
 def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
-    """Copies the lines that can be read. What cannot leaves an empty line, so that lines keep their numbers."""
+    """Copies the readable lines. Other lines become empty lines, so that line numbers stay the same."""
     header, odd = b"", list[tuple[int, bytes]]()
     with path.open("rb") as file, copy.open("wb") as taken:
         for number, line in enumerate(file, 1):
@@ -170,7 +170,7 @@ def _state_of(path: Path) -> tuple[str, int, int]:
 
 
 def _at_home(text: str, folder: str, paths: Sequence[Path]) -> str:
-    """Returns an error's text with the files' own paths in place of their copies'."""
+    """Replaces the paths of copies in an error message by those of the files."""
     for number, path in enumerate(paths):
         text = text.replace(str(Path(folder) / str(number) / path.name), str(path))
     return text

@@ -1,4 +1,4 @@
-"""`lobench import`: foreign curves as subjects of a store, in one transaction."""
+"""`lobench import`: imported curves as subjects of a store, in one transaction."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNTIL_OPTION = "--until-step [METHOD=]STEP"
 
 
 class ImportRecord(TypedDict):
-    """`lobench import`: what an import did."""
+    """`lobench import`: numbers of imported curves."""
 
     store: Path
     kinds: tuple[str, ...]
@@ -60,14 +60,16 @@ class ImportRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import did.
+    """Result of `import_curves`.
 
     Attributes:
-      methods, cases: Names.
-      num_points: Of all files.
-      num_new, num_known, num_replaced: Curves of a method, case and seed, all their metrics together.
-      notes: What is odd, a line each.
-      keys: Of the evaluations, those that were known too.
+      store: Folder of the store.
+      kinds: Names of the file formats.
+      methods, cases: Names of the methods and cases.
+      num_points: Number of values in all files.
+      num_new, num_known, num_replaced: Numbers of curves. All metrics of a method, case and seed count as one curve.
+      notes: Lines on oddities.
+      keys: Evaluations of the curves, including known ones.
     """
 
     store: Path
@@ -82,7 +84,7 @@ class Imported:
     keys: tuple[tuple[EvaluationKey, CaseInfo], ...] = ()
 
     def describe(self, printed: Collection[str] = ()) -> str:
-        """Returns what was done, a line each, without the notes that were said."""
+        """Returns lines for the terminal, without the notes that are already printed."""
         what = f"{counted(len(self.methods), 'method')} on {counted(len(self.cases), 'case')}"
         counts = [counted(self.num_new, "new curve")]
         counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
@@ -93,7 +95,7 @@ class Imported:
         return "\n".join([head, *(note for note in self.notes if note not in printed)])
 
     def to_record(self) -> ImportRecord:
-        """Returns what `--format json` prints."""
+        """Returns the record for `--format json`."""
         return {
             "store": self.store,
             "kinds": self.kinds,
@@ -110,15 +112,20 @@ class Imported:
 def import_curves(
     *files: str | Path, store: str | Path, log: Callable[[str], None] = lambda note: None, **options: Any
 ) -> Imported:
-    """Imports curves into a store, which is made where there is none. Nothing is written where anything is wrong.
+    """Imports curves into a store, which is created if needed. If anything is wrong, nothing is written.
+
+    Example:
+        imported = lobench.import_curves("logs/*.csv", store="runs/mine", method="mine", case="wikitext")
+        imported.num_new
 
     Args:
-      files: Paths, and patterns of them (`logs/*.csv`).
-      log: Is told what is odd of the files before anything is written.
-      options: Of `ImportSettings`: kind, columns, method, metrics, rename, paired_seeds, ...
+      files: Paths of files and folders, and patterns such as `logs/*.csv`.
+      store: Folder of the store.
+      log: Receives a line for each oddity in the files, before anything is written.
+      options: Fields of `ImportSettings`, such as kind, columns, method, metrics, rename and paired_seeds.
     Raises:
-      UsageError: a file cannot be read as what it is; a point twice; other values of a curve that the store has.
-      StoreBusy, StoreError: the store cannot be written.
+      UsageError: A file cannot be read, a point occurs twice, or the store has other values for a curve.
+      StoreBusy, StoreError: The store cannot be written.
     """
     settings, folder, notes = ImportSettings(**options), Path(store), list[str]()
     with _removed_if_new(folder), contextlib.ExitStack() as stack:
@@ -138,7 +145,7 @@ def import_curves(
 
 @contextlib.contextmanager
 def _removed_if_new(store: Path) -> Iterator[None]:
-    """Removes a store that was made for an import which failed."""
+    """Removes a new store if its import fails."""
     is_new = not store.exists()
     try:
         yield
@@ -150,12 +157,12 @@ def _removed_if_new(store: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Whose curves files are that one program wrote.
+    """Session of a program whose curves are imported.
 
     Attributes:
-      seed: Their number.
-      num_steps: The last step of the training, where somebody says it before it has come there.
-      ends: By case the steps where curves end, where it is not the last one.
+      seed: Seed number of all curves.
+      num_steps: Last step of the training, if known in advance.
+      ends: Steps at which curves end, by case. Other curves end at the last step.
     """
 
     seed: int
@@ -173,15 +180,18 @@ def import_into(
     until_option: str = UNTIL_OPTION,
     session: Session | None = None,
 ) -> Imported:
-    """Writes what was gathered into a ledger, in one transaction.
+    """Writes collected curves into a ledger, in one transaction.
 
     Args:
-      own_cases: That lobench trains, besides those that the ledger holds.
-      names: What a method of the files is called in the store; those without one are left out. None: all, as they are.
-      until_option: As of `curves_of`.
-      session: Of which the files are; None: they say their seeds themselves.
+      ledger: The ledger.
+      collected: The curves.
+      settings: Import settings.
+      own_cases: Cases that lobench trains, besides those in the ledger.
+      names: Names in the store by the method's name in the files. Other methods are left out. None: the files' names.
+      until_option: Spelling of the option for the last step, for messages.
+      session: Session that wrote the files. None: seeds are taken from the files.
     Raises:
-      UsageError: see `import_curves`.
+      UsageError: As for `import_curves`.
     """
     spill, notes = collected.spill, list(collected.notes)
     files = [_file(source, settings) for source in collected.sources]
@@ -202,7 +212,7 @@ def import_into(
             notes += _changed(file, before)
             if settings.replace and session is None:
                 written.added.replaced += forget_file(ledger, file.file)
-        for name in filter(None, called.values()):  # tables have the order of the files
+        for name in filter(None, called.values()):  # so that tables have the order of the files
             sight(ledger, Subject.of_imported(name))
         seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
         if session is None:
@@ -264,10 +274,10 @@ def import_into(
 def curves_in(
     ledger: Ledger, collected: CollectedCurves, *, own_cases: Sequence[CaseInfo], seed: int
 ) -> Iterator[tuple[CaseInfo, Curves]]:
-    """Yields the curves of a session as far as they are, each with its case. Nothing is written.
+    """Yields the current curves of a session, each with its case. Nothing is written.
 
     Raises:
-      UsageError: as `import_into` would.
+      UsageError: As for `import_into`.
     """
     cases = _cases(ledger, collected, own_cases, [])
     for run, metrics in collected.spill.curves():
@@ -293,10 +303,10 @@ def refuse_unfit(
     own_cases: Sequence[CaseInfo],
     until_option: str,
 ) -> None:
-    """Looks, before anything is trained, at whether a method's curves can stand beside what lobench trains.
+    """Checks, before anything is trained, that a method's curves can be compared with those that lobench trains.
 
     Raises:
-      UsageError: as `import_into` would.
+      UsageError: As for `import_into`.
     """
     until, own = _until(settings.until_step, collected.spill.runs), OwnCases(cases=own_cases)
     for run, metrics in collected.spill.curves():
@@ -327,7 +337,7 @@ def _replaced(spill: Spill) -> list[str]:
 
 
 class _Written:
-    """What an import wrote, and what is odd of it."""
+    """Curves written by an import, and notes on them."""
 
     def __init__(self) -> None:
         self.added = Added()
@@ -368,7 +378,7 @@ def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
 
 
 def _changed(file: ImportedFile, before: Sequence[ImportedFile]) -> list[str]:
-    """Returns a line where a file was imported before, and is another one now."""
+    """Returns a line if a file has changed since it was imported before."""
     last = next((one for one in reversed(before) if one.file == file.file), None)
     if last is None or last.sha256 == file.sha256:
         return []
@@ -386,7 +396,7 @@ def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
 
 
 def _until(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
-    """Returns at which step the curves of each method end that is told one."""
+    """Returns the step at which curves end, for each method with such an option."""
     methods = dict.fromkeys(run.method for run in runs)
     found: dict[str, int] = {}
     for text in texts:
@@ -401,7 +411,7 @@ def _until(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
 def _cases(
     ledger: Ledger, collected: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
 ) -> dict[str, tuple[CaseInfo, bool]]:
-    """Returns the case of each name that the files have, and whether it is one that lobench trains."""
+    """Returns the case for each name in the files, and whether lobench trains it."""
     stored = known_cases(ledger)
     own = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
     imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored if is_imported}
@@ -423,17 +433,17 @@ def _cases(
 
 
 def _trained(name: str, collected: CollectedCurves, own: OwnCases, own_cases: Sequence[CaseInfo]) -> CaseInfo | None:
-    """Returns the case of files that lobench trains, by its name there; None where it is none of these."""
+    """Returns the case with a name in the files, if lobench trains it; None otherwise."""
     hinted = collected.cases.get(name)
     if hinted is not None:
         return next((case for case in own.cases if case.identity == hinted.identity), None)
-    # Where an experiment has one case, a file need not say which it is.
+    # If an experiment has a single case, its files need not name it.
     only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
     return own.named(name) or only
 
 
 def _primary(case: str, collected: CollectedCurves) -> str:
-    """Returns the primary metric of a new case: the first that was asked for, or the only one."""
+    """Returns the primary metric of a new case: the first requested one, or the only one."""
     there = collected.spill.metrics_of(case)
     asked = [name for name in collected.asked.metrics.values() if name in there]
     primary = {kinds()[source.kind].primary for source in collected.sources}

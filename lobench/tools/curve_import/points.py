@@ -1,4 +1,4 @@
-"""Curve points: the output of every reader, by run and metric, in blocks of any order."""
+"""Curve points: the output of all readers, by run and metric, in blocks of any order."""
 
 from __future__ import annotations
 
@@ -30,23 +30,26 @@ __all__ = [
     "watched_request",
 ]
 
-UNNAMED_CASE = "task"  # of curves for which nothing names the case
+UNNAMED_CASE = "task"  # name of the case if it is unknown
 
 _ENDING = re.compile(r"\.(?:csv|tsv|txt|log|out|stdout|json|jsonl|ndjson|parquet|wandb|gz|db|monitor)$", re.IGNORECASE)
 _WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
 
 
 class NotCurves(UsageError):
-    """A file does not hold curves. It is left out of a folder, with a note, if other files there do."""
+    """A file does not contain curves. It is left out of a folder, with a note, if other files there contain curves."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveRun:
-    """One training: a method on a case with a seed, as a file calls them; "" where it does not say the case.
+    """One training, with the names in its file.
 
     Attributes:
-      training: Name of the training that these curves are of, if other cases may have curves of it too: the logger's
-        name or id of the run; "" if nothing says so.
+      method: Name of the method.
+      case: Name of the case. "": unknown.
+      seed: Name of the seed.
+      training: Name of the training, if other cases may have curves of it too: the logger's name or id of the run. "":
+        none.
     """
 
     method: str
@@ -60,13 +63,13 @@ class CurveRun:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """A run as who logged it knows it.
+    """Run as recorded by an experiment tracker.
 
     Attributes:
-      id: Its own, which no other run has.
-      name: What people call it; several may have one.
-      facts: What else was logged of it, by name: `config.lr`, `params.lr`, `tags.NAME`, `group`, `job_type`,
-        `experiment`. `name` and `id` are among what options can name, too.
+      id: Unique id.
+      name: Display name; several runs may share it.
+      facts: Other logged values by name: `config.lr`, `params.lr`, `tags.NAME`, `group`, `job_type`, `experiment`.
+        Options can also refer to `name` and `id`.
     """
 
     id: str
@@ -74,12 +77,12 @@ class LoggedRun:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def fact(self, key: str) -> str | None:
-        """Returns what is known under a name; None: nothing."""
+        """Returns a logged value; None if there is none of this name."""
         return {"id": self.id, "name": self.name, **self.facts}.get(key)
 
     @property
     def settings(self) -> dict[str, str]:
-        """What it was trained with: its config or parameters."""
+        """Configuration or parameters of the training."""
         return {key: value for key, value in self.facts.items() if key.startswith(("config.", "params."))}
 
 
@@ -88,11 +91,11 @@ class Points:
     """Values of runs.
 
     Attributes:
-      runs, metrics: What the numbers below stand for.
-      run, metric: int[num_points], places among `runs` and `metrics`.
+      runs, metrics: Distinct runs and metrics.
+      run, metric: int[num_points], indices into `runs` and `metrics`.
       step: int64[num_points], inner steps.
-      value: float64[num_points]; NaN and infinities are what a diverged run logs.
-      line: int64[num_points], lines of the file; 0: it has none.
+      value: float64[num_points]; NaN and infinities from diverged runs.
+      line: int64[num_points], line numbers in the file; 0 if unknown.
     """
 
     runs: Sequence[CurveRun]
@@ -120,7 +123,7 @@ class Points:
 
     @classmethod
     def of_curves(cls, run: CurveRun, found: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[Points]:
-        """Yields the points of a run's curves, by metric steps with their values."""
+        """Yields the points of a run's curves, given as (step, value) pairs by metric."""
         for metric, points in found.items():
             steps, values = zip(*points, strict=True)
             yield cls.of_curve(run, metric, steps, values)
@@ -135,7 +138,7 @@ class Points:
 
 
 class RequestedMetrics(Mapping[str, str]):
-    """Requested metrics: by the name in the file, the name in the store. A name is found in any spelling.
+    """Requested metrics: the name in the store by the name in the file. Keys match in any spelling.
 
     >>> RequestedMetrics({"train/elbo": "train/elbo"})["train_elbo"]
     'train/elbo'
@@ -155,29 +158,32 @@ class RequestedMetrics(Mapping[str, str]):
         return len(self._names)
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Returns which of a table's columns are requested, in the order of the request; a missing one as requested."""
+        """Returns the columns of a table that are requested, in the order of the request.
+
+        Missing ones keep their spelling.
+        """
         return [stored_spelling(name, names) for name in self._names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveRequest:
-    """What who imports says of a file that the file does not say.
+    """Information about a file that comes from the options of an import.
 
     Attributes:
-      columns: Of a table: by `method`, `case`, `seed`, `step`, `metric` or `value` the column that holds it.
-      method, case, seed: Of all rows, where the file has none; "": not said.
-      metrics: Requested metrics, the primary one first; empty: all.
-      pattern: Of names of runs, with groups `method`, `case`, `seed`.
-      method_from, case_from: Name of the fact of a logged run that says it.
-      seed_from: Names of facts that tell seeds apart; the first one numbers them.
-      directions: By lobench's name of a metric.
+      columns: Name of the column by role: `method`, `case`, `seed`, `step`, `metric` or `value`.
+      method, case, seed: Names for all rows of a file that has none. "": not given.
+      metrics: Requested metrics, the primary one first. Empty: all.
+      pattern: Regular expression for names of runs, with groups `method`, `case` and `seed`.
+      method_from, case_from: Name of the logged value that contains the method or case.
+      seed_from: Names of logged values that distinguish seeds. The first one gives their numbers.
+      directions: Directions by lobench's name of the metric.
       targets: AlgoPerf's file of targets.
-      name: Name of the source, for a file that holds one run and does not name it; "": the file's own name. Files of
-        one name in several folders are named for their folders.
-      prefix: Folder that tells the runs of this source from those of another one; "": their names do.
-      paths: Spellings of the source's path that `--pattern` is tried on, in this order.
-      is_one_of_many: Whether the source was found in a folder, by a pattern or beside others, so that its name says
-        which run it is. Otherwise a table has to say it.
+      name: Name of a source with one unnamed run. "": the file's own name. Files with the same name in several folders
+        are named by their folders.
+      prefix: Folder that distinguishes the runs of this source from those of another one. "": names are distinct.
+      paths: Spellings of the source's path that `--pattern` is matched with, in this order.
+      is_one_of_many: Whether the source was found in a folder or by a pattern, or is one of several files, so that its
+        name identifies the run. Otherwise a table has to contain the method.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -198,7 +204,7 @@ class CurveRequest:
 
 
 def watched_request(asked: CurveRequest, used: set[str]) -> CurveRequest:
-    """Returns the same request, which adds the names of the fields that are read to `used`."""
+    """Returns a copy of a request that adds the names of the fields that are read to `used`."""
 
     class Watched(CurveRequest):
         def __getattribute__(self, name: str) -> object:
@@ -209,7 +215,7 @@ def watched_request(asked: CurveRequest, used: set[str]) -> CurveRequest:
 
 
 def bare_name(path: PurePath) -> str:
-    """Returns a file's name without the endings that say its format: `lr0.1` of `lr0.1.csv.gz`."""
+    """Returns a file's name without the endings of its format: `lr0.1` for `lr0.1.csv.gz`."""
     name = path.name
     while (ending := _ENDING.search(name)) is not None and ending.start():
         name = name[: ending.start()]
@@ -217,14 +223,17 @@ def bare_name(path: PurePath) -> str:
 
 
 def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool = False) -> CurveRun:
-    """Returns the run that a name stands for: `adam_seed3` is seed 3 of adam, unless a pattern says otherwise.
+    """Returns the run for a name: `adam_seed3` is seed 3 of adam, unless there is a pattern.
 
-    With `--method` the runs are its seeds, as they are with a pattern that names the method and no seed.
+    With `--method`, or a pattern for the method and not for the seed, the runs are seeds of the method.
 
     Args:
+      name: Name of the run.
+      asked: Options of the import.
+      case: Name of the case, if the file contains it.
       is_file: Whether the name is that of the file.
     Raises:
-      UsageError: the pattern does not fit, or is none.
+      UsageError: The pattern does not match, or is invalid.
     """
     parts = _parts_of(name, asked, is_file=is_file)
     are_seeds = bool(asked.method or (asked.pattern and "method" in parts))
@@ -239,7 +248,7 @@ def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool =
 def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str]:
     """Returns the method, case and seed in a name.
 
-    `--pattern` is tried on the path first for a file's name, and on the name first for a run inside of a file.
+    For a file's name `--pattern` is matched with the path first, for a run inside of a file with the name first.
     """
     if not asked.pattern:
         found = _WITH_SEED.fullmatch(name)
@@ -256,13 +265,14 @@ def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str
 
 
 def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
-    """Yields the ids of runs, and what each is to lobench.
+    """Yields the ids of runs with their methods, cases and seeds.
 
-    Runs of one method and case are its seeds: the one of `--seed-from`, of the name, of the parameter `seed`, or the
-    id. Runs without a value that an option names are left out, if others have it.
+    Runs with the same method and case are its seeds. The seed is taken from `--seed-from`, the name, the parameter
+    `seed`, or the id. Runs that lack a value named by an option are left out if other runs have it.
 
     Raises:
-      UsageError: as `named_run`; no run has what an option names; runs that would be seeds differ in more than that.
+      UsageError: As for `named_run`; no run has a value named by an option; or seeds of a method have different
+        settings.
     """
     known = _with_facts(known, asked, notes)
     groups: dict[tuple[str, str], list[tuple[LoggedRun, CurveRun]]] = {}
@@ -288,7 +298,7 @@ def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]
 
 
 def _with_facts(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> list[LoggedRun]:
-    """Returns the runs that have what options take from them."""
+    """Returns the runs that have the values named by options."""
     kept = list(known)
     firsts = {
         "--method-from": asked.method_from,
@@ -321,10 +331,10 @@ def _seed_of(one: LoggedRun, asked: CurveRequest) -> str:
 
 
 def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: CurveRequest) -> None:
-    """Checks that runs which would be seeds of one method differ in nothing but seeds.
+    """Checks that runs counted as seeds of one method differ only in their seeds.
 
     Raises:
-      UsageError: their configurations differ otherwise: they may be other problems, or other methods.
+      UsageError: Their configurations differ otherwise, so they may be other cases or other methods.
     """
     keys = dict.fromkeys(key for one in members for key in one.settings)
     values = {key: dict.fromkeys(one.settings.get(key, "(none)") for one in members) for key in keys}
@@ -352,7 +362,7 @@ def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: s
     """Returns steps as whole numbers.
 
     Raises:
-      UsageError: one is none, or negative.
+      UsageError: A step is negative or not a whole number.
     """
     with np.errstate(invalid="ignore"):
         steps = np.where(np.isfinite(values), values, -1).astype(np.int64)

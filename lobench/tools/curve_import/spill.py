@@ -1,4 +1,4 @@
-"""External grouping of points by run, on disk, with memory for the longest run only."""
+"""Grouping of points by run on disk, with memory for the longest run only."""
 
 from __future__ import annotations
 
@@ -35,22 +35,20 @@ class Curve:
 
     @property
     def ends_diverged(self) -> bool:
-        """Whether its last value is no finite number: who trained may have ended there."""
+        """Whether the last value is not finite, which suggests that the training stopped there."""
         return not np.isfinite(self.values[-1])
 
 
 class Spill:
-    """Takes points in any order, gives them back run by run. A context manager: its files go with it.
+    """Groups points by run, in any order of input. A context manager that deletes its files at the end.
 
     Args:
-      where_of: Says in which files a run's points are.
-      sources: Names of the sources, by their numbers.
-      last_counts: For each source, whether the last value counts of a step that it has twice for a run; otherwise
-        that is an error.
-      always_last: Whether the last value counts in whatever sources a step stands twice.
-
+      where_of: Returns the names of the files with a run's points.
+      sources: Names of the sources by number.
+      last_counts: For each source, whether the last value counts if a run has a step twice. Otherwise that is an error.
+      always_last: Whether the last value counts also if a step occurs in several sources.
     Attributes:
-      replaced: After `curves`, the number of replaced points by the name of their source and their run.
+      replaced: Number of replaced points by source name and run. Filled in by `curves`.
     """
 
     def __init__(
@@ -79,14 +77,14 @@ class Spill:
         self.close()
 
     def close(self) -> None:
-        """Removes its files."""
+        """Removes the files."""
         for file in self._files.values():
             file.close()
         self._folder.cleanup()
 
     @property
     def runs(self) -> tuple[CurveRun, ...]:
-        """Those seen so far, in the order of their first points."""
+        """Runs so far, in the order of their first points."""
         return tuple(self._runs)
 
     @property
@@ -104,7 +102,7 @@ class Spill:
         return max(int(self._last[number]) for run, number in self._runs.items() if run.case == case)
 
     def add(self, points: Points, source: int) -> None:
-        """Takes points of the source of a number."""
+        """Adds points of a source, given by its number."""
         runs = np.asarray([self._runs.setdefault(run, len(self._runs)) for run in points.runs], np.int32)
         metrics = np.asarray([self._metrics.setdefault(name, len(self._metrics)) for name in points.metrics], np.int32)
         rows = np.empty(len(points.step), _ROW)
@@ -136,14 +134,14 @@ class Spill:
         """Yields each run with its metrics.
 
         Raises:
-          UsageError: a run has a step twice.
+          UsageError: A run has a step twice.
         """
         runs, metrics = self.runs, self.metrics
         for file in self._files.values():
             file.seek(0)
             in_order = np.frombuffer(file.read(), _ROW)
             rows = in_order
-            rows = rows[np.lexsort((rows["step"], rows["metric"], rows["run"]))]  # stable: equal ones in order of sight
+            rows = rows[np.lexsort((rows["step"], rows["metric"], rows["run"]))]  # stable sort
             if not len(rows):
                 continue
             edge = (np.diff(rows["run"]) != 0) | (np.diff(rows["metric"]) != 0)
@@ -166,7 +164,7 @@ class Spill:
         """Counts the points that a later one replaces.
 
         Raises:
-          UsageError: a run has a step twice, and nothing says that the last value counts.
+          UsageError: A run has a step twice, and the last value does not count.
         """
         firsts, seconds = rows[:-1][~is_last[:-1]], rows[1:][~is_last[:-1]]
         is_within = firsts["source"] == seconds["source"]
@@ -182,7 +180,7 @@ class Spill:
         run, metric = self.runs[first["run"]], self.metrics[first["metric"]]
         own = in_order[(in_order["run"] == first["run"]) & (in_order["metric"] == first["metric"])]
         steps = own["step"]
-        begins = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # where a row goes back
+        begins = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # rows whose step is not larger than the one before
         num_restarts = int((steps[begins] == steps[0]).sum())
         is_resumed = not num_restarts and len(begins) == 1 and steps[-1] >= steps[: begins[0]].max()
         in_files = first["source"] != second["source"]

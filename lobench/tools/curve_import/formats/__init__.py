@@ -1,1 +1,4 @@
-"""File formats of curves, a reader each. A new one is a file `builtin_NAME.py` here, which is found by itself."""
+"""File formats of curves, with one reader each.
+
+Files named `builtin_NAME.py` in this folder are found automatically.
+"""

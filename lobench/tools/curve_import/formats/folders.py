@@ -1,4 +1,4 @@
-"""Files of a folder of logs, below it and behind symbolic links, each once."""
+"""Listing of the files below a folder, with each file once even if symbolic links lead to it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["files_below"]
 def files_below(folder: Path) -> list[Path]:
     """Returns the files in and below a folder, sorted by path. Hidden folders are left out.
 
-    Symbolic links to folders and files are followed. A file that has several paths is there once, under the one
-    without a link if there is one, so that links in a circle end and `latest-run` is no second run.
+    Symbolic links to folders and files are followed. A file with several paths is listed once, if possible by a path
+    without a link. So cycles of links end, and `latest-run` is not a second run.
     """
     found: list[Path] = []
     starts, seen = [folder], set[Path]()

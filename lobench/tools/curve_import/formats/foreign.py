@@ -1,4 +1,4 @@
-"""Files that hold curves in a form that is not read: each is refused with the command that converts it."""
+"""Files with curves in unsupported formats. Each is rejected with the command that converts it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _command(code: str) -> str:
 
 
 def refuse_database(path: Path) -> None:
-    """Refuses a database of Optuna.
+    """Rejects a database of Optuna.
 
     Raises:
-      NotCurves: the file is one.
+      NotCurves: The file is a database of Optuna.
     """
     with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path)) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
@@ -47,10 +47,10 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def refuse_journal(path: Path) -> None:
-    """Refuses a journal of Optuna: JSON lines with an `op_code` each.
+    """Rejects a journal of Optuna, which has JSON lines with an `op_code`.
 
     Raises:
-      NotCurves: the file is one.
+      NotCurves: The file is a journal of Optuna.
     """
     with contextlib.suppress(*UNREADABLE), opened(path) as file:
         line = file.readline(100_000)
@@ -74,10 +74,10 @@ def _optuna(what: str, path: Path, studies: Sequence[str], storage: str) -> NotC
 
 
 def refuse_arrays(path: Path, head: bytes) -> None:
-    """Refuses arrays of numpy, .npy or .npz.
+    """Rejects arrays of numpy, .npy or .npz.
 
     Raises:
-      NotCurves: the file is one.
+      NotCurves: The file contains arrays of numpy.
     """
     code = ""
     if head.startswith(b"\x93NUMPY"):
@@ -102,7 +102,7 @@ def refuse_arrays(path: Path, head: bytes) -> None:
 
 
 def _arrays_of(path: Path) -> list[str]:
-    """Returns the names of a .npz file's arrays of one dimension that have the most common length."""
+    """Returns the names of the one-dimensional arrays of a .npz file that have the most common length."""
     lengths: dict[str, int] = {}
     with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         for member in archive.namelist():

@@ -1,4 +1,4 @@
-"""Rows of JSON files: lines of objects, or one document in the shape that a library writes.
+"""Rows of JSON files: objects in lines, or one document in the layout of a library.
 
 {"step": 0, "val": {"loss": 2.3}}                         lines: an object for each step, `val.loss` is a column
 [{"step": 0, "loss": 2.3}, ...]                           pandas, orient="records"
@@ -34,7 +34,7 @@ _FROM_DEEPOBS = (
 
 
 def is_json(path: Path) -> bool:
-    """Returns whether a file, gzipped or not, begins as a JSON object or array does."""
+    """Returns whether a file, gzipped or not, begins like a JSON object or array."""
     try:
         with opened(path) as file:
             return _head(file.read(64)) in ("{", "[")
@@ -60,10 +60,10 @@ def is_records(path: Path) -> bool:
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the line and the values of each row, those of objects inside as `outer.inner`; 0 for a row without a line.
+    """Yields the line and the values of each row, with nested values as `outer.inner`. The line is 0 if unknown.
 
     Raises:
-      UsageError: the file is no JSON, or a line is no object.
+      UsageError: The file is not valid JSON, or a line is not an object.
     """
     document = _document(path)
     if document is None:
@@ -74,7 +74,7 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _document(path: Path) -> Any:
-    """Returns what a file holds as one JSON document, or as several that follow one another; None for lines."""
+    """Returns a file's JSON document, or the list of consecutive documents; None for JSON lines."""
     state = path.stat()
     return _read_document(path, state.st_mtime_ns, state.st_size)
 
@@ -88,7 +88,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     if has_more and (is_object or path.suffix.lower() in _LINES):
         return None
     if not has_more and not is_object and _head(first) == "{":
-        return None  # a line that is cut off, or no JSON
+        return None  # an incomplete line, or not JSON
     text = text_of(path).strip()
     try:
         found, place = [], 0
@@ -119,7 +119,7 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
     """Returns the rows of a document.
 
     Raises:
-      UsageError: it has another shape.
+      NotCurves: The document has another layout.
     """
     if isinstance(document, list) and document and all(isinstance(one, dict) for one in document):
         return document

@@ -1,4 +1,4 @@
-"""File kinds that ship, those that are declared, and their detection by content or by name."""
+"""File formats, shipped or declared by plugins, and their detection by content or name."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from lobench.tools.curve_import.points import CurveRequest, NotCurves, Points, w
 
 __all__ = ["FileKind", "kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
 
-_SAID = ("method", "case", "seed", "pattern")  # options that a format may not overlook in silence
+_SAID = ("method", "case", "seed", "pattern")  # options that a format should not ignore silently
 _TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet)(?:\.gz)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKind:
-    """How files of one kind are read.
+    """Reader of one file format.
 
     Attributes:
-      about: What such a file is, for the help.
-      read: Yields its points, and adds what is odd of it to notes.
-      files: What of a folder is read; None: these are files.
-      last_counts: Whether of a step that a run has twice the last value counts; otherwise it is an error.
-      draws: Whose its seeds are; "": labels.
-      cases: What the file itself says of its cases, by suite and name.
-      directions: Which way it says that metrics are better.
-      columns: Roles that `--column` gives a column of it.
-      recognises: Whether a file or folder is of this kind; what ships is told apart below.
-      has_facts: Whether it says more of a run than its name: a configuration, parameters, tags.
-      primary: Name of the primary metric if there are several and none is asked for; "": one has to be.
-      may_repeat_runs: Whether one file or folder may hold a run twice, since its runs have no names.
+      about: Description of the format, for the help.
+      read: Yields the points of a file, and adds oddities to notes.
+      files: Lists the files to read in a folder. None: the format is a single file.
+      last_counts: Whether the last value counts if a run has a step twice. Otherwise that is an error.
+      draws: Origin of the seed numbers, if equal numbers mean equal draws. "": seeds are only labels.
+      cases: Returns the cases described in a file, by suite and name.
+      directions: Returns the directions of metrics described in a file.
+      columns: Roles of columns that `--column` can set.
+      recognises: Returns whether a file or folder has this format. Shipped formats are detected below instead.
+      has_facts: Whether runs have data besides their names, such as a configuration, parameters or tags.
+      primary: Default primary metric of files with several. "": the user has to choose one.
+      may_repeat_runs: Whether a file or folder may contain a run twice, because its runs have no names.
     """
 
     about: str
@@ -138,10 +138,10 @@ _SHIPPED: dict[str, FileKind] = {
 
 @functools.cache
 def kinds() -> dict[str, FileKind]:
-    """Returns every kind by its name: those of plugins, which are asked first, and what ships.
+    """Returns all formats by name, those of plugins first.
 
     Raises:
-      PluginError: a plugin declares a name that is taken.
+      PluginError: A plugin declares a name that is taken, or its declaration does not load.
     """
     declared = load_plugins().usable_declarations("lobench_import_formats")
     if taken := sorted(declared.keys() & _SHIPPED.keys()):
@@ -150,7 +150,7 @@ def kinds() -> dict[str, FileKind]:
 
 
 def _of_plugin(name: str, declared: Registered) -> FileKind:
-    """Returns the format of a plugin with its calls guarded; one that cannot be made recognises nothing."""
+    """Returns the format of a plugin, with guarded calls. A format that cannot be made recognises nothing."""
     where = f"plugin {declared.plugin!r}, hook lobench_import_formats, {name!r}"
 
     def failure(what: str, got: str, cause: BaseException | None = None) -> PluginFailure:
@@ -201,10 +201,10 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
 
 
 def kind_of(path: Path, asked: str = "") -> str:
-    """Returns the name of what reads a file or folder; "" for a folder whose files are read one by one.
+    """Returns the name of a file's or folder's format; "" for a folder whose files are read one by one.
 
     Raises:
-      UsageError: there is no such file; nothing reads it; no kind of that name.
+      UsageError: There is no such file, its format is unknown, or there is no format of the requested name.
     """
     known = kinds()
     if asked and asked not in known:
@@ -222,12 +222,12 @@ def kind_of(path: Path, asked: str = "") -> str:
 
 
 def table_files(folder: Path) -> list[Path]:
-    """Returns the files in and below a folder that may be tables, by their names."""
+    """Returns the files in and below a folder that may be tables, judged by their names."""
     return [path for path in files_below(folder) if _TABLE.search(path.name)]
 
 
 def nothing_reads(path: Path) -> NotCurves:
-    """Returns the error for a file or folder of no known kind."""
+    """Returns the error for a file or folder of unknown format."""
     expected = "; ".join(f"{name}: {kind.about}" for name, kind in kinds().items())
     return NotCurves("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
 
@@ -285,7 +285,7 @@ def _of_table(path: Path) -> str:
 
 
 def sha256_of(path: Path, kind: FileKind) -> str:
-    """Returns the hash of a file's content, or of what is read of a folder: names and contents."""
+    """Returns the hash of a file's content, or of the names and contents of the files read in a folder."""
     digest = hashlib.sha256()
     is_folder = path.is_dir() and kind.files is not None
     for file in kind.files(path) if is_folder and kind.files is not None else [path]:

@@ -1,8 +1,8 @@
-"""MLflow format: its file store's folder, and its SQLite file.
+"""MLflow format: the folder of its file store, and its SQLite file.
 
 <experiment>/<run>/meta.yaml               run_name, lifecycle_stage
-<experiment>/<run>/metrics/val/loss        a line a point: TIME VALUE STEP; what follows is a data set's name
-<experiment>/<run>/params/seed             a file a parameter
+<experiment>/<run>/metrics/val/loss        one point per line: TIME VALUE STEP, then possibly a data set's name
+<experiment>/<run>/params/seed             one parameter per file
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def mlflow_files(place: Path) -> list[Path]:
 
 
 def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the metrics of MLflow's runs. Of a step logged twice the later time counts, as MLflow has it.
+    """Yields the metrics of MLflow's runs. If a step is logged twice the later time counts, as in MLflow.
 
-    Runs of one name are one method's seeds; see `named_runs`.
+    Runs with the same name are seeds of one method; see `named_runs`.
 
     Raises:
-      UsageError: a line is no `TIME VALUE STEP`; the database is not MLflow's.
+      UsageError: A line is not `TIME VALUE STEP`, or the database is not MLflow's.
     """
     if place.is_file():
         yield from _of_database(place, asked, notes)
         return
     folders = {folder.name: folder for folder in _folders(place)}
     for id, run in named_runs([_known(folder) for folder in folders.values()], asked, notes):
-        metrics = folders[id] / "metrics"  # a run without files there was created and never logged
+        metrics = folders[id] / "metrics"  # no files: the run was created and never logged
         for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
             metric = file.relative_to(metrics).as_posix()
             if not asked.metrics or metric in asked.metrics:
@@ -60,7 +60,7 @@ def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
 
 
 def _folders(place: Path) -> list[Path]:
-    """Returns the folders of runs; one that was deleted, or a logged model, which has metrics too, is none."""
+    """Returns the folders of runs, without deleted runs and logged models, which have metrics too."""
     files = [path for path in files_below(place) if path.name == "meta.yaml"]
     found = [path.parent for path in files if (path.parent / "metrics").is_dir()]
     return [
@@ -133,14 +133,14 @@ def _of_database(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator
 
 
 def _number(value: float, is_nan: bool) -> float:
-    """Returns what was logged: a database of MLflow's has the largest float for infinity."""
+    """Returns the logged number. MLflow's database stores infinity as the largest float."""
     if is_nan:
         return math.nan
     return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
 
 
 def _entry(folder: Path, key: str) -> str:
-    """Returns a plain value of a run's meta.yaml; "" where it says none."""
+    """Returns a plain value of a run's meta.yaml; "" if it is missing."""
     for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == key:

@@ -1,9 +1,8 @@
 """modded-nanogpt's log format: `step:125/3250 val_loss:4.60783 train_time:22.151s step_avg:177.2ms`.
 
 Each `name:value` between step and time is a metric, as is each `..._loss:value` after it.
-
-A log begins with the source of its program, and may hold several runs: a new one begins where the step does not grow.
-What repeats rows of the run before, as the tail of a log that was printed again, is no run.
+A log begins with the source of its program, and may contain several runs: a new run begins if the step does not grow.
+Parts that repeat rows of the previous run, such as a reprinted tail of the log, are not runs.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _ROW = re.compile(rf"step:(\d+)(?:/\d+)?((?: [A-Za-z_][\w./-]*:{_NUMBER})+) trai
 _SUFFIXES = (".txt", ".log", ".stdout", ".out")
 _SNIFFED = 20_000  # lines
 
-_Row = tuple[int, str, str, str]  # step, metrics, seconds, what else is there
+_Row = tuple[int, str, str, str]  # step, metrics, seconds, rest of the line
 
 
 def is_log(path: Path) -> bool:
-    """Returns whether one of a file's first lines is a row."""
+    """Returns whether one of a file's first lines is a row of the format."""
     try:
         with opened(path) as file:
             return any(line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _SNIFFED))
@@ -49,11 +48,11 @@ def log_files(place: Path) -> list[Path]:
 def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of a log, or of a folder of them.
 
-    The logs in and below a folder are seeds of one method, called as the folder. If all of them are in folders below,
-    each of these is a method: `sgd/0.txt` and `adam/seed_0/log.txt` are runs of `sgd` and `adam`.
+    The logs in and below a folder are seeds of one method, which has the folder's name. If all of them are in
+    subfolders, each subfolder is a method: `sgd/0.txt` and `adam/seed_0/log.txt` are runs of `sgd` and `adam`.
 
     Raises:
-      UsageError: a file cannot be read.
+      UsageError: A file cannot be read.
     """
     files = log_files(place) if place.is_dir() else [place]
     home = asked.name or (place.name if place.is_dir() else bare_name(place))
@@ -95,7 +94,10 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
 
 
 def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
-    """Returns which runs have no row, its time included, that another run lacks; of equal ones all but the first."""
+    """Returns the indices of runs whose rows, including times, are all in another run.
+
+    The first of equal runs is kept.
+    """
     rows = [frozenset(run) for run in runs]
     holders: dict[_Row, list[int]] = {}
     for index, own in enumerate(rows):
@@ -133,9 +135,9 @@ def _curves(run: CurveRun, rows: list[_Row], asked: CurveRequest) -> Iterator[Po
 
 
 def _runs(path: Path) -> Iterator[list[_Row]]:
-    """Yields the rows of each run of a log: a new one begins where a step does not grow."""
+    """Yields the rows of each run of a log. A new run begins if the step does not grow."""
     rows: list[_Row] = []
-    names = set[str]()  # of the metrics at the last step, which training and validation may log in a line each
+    names = set[str]()  # metrics of the last step, since training and validation may log separate lines
     with one_line_of(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
         for line in file:
             if not line.startswith("step:") or (found := _ROW.match(line.rstrip())) is None:

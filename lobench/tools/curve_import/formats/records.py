@@ -47,7 +47,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Turns what a record that is none of lobench's raises into one line."""
+    """Turns errors from records of an unexpected form into a UsageError of one line."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -56,10 +56,10 @@ def _damage(path: Path) -> Iterator[None]:
 
 
 def read_records(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the curves of lobench's own results, or the final values where they were printed without `--curves`.
+    """Yields the curves of lobench's own results, or the final values if they were printed without `--curves`.
 
     Raises:
-      UsageError: the file is something else.
+      UsageError: The file has another format.
     """
     records = _records(path)
     if any("curves" not in record for record in records):
@@ -93,7 +93,7 @@ def _subject(record: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _method_names(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], str]:
-    """Returns the label of each subject, with the start of its hash where two have one label."""
+    """Returns the label of each subject, followed by the start of its hash if several subjects share the label."""
     labels: dict[str, set[str]] = {}
     subjects = dict.fromkeys(map(_subject, records))
     for label, sha256, _ in subjects:
@@ -105,7 +105,7 @@ def _method_names(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], s
 
 
 def cases_of_records(path: Path) -> dict[str, CaseInfo]:
-    """Returns the cases of lobench's own results by suite and name: they are the same ones in any store."""
+    """Returns the cases of lobench's own results by suite and name. Their identities are the same in any store."""
     with _damage(path):
         return {
             f"{(case := record['case'])['suite']}/{case['name']}": CaseInfo(
@@ -125,17 +125,17 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
 
 
 def directions_of_records(path: Path) -> dict[str, Direction]:
-    """Returns which way the metrics of lobench's own results are better."""
+    """Returns the directions of the metrics of lobench's own results."""
     with _damage(path):
         found = {name: one.get("direction") for record in _records(path) for name, one in record["metrics"].items()}
         return {name: Direction(value) for name, value in found.items() if value}
 
 
 def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the curves of AlgoPerf's evaluations: a case is a workload, a seed one trial of a study.
+    """Yields the curves of AlgoPerf's evaluations. A workload is a case, and a trial of a study is a seed.
 
     Raises:
-      UsageError: nobody says the targets; as `read_log`.
+      UsageError: There is no file of targets, or the log is invalid (see `read_log`).
     """
     targets = _targets(path, asked)
     log = read_log(path, targets)
@@ -154,7 +154,7 @@ def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator
 
 
 def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]:
-    """Returns which way AlgoPerf's metrics are better."""
+    """Returns the directions of AlgoPerf's metrics."""
     found = _targets(path, asked).targets.values()
     return {f"val/{one.metric}": Direction.MAX if one.higher else Direction.MIN for one in found}
 

@@ -1,4 +1,4 @@
-"""Tidy tables, csv, TSV or JSON (gzipped or not) or parquet, in chunks: a row for each value or step.
+"""Tidy tables in chunks, with a row for each value or step. csv, TSV or JSON, gzipped or not, or parquet.
 
 method,case,seed,step,metric,value          method,case,seed,step,val_loss,val_acc
 adam,mnist,0,100,val_loss,0.31              adam,mnist,0,100,0.31,0.91
@@ -41,8 +41,8 @@ __all__ = ["Part", "column_names", "is_monitor", "is_parquet", "parts_of", "read
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
-_SNIFFED = 1000  # lines, of which the names in JSON are the columns
-_STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # what people call steps
+_SNIFFED = 1000  # lines of JSON whose names are the columns
+_STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # common names of the step
 _NOT_METRICS = {
     "_runtime", "_timestamp", "timestamp", "time", "wall_time", "wall time", "elapsed", "datetime", "date", "epoch",
     "unnamed: 0", "index", "",
@@ -55,9 +55,10 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
     """Returns the header of a csv or parquet file, or the names in the first rows of a JSON file.
 
     Args:
-      of_all_rows: Whether JSON is read to its end.
+      path: Path of the file.
+      of_all_rows: Whether to read a JSON file to its end.
     Raises:
-      UsageError: it cannot be read, or has none.
+      UsageError: The file cannot be read, or is empty.
     """
     if is_parquet(path):
         return list(_parquet(path).schema_arrow.names)
@@ -72,7 +73,7 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
 
 
 def _numeric_columns(path: Path) -> list[str]:
-    """Returns the columns that hold numbers in every row where they have a value, in the order of the file."""
+    """Returns the columns with a number in every row that has a value, in the order of the file."""
     import pandas as pd
 
     found = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
@@ -90,11 +91,14 @@ def _numeric_columns(path: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Head:
-    """The header of a csv file.
+    """Header of a csv file.
 
     Attributes:
-      num_lines: Lines up to the first row.
-      first: The line that follows, if it was read to tell the header from a comment; "": it was not.
+      names: Names of the columns.
+      delimiter: Comma or tab.
+      num_lines: Number of lines before the first row.
+      first: Line after the header, if it was read to distinguish the header from a comment. "": it was not read.
+      is_commented: Whether a comment precedes the header, or the header is a comment.
     """
 
     names: Sequence[str]
@@ -105,7 +109,10 @@ class _Head:
 
     @classmethod
     def of(cls, file: IO[str]) -> _Head:
-        """Reads the header. Lines before it that begin with `#` are comments; `# step,loss` above numbers is one."""
+        """Reads the header.
+
+        Lines before it that begin with `#` are comments, except for `# step,loss` above numbers.
+        """
         comment, line, number = "", "", 0
         for line in file:
             number += 1
@@ -146,12 +153,12 @@ def is_monitor(path: Path) -> bool:
 
 
 def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the episodes of a monitor.csv of stable-baselines3: return `r` (or others on request) by environment step.
+    """Yields the return `r` (or requested columns) of episodes in a monitor.csv of stable-baselines3.
 
-    The step of an episode is that of its end: the sum of the lengths `l` so far.
+    The step of an episode is its end: the sum of the lengths `l` so far.
 
     Raises:
-      UsageError: there is no such column; a value is no number.
+      UsageError: There is no such column, or a value is not a number.
     """
     names = column_names(path)
     wanted = [name for name in asked.metrics.columns(names) if name in names] if asked.metrics else ["r"]
@@ -167,11 +174,11 @@ def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
 
 
 def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
-    """Yields the rows that have any of the columns but the step's and texts: the others log something else."""
+    """Yields the rows with a value in any column besides the step and the texts. Other rows log something else."""
     import pandas as pd
 
     numbers = [name for name in columns if name not in texts]
-    kept = numbers[1:] or numbers or columns  # the first one is the step
+    kept = numbers[1:] or numbers or columns  # the first column is the step
     rows = (
         (line, _with_nulls(row, kept, columns)) for line, row in json_rows(path) if any(name in row for name in kept)
     )
@@ -180,15 +187,15 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
         for name in columns:
             if name in texts:
                 frame[name] = frame[name].map(_text).astype("category")
-            else:  # a NaN that was logged is a value, and what is missing is none
+            else:  # a logged NaN is a value, unlike a missing one
                 frame[name] = frame[name].map(lambda one: "nan" if one != one else one)
         yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
 
 
 def _with_nulls(row: dict[str, Any], metrics: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
-    """Returns a line's values with NaN for the null of a metric, which is how many writers spell NaN in JSON.
+    """Replaces null by NaN in the metrics of a row, since many writers spell NaN as null in JSON.
 
-    If the line has another number, of a metric or beside the columns, null says that the metric was not logged.
+    Null means that the metric was not logged if the row has another number, in a metric or an unused column.
     """
     nulls = [name for name in metrics if name in row and row[name] is None]
     if not nulls:
@@ -217,10 +224,12 @@ def _parquet(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some rows of a table.
+    """Rows of a table.
 
     Attributes:
-      lines: int64[num_rows], of the file; 0 of one without lines.
+      path: Path of the file.
+      frame: The rows.
+      lines: int64[num_rows], line numbers in the file; 0 if unknown.
     """
 
     path: Path
@@ -232,15 +241,15 @@ class Part:
         return step_numbers(self._numbers(column, may_be_empty=False), self.lines, str(self.path), column)
 
     def values(self, column: str) -> NDArray[np.float64]:
-        """Returns a column of numbers; an empty value is NaN."""
+        """Returns a column of numbers, with NaN for empty values."""
         return self._numbers(column, may_be_empty=True)
 
     def is_given(self, column: str) -> NDArray[np.bool_]:
-        """Says of each row whether it has a value; the text NaN is one."""
+        """Returns whether each row has a value. The text NaN counts as a value."""
         return np.asarray(self.frame[column].notna().to_numpy(), bool)
 
     def names(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
-        """Returns the names of a column of texts, and which each row has."""
+        """Returns the distinct names in a column of texts, and the index of each row's name."""
         column_of = self.frame[column].cat
         names, codes = [str(name).strip() for name in column_of.categories], column_of.codes.to_numpy()
         empty = [place for place, name in enumerate(names) if not name]
@@ -258,7 +267,7 @@ class Part:
         values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
         odd = np.isnan(values)
         if odd.any() and may_be_empty:
-            odd &= self.is_given(name)  # an empty one is what pandas writes for NaN
+            odd &= self.is_given(name)  # pandas writes NaN as an empty value
             odd &= ~column.astype(str).str.strip().str.lower().isin(_NAN).to_numpy(bool)
         if odd.any():
             row = int(odd.argmax())
@@ -269,13 +278,14 @@ class Part:
 
 
 def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -> Iterator[Part]:
-    """Yields a table's rows a part at a time.
+    """Yields the rows of a table in chunks.
 
     Args:
-      columns: Those that are read.
-      texts: Those among them that are read as texts, as categories: names repeat.
+      path: Path of the file.
+      columns: Columns to read.
+      texts: Columns among them to read as text. They become categories, because names repeat.
     Raises:
-      UsageError: it cannot be read.
+      UsageError: The file cannot be read.
     """
     if is_parquet(path):
         for batch in _parquet(path).iter_batches(batch_size=_CHUNK, columns=list(columns)):
@@ -295,7 +305,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
             body = _Body(file)
             line = body.head.num_lines + 1
             parts = pd.read_csv(
-                body,  # it reads, and that is all that pandas asks for
+                body,  # pandas only needs the method `read`
                 usecols=lambda name: name in columns or name == body.more,
                 dtype=dict.fromkeys(texts, object) | {body.more: "category"},  # as a category 1e-3 would be 0.001
                 keep_default_na=False,
@@ -315,17 +325,17 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
 
 
 class _Body:
-    """A csv as pandas reads it, below a header that has one column more, so that cells in excess are seen.
+    """File object of a csv for pandas, with a header that has one more column, so that excess cells are noticed.
 
     Attributes:
-      head: The header as the file has it.
-      names: Of the columns as the file has them.
-      more: The further column; a name that no other one has.
+      head: Header of the file.
+      names: Names of the file's columns.
+      more: Name of the additional column, different from all others.
     """
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
-        self._tail: list[str] = []  # a list, since a line may be as long as the file
+        self._tail: list[str] = []  # a list of parts, since a line may be as long as the file
         self._failed: BaseException | None = None
         self.head = _Head.of(file)
         self.names = self.head.names
@@ -338,10 +348,10 @@ class _Body:
         self._header = header.getvalue() + self.head.first
 
     def __iter__(self) -> Iterator[str]:
-        return iter(())  # pandas asks whether it could
+        return iter(())  # pandas checks that it is iterable
 
     def read(self, size: int = -1) -> str:
-        """Returns what comes next, the header first."""
+        """Returns the next part of the file. The first part is the header."""
         if self._header:
             header, self._header = self._header, ""
             return header
@@ -355,7 +365,10 @@ class _Body:
         return text
 
     def frames(self, parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yields what pandas makes of it; pandas says `ParserError` whatever reading raised, Ctrl-C too."""
+        """Yields the frames from pandas.
+
+        Raises the original error of a failed read, which pandas turns into `ParserError`.
+        """
         try:
             yield from parts
         except Exception:
@@ -364,7 +377,7 @@ class _Body:
             raise
 
     def check_whole(self, where: str) -> None:
-        """Raises UsageError: the last line has no end, and lacks cells; somebody writes it still."""
+        """Raises UsageError if the last line is unfinished and lacks cells, since the file is still being written."""
         tail = "".join(self._tail)
         cells = next(csv.reader([tail], delimiter=self.head.delimiter), [])
         if cells and len(cells) < len(self.names) and '"' not in tail:  # a cell may have lines
@@ -378,7 +391,7 @@ class _Body:
 
 
 def _check_no_more(more: pd.Series, line: int, where: str, num_columns: int) -> None:
-    """Checks that no row of a part has cells that the header has not; a comma at its end is none."""
+    """Checks that no row has more cells than the header. An empty cell from a trailing comma is allowed."""
     odd = [place for place, cell in enumerate(more.cat.categories) if str(cell).strip()]
     if odd:
         row = int(np.isin(more.cat.codes, odd).argmax())
@@ -398,10 +411,10 @@ def _text(value: object) -> str:
 def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
     """Yields the points of a tidy table.
 
-    Without a column for it, the method is the one that was asked for, or the source's name if it is one of many.
+    Without a column for it, the method is the requested one, or the source's name if it is one of many.
 
     Raises:
-      UsageError: a column is missing, a value is no number, a name is empty; with the line.
+      UsageError: A column is missing, a value is not a number, or a name is empty; the message has the line.
     """
     found = column_names(path)
     place = {role: asked.columns.get(role, role) for role in _ROLES}
@@ -448,7 +461,7 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
 
 
 def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: Mapping[str, str]) -> dict[str, str]:
-    """Returns the method, case and seed of rows whose table has no column for them; "" if nothing says one."""
+    """Returns the method, case and seed of tables without a column for them; "" if unknown."""
     fixed = {"method": asked.method, "case": asked.case, "seed": asked.seed}
     is_named = place["method"] in found
     if not is_named and (asked.pattern or asked.is_one_of_many):
@@ -460,7 +473,7 @@ def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: M
 
 
 def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
-    """Returns what to type where columns are missing."""
+    """Returns advice on what to type if columns are missing."""
     others = [text for text in (";", "|") if len(found) == 1 and text in found[0]]
     if others:
         return f"columns are separated by {others[0]!r} here; write commas, and decimals with a point"
@@ -491,7 +504,7 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
 def _runs(
     part: Part, place: Mapping[str, str], fixed: Mapping[str, str], asked: CurveRequest
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
-    """Returns the runs of a part, and which each row is of."""
+    """Returns the runs of a part, and the index of each row's run."""
     parts = {role: part.names(column) for role, column in place.items()}
     code = np.zeros(len(part.frame), np.int64)
     for names, codes in parts.values():
@@ -504,7 +517,7 @@ def _runs(
         CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed})
         for row in first[order].tolist()
     ]
-    if asked.pattern and "method" in parts:  # names of runs, as other formats have them
+    if asked.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
         named = [named_run(one.method, asked) for one in runs]
         runs = [
             CurveRun(
@@ -514,6 +527,6 @@ def _runs(
             )
             for one, new in zip(runs, named, strict=True)
         ]
-    if "case" not in parts:  # a method and seed of such a file are one training, whichever case it is imported as
+    if "case" not in parts:  # a method and seed of such a file are one training, for any name of the case
         runs = [replace(one, training=f"{part.path}: {one.method} {one.seed}") for one in runs]
     return runs, rank[run]

@@ -1,4 +1,4 @@
-"""TensorBoard formats: folders of event files, and the csv of its page."""
+"""TensorBoard formats: folders of event files, and csv files exported from its page."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
 
 
 def event_files(place: Path) -> list[Path]:
-    """Returns TensorBoard's event files in or below a folder, in the order of their writing."""
+    """Returns TensorBoard's event files in or below a folder, in the order of writing."""
     return sorted((path for path in files_below(place) if "tfevents" in path.name), key=_age)
 
 
 def _age(path: Path) -> tuple[Path, list[str | int]]:
-    """Returns a key that sorts the event files of a folder by their writing: names end in time, process and number."""
+    """Returns a sort key for the order of writing. File names end in time, process and number."""
     return path.parent, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the scalars of TensorBoard's event files, whose folders are runs.
+    """Yields the scalars of TensorBoard's event files. Each folder is a run.
 
-    A file goes on with the run of an earlier one of its folder if it begins later, or ends later: of a step that is
-    logged twice the later value counts. Otherwise it is another run, the folder's next seed. The folders of
+    A file continues the run of an earlier file in its folder if it begins later, or ends later. If a step is logged
+    twice the later value counts. Otherwise the file is another run, which is the folder's next seed. The folders of
     `add_scalars` and the folders `train` and `validation` are metrics of one run.
 
     Raises:
-      UsageError: tensorboard is not installed; a file is no event file.
+      UsageError: tensorboard is not installed, or a file is not an event file.
     """
     try:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -89,10 +89,10 @@ def _is_wanted(tag: str, name: str, asked: CurveRequest) -> bool:
 
 
 def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], place: Path) -> tuple[Path, dict[str, str]]:
-    """Returns the folder of the run that a folder's values are of, and by tag the metrics' names.
+    """Returns the folder of the run to which a folder's values belong, and the names of metrics by tag.
 
-    `add_scalars("loss", {"a": ...})` writes the tag `loss` into the folder `loss_a` beside the file of its run, and
-    Keras writes the folders `train` and `validation`.
+    `add_scalars("loss", {"a": ...})` writes the tag `loss` into the folder `loss_a` next to the run's file, and Keras
+    writes the folders `train` and `validation`.
     """
     if folder == place:
         return folder, {tag: tag for tag in tags}
@@ -112,14 +112,15 @@ def _has_split(tag: str) -> bool:
 
 
 def _run_number(spans: list[tuple[int, int]], first: int, last: int) -> int:
-    """Returns which run of its folder a file's steps belong to, and notes them in the runs' spans.
+    """Returns the number of the run to which a file's steps belong, and updates `spans`.
 
     Args:
       spans: First and last step of each run so far.
+      first, last: First and last step of the file.
     """
     later = [number for number, (begin, _) in enumerate(spans) if first > begin]
     longest = max((end for _, end in spans), default=-1)
-    if later:  # it was resumed: the run that it fits best, of equal ones the latest
+    if later:  # resumed: the run that it fits best, the latest of equal ones
         number = min(reversed(later), key=lambda one: max(0, first - spans[one][1]))
     elif spans and last > longest:
         number = len(spans) - 1
@@ -132,7 +133,7 @@ def _run_number(spans: list[tuple[int, int]], first: int, last: int) -> int:
 
 
 def _scalar(value: Any) -> float | None:
-    """Returns the number of a summary's value; None of a picture, a histogram or a text."""
+    """Returns the number in a summary value; None for an image, histogram or text."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
     if not value.HasField("tensor") or value.tensor.tensor_shape.dim or value.tensor.string_val:
@@ -144,10 +145,12 @@ def _scalar(value: Any) -> float | None:
 
 
 def read_tensorboard_csv(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the points of a csv that TensorBoard's page gives: `Wall time,Step,Value`, run and tag in its name.
+    """Yields the points of a csv exported from TensorBoard's page, with run and tag in its name.
+
+    The columns are `Wall time,Step,Value`.
 
     Raises:
-      UsageError: the name says neither, and nobody else does.
+      UsageError: Run and tag are neither in the name nor given by options.
     """
     found = _CSV_NAME.fullmatch(bare_name(path))
     tag = found["tag"] if found else next(iter(asked.metrics), "")

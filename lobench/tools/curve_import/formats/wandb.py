@@ -59,7 +59,7 @@ def is_runs_table(names: Sequence[str]) -> bool:
 
 
 def refuse_runs_table(path: Path) -> None:
-    """Raises NotCurves: it has a row for each run, and no curves."""
+    """Raises NotCurves, because the table has a row for each run and no curves."""
     raise NotCurves(
         "this is W&B's table of runs, which has a row for each run and no history",
         where=str(path),
@@ -71,7 +71,7 @@ def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     """Yields the points of a chart's csv.
 
     Raises:
-      UsageError: its axis is no step; a value is no number.
+      UsageError: The axis of the chart is not a step, or a value is not a number.
     """
     axis, *rest = column_names(path)
     if "time" in axis.lower():
@@ -101,10 +101,10 @@ def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
 
 
 def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the points of what `run.history()` or `Api().runs(...).histories()` gives, as csv or parquet.
+    """Yields the points of `run.history()` or `Api().runs(...).histories()`, saved as csv or parquet.
 
     Raises:
-      UsageError: it has no metric; a value is no number.
+      UsageError: There is no requested metric, or a value is not a number.
     """
     found = [name for name in column_names(path) if name]
     run_column = next((name for name in (asked.columns.get("method", ""), *_RUN_COLUMNS) if name in found), "")
@@ -128,7 +128,7 @@ def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Poin
 
 
 def run_files(place: Path) -> list[Path]:
-    """Returns W&B's own files of runs in or below a folder, in the order of their writing; or the file itself."""
+    """Returns W&B's own files of runs in or below a folder, in the order of writing; or the file itself."""
     if place.is_file():
         return [place]
     found = [path for path in files_below(place) if path.suffix == ".wandb"]
@@ -136,12 +136,12 @@ def run_files(place: Path) -> list[Path]:
 
 
 def read_runs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the points of W&B's own files. Those of one run follow one another: it was resumed.
+    """Yields the points of W&B's own files. Several files of a resumed run are joined.
 
-    In a folder, files that are none of W&B's, or that end before they name their run, are left out.
+    In a folder, files that are not W&B's, or end before the name of their run, are left out.
 
     Raises:
-      UsageError: wandb is not installed; no file can be read; a step is none.
+      UsageError: wandb is not installed, no file can be read, or a step is not a whole number.
     """
     axis = asked.columns.get("step", "_step")
     files: dict[Path, LoggedRun] = {}

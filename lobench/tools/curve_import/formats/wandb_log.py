@@ -1,6 +1,7 @@
-"""W&B's run log `run-ID.wandb`, as an offline run leaves it.
+"""W&B's run log `run-ID.wandb`, as written by an offline run.
 
-A log of blocks as LevelDB has it, whose records are messages of W&B's. What a kill cut off at its end is not there.
+The log consists of blocks as in LevelDB, and its records are messages of W&B's. A record cut off at the end of the file
+is ignored.
 """
 
 from __future__ import annotations
@@ -36,21 +37,20 @@ def is_log(path: Path) -> bool:
 
 @dataclass(slots=True)
 class WandbEnd:
-    """Whether a file was read to the end of its run: its last records say that the run exited."""
+    """Whether a file was read to the end of its run, which its last records confirm."""
 
     is_whole: bool = False
 
 
 def wandb_rows(path: Path, start: int = 0, *, end: WandbEnd | None = None) -> Iterator[tuple[WandbRow, int]]:
-    """Yields the numbers of each row of the history, `_step` among them, and where in the file the row ends.
-
-    What is no number is left out.
+    """Yields the numbers in each row of the history, including `_step`, and the file position at the end of the row.
 
     Args:
-      start: Where a row ended; the next ones are yielded.
-      end: Filled in once the last row was yielded.
+      path: Path of the file.
+      start: End of a row. Only later rows are yielded.
+      end: Updated once the last row was yielded.
     Raises:
-      UsageError: wandb is not installed, or this is no such file.
+      UsageError: wandb is not installed, or this is not a W&B file.
     """
     for record, place in _messages(path, start):
         kind = record.WhichOneof("record_type")
@@ -61,10 +61,10 @@ def wandb_rows(path: Path, start: int = 0, *, end: WandbEnd | None = None) -> It
 
 
 def wandb_run(path: Path) -> LoggedRun:
-    """Returns whose history the file has, with its configuration as far as it was said before the first row.
+    """Returns the run of a file, with the configuration that precedes the first row.
 
     Raises:
-      UsageError: as `wandb_rows`; it was cut off before it says it.
+      UsageError: As for `wandb_rows`; or the file ends before the run's record.
     """
     run: Any = None
     facts: dict[str, str] = {}
@@ -85,7 +85,7 @@ def wandb_run(path: Path) -> LoggedRun:
 
 
 def _config(name: str, text: str) -> dict[str, str]:
-    """Returns a value of a run's configuration, of an object the parts, by name; what W&B itself adds is none."""
+    """Returns a configuration value by name, with objects flattened. W&B's own entries are left out."""
     if name.startswith("config._wandb"):
         return {}
     try:
@@ -120,7 +120,7 @@ def _messages(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
-    """Yields the records up to the first one that is not whole, and where each ends."""
+    """Yields the complete records with their end positions. Stops at the first incomplete record."""
     with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
         if file.read(len(_IDENT)) != _IDENT:
             raise UsageError("this is no file of a run of W&B's", where=str(path))
@@ -143,6 +143,6 @@ def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
                 return
             place += _HEAD.size + length
             yield kind, content, before + place
-        if len(block) < _BLOCK:  # what is appended from now on begins in the middle of this block
+        if len(block) < _BLOCK:  # the file ends inside this block, where later records will be appended
             return
         before, place = before + _BLOCK, 0
