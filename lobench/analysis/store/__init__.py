@@ -1,1 +1,1 @@
-"""One snapshot of a store: its subjects, methods, searches."""
+"""Snapshots of a store: its subjects, methods and searches."""

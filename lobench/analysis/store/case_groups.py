@@ -1,12 +1,12 @@
-"""Groups of cases by design: cases that are of one training, or share its data and initial parameters.
+"""Groups of cases by design: cases of one training, or with common data and initial parameters.
 
-If a seed moves several cases alike, a test that takes the cases for independent errs; see
-`lobench.analysis.stats.seed_groups`. Whether cases share a training is known from how they were made, and is not
-tested: at few seeds a test could not tell. These cases are one group:
+If a seed moves several cases alike, a test that takes the cases as independent errs; see
+`lobench.analysis.stats.seed_groups`. Whether cases share a training follows from how they were made. It is not tested,
+because a test has no power with few seeds. These cases form one group:
 
 - curves of one run: a session of a script, a run of W&B, TensorBoard or MLflow, a file whose columns are the cases;
 - imported curves whose seeds are declared to be the same draws (`--paired-seeds`);
-- own trainings with equal bindings of the task, which differ in their lengths, evaluations or metrics only.
+- trainings by lobench with equal bindings of the task, which differ in their lengths, evaluations or metrics only.
 
 Rows of a table whose seeds are labels are independent: "seed 3" of two Atari games is only a label.
 """
@@ -41,11 +41,12 @@ EVERY_CASE = frozenset({"every case"})
 def case_groups(
     cells: Iterable[Mapping[str, Cell]], cases: Sequence[str], design: CaseDesign = "by design"
 ) -> tuple[tuple[str, ...], ...]:
-    """Returns the groups of some cases, by their identities.
+    """Returns the groups of cases, as identities.
 
     Args:
-      cells: Of each subject its cells, by the identity of the case.
+      cells: Cells of each subject, by identity of the case.
       cases: Identities, in the order of the groups.
+      design: Rule by which cases are grouped.
     """
     subjects = list(cells)
     names = [
@@ -55,10 +56,12 @@ def case_groups(
 
 
 def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[str]:
-    """Returns the names of the trainings that a cell is of; cells with a name in common are of one group.
+    """Returns the names of the trainings that a cell comes from. Cells with a common name belong to one group.
 
     Args:
-      design: "independent" and "seed means" take no case, or every case, for one of a group.
+      cell: Results of a subject on a case.
+      design: Rule by which cases are grouped. "independent" puts every case into a group of its own, "seed means" all
+        cases into one group.
     """
     if design == "independent":
         return frozenset()
@@ -68,15 +71,15 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
 
 
 def are_labels(cell: Cell) -> bool:
-    """Returns whether a cell's seeds are labels of a table, which say nothing of what cases share."""
+    """Returns whether a cell's seeds are only labels of a table, from which no shared training can be inferred."""
     return bool(cell.sources) and cell.draws == "" and not shared_trainings(cell)
 
 
 def design_of(*, independent_cases: bool = False, seed_means: bool = False) -> CaseDesign:
-    """Returns the design that two options name.
+    """Returns the design selected by two command line options.
 
     Raises:
-      UsageError: both are set.
+      UsageError: Both options are set.
     """
     if independent_cases and seed_means:
         raise UsageError(
@@ -87,7 +90,7 @@ def design_of(*, independent_cases: bool = False, seed_means: bool = False) -> C
 
 
 def redesigned(samples: Samples, design: CaseDesign) -> Samples:
-    """Returns samples of a case that is taken for independent, or for one of a group of all cases."""
+    """Returns samples with their groups replaced according to the design."""
     if design == "by design":
         return samples
     return replace(samples, shared=EVERY_CASE if design == "seed means" else frozenset())

@@ -1,4 +1,4 @@
-"""Subjects cut at the last step that all of their seeds have: finals at different steps are of different budgets."""
+"""Subjects cut at the last common step of their seeds, so that all final values have the same budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["until_common_step"]
 def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
     """Returns subjects whose curves end, case by case, at the last step that every seed of every subject has.
 
-    A seed that diverged or exploded sets no step. Metrics with one value a seed, which is of the end, are left out.
+    Seeds that diverged or exploded do not limit the step. Metrics with one value a seed, taken at the end, are left
+    out.
 
     Raises:
       UsageError: The seeds of a case have no step in common.

@@ -1,4 +1,4 @@
-"""Entrants of a race: methods with all that a ledger holds of them on today's cases."""
+"""Entrants of a race: methods with all their stored evaluations on the current cases."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ __all__ = ["Entrant", "StoredRace", "entrants_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrant:
-    """A method of a race.
+    """A method in a race.
 
     Attributes:
-      rows: All its evaluations on `cases`, in the order in which they count: of one seed the last one does.
-      cases: The current ones of its store, with the first seed of the race.
+      who: Subject of the method.
+      label: Name of the method in tables.
+      rows: All its evaluations on `cases`, in order of precedence: the last one of a seed counts.
+      cases: Current cases of its store, with the first seed of the race.
     """
 
     who: Subject
@@ -30,7 +32,7 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRace:
-    """A race of an experiment's methods, in the order of its file."""
+    """Race between an experiment's methods, in the order of its file."""
 
     rules: Race
     entrants: tuple[Entrant, ...]
@@ -39,10 +41,12 @@ class StoredRace:
 def entrants_of(
     ledger: Ledger, wanted: Iterable[tuple[Subject, str]], first_seed: int | None = None
 ) -> tuple[Entrant, ...]:
-    """Returns methods and their labels as entrants.
+    """Returns methods as entrants of a race.
 
     Args:
-      first_seed: Of the race; None: each case's own.
+      ledger: Ledger of the store.
+      wanted: Subjects of the methods, with their labels.
+      first_seed: First seed of the race. None: that of each case.
     """
     wanted = list(wanted)
     described = {who.variant.key: ledger.described(who.variant.key) for who, _ in wanted}

@@ -25,17 +25,19 @@ _Numbers = dict[str, Any]  # of an `Overview`, by its fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSummary:
-    """One line of a table: an evaluation, or a sighting of its subject.
+    """One line of a table: an evaluation of a subject, or a sighting of it.
 
     Attributes:
-      direction: Of the primary metric; None without curves too.
-      final: By metric, the seed mean after the last step; NaN where a seed diverged.
-      best: Seed mean of the best value of the primary metric; NaN where there is none, or its direction is not known.
-      curve: float64[NUM_SPARKS], seed mean of the primary metric, evenly over its evaluations; NaN where unknown.
-      diverged: Seeds that met a non-finite loss; -1 without curves.
-      exploded: Seeds that ended above twice their start, without having diverged.
-      wall_seconds: NaN without curves.
-      cost: Of its steps; None where nobody measured them.
+      row: The evaluation.
+      subject: The subject.
+      direction: Direction of the primary metric. None if it is not known, or without curves.
+      final: Seed mean of each metric after the last step. NaN if a seed diverged.
+      best: Seed mean of the best value of the primary metric. NaN if there is none, or its direction is not known.
+      curve: Seed mean of the primary metric at evenly spaced evaluations, float64[NUM_SPARKS]. NaN if unknown.
+      diverged: Number of seeds that met a non-finite loss; -1 without curves.
+      exploded: Number of other seeds that ended above twice their start.
+      wall_seconds: Duration of the evaluation; NaN without curves.
+      cost: Cost of the steps. None if it was not measured.
       added: Metrics that plugins computed from the others.
     """
 
@@ -55,10 +57,11 @@ class EvaluationSummary:
 def evaluation_summaries(
     rows: Sequence[EvaluationRow], measured: Iterable[Curves | CurveSummary | None] | None = None
 ) -> list[EvaluationSummary]:
-    """Returns a line for each evaluation and sighting, in the order of the rows.
+    """Returns a summary for each evaluation and sighting, in the order of the rows.
 
     Args:
-      measured: Of each row, where somebody has read it; None: it is read here.
+      rows: Evaluations.
+      measured: Curves of each row, or their summary, if they were read before. None: they are read here.
     """
     found: list[_Numbers] = [{}] * len(rows)
     added: list[Sequence[str]] = [()] * len(rows)

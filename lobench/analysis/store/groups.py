@@ -1,4 +1,4 @@
-"""Groups of a store's subjects: runs with their ordered checkpoints, and methods without an order."""
+"""Groups of a store's subjects: runs with ordered checkpoints, and methods without an order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodGroups:
-    """The subjects of a store, by their places.
+    """Subjects of a store as runs and single subjects, by their places in the store.
 
-    A line joins the checkpoints of one run, and nothing else: an optimizer without theta, an imported method and a
-    checkpoint of another optimizer stand at no outer step of it.
+    A run contains checkpoints only, which a chart joins by a line. Optimizers without theta, imported methods and
+    checkpoints of other optimizers have no outer step in it.
 
     Attributes:
-      runs: Of each run its checkpoints in order, two or more, each at a step of its own.
-      alone: All other subjects, in order.
+      runs: Places of the checkpoints of each run, in order. A run has at least two, each at a different step.
+      alone: Places of all other subjects, in order.
     """
 
     runs: tuple[tuple[int, ...], ...]
@@ -32,23 +32,23 @@ class MethodGroups:
 
     @property
     def is_one_run(self) -> bool:
-        """Whether there is nothing but the course of one run, so that there are no methods to be set side by side."""
+        """Whether the store contains a single run and nothing else, so that there are no methods to compare."""
         return len(self.runs) == 1 and not self.alone
 
     @property
     def shows_methods(self) -> bool:
-        """Whether there are two methods or more: a run is one."""
+        """Whether there are at least two methods, where a run counts as one."""
         return len(self.runs) + len(self.alone) > 1
 
     def run_of(self, place: int) -> tuple[int, ...]:
-        """Returns the run that a subject is of; () where it stands alone."""
+        """Returns the run that contains a subject; () if there is none."""
         return next((run for run in self.runs if place in run), ())
 
     def ends(self, shown: int) -> list[int]:
-        """Returns whom a table has where it is too small for all checkpoints: of a run the first and the last.
+        """Returns the subjects of a table that has no room for all checkpoints: the first and the last of each run.
 
         Args:
-          shown: The place of the headlines' subject: it stands for the end of its run, whose last may be under way.
+          shown: Place of the headlines' subject. It replaces the last one of its run, which may be unfinished.
         """
         found = set(self.alone)
         for run in self.runs:
@@ -56,9 +56,9 @@ class MethodGroups:
         return sorted(found)
 
     def beside(self, shown: int) -> list[int]:
-        """Returns whom a chart has: the headlines' subject, the first of its run, then every other method.
+        """Returns the subjects of a chart: the headlines' subject, the first of its run, then every other method.
 
-        Of another run its last checkpoint stands for it.
+        Other runs are represented by their last checkpoint.
         """
         own = self.run_of(shown)
         others = sorted([*self.alone, *(run[-1] for run in self.runs if run != own)])
@@ -66,14 +66,15 @@ class MethodGroups:
 
 
 def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
-    """Tells runs from methods.
+    """Divides subjects into runs and single subjects.
 
-    Two checkpoints are of one run where a watch says so; else where they lie in one folder under names that differ by
-    their numbers alone: `theta_10.npz` and `theta_20.npz`, and not `celo.npz` beside `rnnprop.npz`. Their bindings are
-    the same. Of two at one step the later one is of the run.
+    Two checkpoints belong to one run if a watch recorded so. Otherwise they do if they lie in one folder and have names
+    that differ only in numbers: `theta_10.npz` and `theta_20.npz`, but not `celo.npz` and `rnnprop.npz`. Their bindings
+    must be equal. Of two checkpoints at one step, the later one belongs to the run.
 
     Args:
-      are_methods: Whether an experiment says that each is a method.
+      subjects: Subjects of a store.
+      are_methods: Whether the subjects are methods of an experiment, which are never joined.
     """
     groups: dict[object, list[int]] = {}
     for place, subject in enumerate(subjects):
@@ -97,7 +98,7 @@ def _by_step(subjects: Sequence[StoredSubject], places: Sequence[int]) -> dict[t
 
 
 def _by_optimizer(subjects: Sequence[StoredSubject], places: Sequence[int]) -> list[list[int]]:
-    """Parts a run that was evaluated with two optimizers' bindings: each of its checkpoints is two subjects then."""
+    """Divides a run that was evaluated with several bindings: each of its checkpoints is then several subjects."""
     if len(_by_step(subjects, places)) == len(places):
         return [list(places)]
     parts: dict[frozenset[str], list[int]] = {}
@@ -107,13 +108,13 @@ def _by_optimizer(subjects: Sequence[StoredSubject], places: Sequence[int]) -> l
 
 
 def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
-    """Whether outer steps rise along every run; those of a population begin again in a later generation."""
+    """Returns whether outer steps increase along every run. Those of a population restart in a later generation."""
     steps = ([subjects[place].who.outer_step for place in run] for run in runs)
     return all(before < after for one in steps for before, after in itertools.pairwise(one))
 
 
 def run_names(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> list[str]:
-    """Returns what to call each run: by its place in a population, its bindings or its folder, what tells it first."""
+    """Returns a name for each run: its place in a population, bindings or folder, whichever is distinct first."""
     whos = [subjects[run[0]].who for run in runs]
     folders = [who.uri.rstrip("/").rpartition("/")[0] for who in whos]
     candidates = (

@@ -1,4 +1,4 @@
-"""Methods of a store: the rows of its tables, from experiments' members or from single subjects."""
+"""Methods of a store: the rows of its tables, made from an experiment's members or from single subjects."""
 
 from __future__ import annotations
 
@@ -46,11 +46,14 @@ def read_methods(
     """Reads a store by methods.
 
     Args:
-      experiment: Whose members; None: of the one that was run last, or all subjects where there is none.
-      every: All subjects, whosever members.
-      summarized: As of `read_store`.
+      store: Folder of the store.
+      experiment: Name of the experiment. None: the one that was run last, or all subjects if there is none.
+      every: Whether to return all subjects instead.
+      summarized: Whether to read summaries of curves, as in `read_store`.
+
     Raises:
-      StoreError: there is no store. UsageError: it holds no such experiment.
+      StoreError: There is no store.
+      UsageError: The store has no such experiment.
     """
     snapshot = read_store(store, summarized=summarized)
     if every:
@@ -66,7 +69,10 @@ def read_methods(
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
-    """Returns an experiment's snapshot with its race; without one where its methods do not race, or not all began."""
+    """Returns a snapshot with the experiment's race.
+
+    It has none if the methods do not race, or some have no result yet.
+    """
     rules = race_of(_bindings(config))
     if rules is None or list(snapshot.methods) != list(_bindings_of_methods(config)):
         return snapshot
@@ -84,7 +90,7 @@ def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> Exp
 
 
 class _Part(NamedTuple):
-    """A seed of a method's, and the evaluation that holds it."""
+    """A seed of a method, and the evaluation that contains it."""
 
     row: EvaluationRow
     seed: int
@@ -93,12 +99,13 @@ class _Part(NamedTuple):
 def of_members(
     snapshot: Snapshot, config: str, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
 ) -> Snapshot:
-    """Returns a store's snapshot by the methods of an experiment that it holds.
+    """Returns a store's snapshot by the methods of an experiment.
 
     Args:
-      config: Of the experiment.
-      members: Of the experiment.
-      trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
+      snapshot: Snapshot of the whole store.
+      config: Configuration of the experiment.
+      members: Members of the experiment.
+      trials: Trials of its searches. The best trial of a search represents the method, on fresh seeds if it has some.
     """
     rows: dict[object, EvaluationRow] = {}
     for found in snapshot.rows:
@@ -177,20 +184,21 @@ def of_members(
 
 
 def _is_training(bindings: Mapping[str, str]) -> bool:
-    """Says whether a method's command leaves checkpoints: each of its sessions is then a meta-training."""
+    """Returns whether a method's command produces checkpoints, so that each of its sessions is a meta-training."""
     return "command" in bindings and "curves" not in bindings
 
 
 class _Forms:
-    """The forms of an experiment's cases: bindings that differ make several identities of what is written once.
+    """Identities of an experiment's cases: a case has several if its bindings differ between runs or methods.
 
-    If the suite was edited between two runs, the members are of both forms; the one that was planned last is current,
-    and the other one is in no table. If `Experiment.fixed` lets methods bind parts of a case, each method has a form of
-    its own, and they are one case: the first method's identity stands for all. Example: four methods with different
-    `Case.phases` are four rows of a table and one column.
+    If the suite was edited between two runs, the members have both forms. The form planned last is current, and the
+    other one is in no table. If `Experiment.fixed` lets methods bind parts of a case, each method has a form of its
+    own. These count as one case with the first method's identity. Example: four methods with different `Case.phases`
+    are four rows of a table and one column.
 
     Args:
-      held: Members with their evaluations; None: not there.
+      held: Members with their evaluations; None if not stored.
+      current: Current cases of the store.
       are_own: Whether each method may have its own form.
     """
 
@@ -213,7 +221,7 @@ class _Forms:
         return (one.method if self._are_own else ""), place_of(row.case)
 
     def as_one(self, one: Membership, row: EvaluationRow) -> EvaluationRow | None:
-        """Returns an evaluation with the identity that stands for all forms of its case; None of a former form."""
+        """Returns an evaluation with the common identity of its case's forms; None for a former form."""
         has_bindings = any(self._cases.has_bindings(row, who) for who in row.sightings)
         if self._current[self._place(one, row)] != row.case.identity or not has_bindings:
             self._former[id(row)] = row
@@ -225,12 +233,12 @@ class _Forms:
         return self._rows.setdefault(id(row), dataclasses.replace(row, case=case))
 
     def changed(self) -> tuple[tuple[str, int], ...]:
-        """Returns the names of the cases that have former forms, by the number of those evaluations."""
+        """Returns the names of the cases that have former forms, with the numbers of evaluations of these."""
         return tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in self._former.values()).items()))
 
 
 def _may_differ(config: str) -> bool:
-    """Says whether an experiment lets its methods bind parts of a case."""
+    """Returns whether an experiment lets its methods bind parts of a case."""
     return any(
         one.selector.rsplit(".", 1)[-1] == "Experiment" and one.parameter == "fixed" and one.value != ["Case.*"]
         for one in _bindings(config)
@@ -238,7 +246,7 @@ def _may_differ(config: str) -> bool:
 
 
 def _bindings(config: str) -> list[Binding]:
-    """Returns what an experiment's file binds; nothing where it cannot be read."""
+    """Returns the bindings of an experiment's file; [] if it cannot be parsed."""
     try:
         return [one for one in parse_text(config, "the experiment") if isinstance(one, Binding)]
     except ConfigError:
@@ -246,7 +254,7 @@ def _bindings(config: str) -> list[Binding]:
 
 
 def _space(config: str, method: str) -> tuple[Parameter, ...]:
-    """Returns what an experiment's file searches of a method; nothing where it cannot be read."""
+    """Returns the parameters that an experiment's file searches for a method; () if it cannot be parsed."""
     found = _bindings(config)
     try:
         return space_of(method, [one for one in found if one.scope.split("/")[0] == method], found)
@@ -259,7 +267,10 @@ def _key(row: EvaluationRow) -> tuple[object, ...]:
 
 
 def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
-    """Returns what `Method.*` binds, by method, in the order of the experiment's file; `random` of `@random()`."""
+    """Returns the bindings of `Method.*` by method, in the order of the experiment's file.
+
+    `@random()` becomes `random`.
+    """
     found: dict[str, dict[str, str]] = {}
     for one in _bindings(config):
         if one.name == "Method":
@@ -270,7 +281,7 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
 
 
 def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, is_command: bool) -> StoredSubject:
-    """Returns one method as a subject whose seeds are its sessions.
+    """Returns a method as a subject whose seeds are its sessions.
 
     A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
     meta-training: its value is the mean over the seeds of the last checkpoint that was evaluated.
@@ -297,10 +308,12 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
 
 
 def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
-    """Returns a method of commands with the sessions that gave no result, which are missing on each of its cases.
+    """Returns a method of commands whose failed sessions are missing on each of its cases.
 
     Args:
-      methods: Names of the method in the rows of its sessions: its own, and that of its trial.
+      subject: The method.
+      trials: Rows of the experiment's sessions and trials.
+      methods: Names of the method in these rows: its own, and that of its trial.
     """
     failed = {
         row.number: row.state
@@ -320,7 +333,7 @@ def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Co
 
 
 def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
-    """Returns a cell with these seeds only."""
+    """Returns a cell with only the given seeds."""
     wanted = {seed for seed in cell.sources if seed in seeds}
 
     def of(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
@@ -337,7 +350,7 @@ def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
 
 
 def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
-    """Joins the cells of trained checkpoints: a value for each session, NaN where one of its seeds diverged."""
+    """Joins the cells of trained checkpoints. Each session has one value, which is NaN if one of its seeds diverged."""
 
     def of(field: str) -> dict[str, dict[int, float]]:
         found: dict[str, dict[int, float]] = {}
@@ -362,10 +375,10 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
 
 
 def hyperparameters(snapshot: Snapshot, place: int) -> str:
-    """Returns the bindings that a subject was trained with and its label does not say; "" where there are none.
+    """Returns the bindings of a subject that its label does not contain; "" if there are none.
 
-    Of a search over a checkpoint or a command these are the values of its best trial: the subject's own bindings are
-    what lobench binds to choose seeds. A search without one feasible trial has found none.
+    For a search over a checkpoint or a command these are the values of its best trial, because the subject's own
+    bindings are set by lobench to choose seeds. A search without a feasible trial has no best values.
     """
     subject, search = snapshot.subjects[place], snapshot.search(place)
     if search is not None and search.num_infeasible:
@@ -380,10 +393,15 @@ def hyperparameters(snapshot: Snapshot, place: int) -> str:
 
 
 def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str, str] | None = None) -> Snapshot:
-    """Returns the methods that a table names, in its order, all names as it says them.
+    """Returns a snapshot with the methods of a table, in its order, and with its names.
+
+    Args:
+      snapshot: Snapshot with all methods.
+      methods: Names of the methods. Empty: all.
+      names: New names of methods and cases, as in `Table.names`.
 
     Raises:
-      ConfigError: it names a method, or a case, that is not there.
+      ConfigError: There is no such method or case.
     """
     places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_renamed(snapshot, name): title for name, title in (names or {}).items()}
@@ -400,10 +418,10 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
 
 
 def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
-    """Returns the subjects that are named, in this order; of no name all.
+    """Returns a snapshot with only the named subjects, in this order. Without names it returns all.
 
     Raises:
-      UsageError: nothing has a name, or several have.
+      UsageError: A name matches no subject, or several.
     """
     if not names:
         return snapshot
@@ -412,7 +430,7 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
 
 
 def _renamed(snapshot: Snapshot, name: str) -> int | str:
-    """Returns what `Table.names` calls: a method by place, a case by identity, else what it says (a metric)."""
+    """Returns what a key of `Table.names` refers to: a method's place, a case's identity, or a metric's name."""
     for place in range(len(snapshot.subjects)):
         if name in names_of(snapshot, place):
             return place
@@ -420,16 +438,16 @@ def _renamed(snapshot: Snapshot, name: str) -> int | str:
 
 
 def check_named(snapshot: Snapshot, name: str) -> None:
-    """Raises ConfigError where `Table.names` renames what is neither a method nor a case."""
+    """Raises ConfigError if a key of `Table.names` is neither a method nor a case."""
     if isinstance(found := _renamed(snapshot, name), str) and found == name and place_of_case(snapshot, name) is None:
         place_of_method(snapshot, "names", name)
 
 
 def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
-    """Returns the place of a method that `Table.KEY` names, by its scope, its label or its text.
+    """Returns the place of a method in `Table.KEY`, by its scope, label or text.
 
     Raises:
-      ConfigError: there is none.
+      ConfigError: There is no such method.
     """
     for place in range(len(snapshot.subjects)):
         if name in names_of(snapshot, place):
@@ -438,13 +456,13 @@ def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
 
 
 def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
-    """Returns the error of a table that names what is not there."""
+    """Returns an error for an unknown name in `Table.KEY`."""
     expected = "one of " + ", ".join(map(repr, known))
     return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known))
 
 
 def place_of_case(snapshot: Snapshot, name: str) -> int | None:
-    """Returns the place of a case by its name, with or without the suite's; None where there is none."""
+    """Returns the place of a case by its name, with or without the suite's; None if there is no such case."""
     found = (place for place, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
     return next(found, None)
 

@@ -1,4 +1,4 @@
-"""Names of a store's subjects: the only lookup from a text to a subject."""
+"""Names of a store's subjects: the only lookup of subjects by text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST_KNOWN = 8  # names that an error says
 
 
 class Called(NamedTuple):
-    """What a text means in a snapshot: places of subjects, and whether they are called so, or nearly."""
+    """Result of a lookup: places of the subjects, and whether the text is an exact name of them."""
 
     places: tuple[int, ...]
     is_exact: bool
 
 
 def names_of(snapshot: Snapshot, place: int) -> list[str]:
-    """Returns what a subject is called: its scope in an experiment, its labels, its text or path."""
+    """Returns the names of a subject: its scope in an experiment, its labels, its text or path."""
     subject = snapshot.subjects[place]
     own = [snapshot.methods[place]] if snapshot.methods else []
     labels = [snapshot.labels[place], snapshot.openings[place], subject.label, subject.who.label, subject.who.name]
@@ -35,14 +35,16 @@ def names_of(snapshot: Snapshot, place: int) -> list[str]:
 
 
 def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> Called:
-    """Returns the subjects that a text names.
+    """Returns the subjects that match a text.
 
-    That are those of which it is a scope, a label, the whole path or the gin text. Where there is none it may be an
-    outer step, the start of a sha256, or the end of a path. A number is an outer step first, where there are
-    checkpoints and no methods: `run/7` at outer step 0 is not the checkpoint 7.
+    First come subjects with this scope, label, whole path or gin text. If there are none, the text may be an outer
+    step, the start of a sha256 or the end of a path. If there are checkpoints and no methods, a number is an outer step
+    first: `run/7` at outer step 0 is not the checkpoint 7.
 
     Args:
-      candidates: Subjects that are not looked at.
+      snapshot: Snapshot of the store.
+      text: Text to look up.
+      candidates: Subjects to skip.
     """
     every = [place for place, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.methods:
@@ -59,19 +61,22 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
 
 
 def is_called(who: Who, text: str) -> bool:
-    """Says whether a text names a subject, whatever else it names."""
+    """Returns whether a text matches a subject. It may match others too."""
     return text in (who.label, who.name, who.uri) or _is_text_or_path(who, text) or _is_near(who, text)
 
 
 def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:
-    """Returns the place of the one subject that a text names.
+    """Returns the place of the only subject that matches a text.
 
-    The same theta at several outer steps, with the same bindings, is one: the last of them.
+    The same theta at several outer steps, with the same bindings, counts as one subject: the last of them.
 
     Args:
-      candidates: Subjects that are compared with the one that is named: if others have the name too, it is theirs.
+      snapshot: Snapshot of the store.
+      text: Text to look up.
+      candidates: Subjects to which the result is compared. They are used only if no other subject matches.
+
     Raises:
-      UsageError: there is none, or several; it says which there are, and what tells them apart.
+      UsageError: No subject matches, or several do. The message lists them, and names that distinguish them.
     """
     places = called(snapshot, text, candidates).places or called(snapshot, text).places
     if not places:
@@ -98,7 +103,7 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
 
 
 def _distinguished(snapshot: Snapshot, place: int) -> str:
-    """Returns a name that this subject alone has; of subjects of one theta with other bindings its label."""
+    """Returns a name that matches this subject only; for subjects of one theta with other bindings its label."""
     sha256 = snapshot.subjects[place].who.sha256
     found = (name for name in [*names_of(snapshot, place), sha256[:12]] if called(snapshot, name).places == (place,))
     return next(found, snapshot.labels[place])
@@ -121,7 +126,10 @@ def _is_near(who: Who, text: str) -> bool:
 
 
 def _lines(text: str) -> Sequence[str] | None:
-    """Returns an optimizer's gin text as canonical statements; `adam` stands for `adam()`."""
+    """Returns an optimizer's gin text as canonical statements, where `adam` is equal to `adam()`.
+
+    None if it is invalid.
+    """
     whole = text if any(mark in text for mark in "(=@") or text.endswith(".gin") else f"{text}()"
     try:
         return [binding_text(one) for one in only_bindings(parse_text("\n".join(optimizer_bindings(whole)), "a name"))]

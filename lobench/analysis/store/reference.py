@@ -1,8 +1,8 @@
 """Reference of a gate: the last subject of a store that is not the candidate, kept for the next call.
 
 A gate may write its candidate into the store that its reference comes from. So the candidate is never chosen, and the
-choice is recorded as an event of the store that the gate writes into. The same gate finds the same reference then,
-however the store has grown.
+choice is recorded as an event of the store that the gate writes into. A later call of the same gate then finds the same
+reference, although the store has grown.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ _HASHED = 12  # hex digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The reference that was chosen for a candidate when a gate compared the two first.
+    """Reference chosen for a candidate when a gate first compared the two.
 
     Attributes:
-      chosen_in: Absolute path of the store that the reference is the last subject of.
+      candidate: The candidate.
+      chosen_in: Absolute path of the store whose last subject the reference was.
+      reference: The reference.
     """
 
     candidate: SubjectKey
@@ -39,7 +41,7 @@ class Choice:
     reference: SubjectKey
 
     def to_event(self) -> dict[str, Any]:
-        """Returns the detail of the event that keeps the choice."""
+        """Returns the detail of the event that records the choice."""
         return {"candidate": list(self.candidate), "chosen_in": self.chosen_in, "reference": list(self.reference)}
 
     @classmethod
@@ -52,7 +54,7 @@ class Choice:
 
 
 def kept_choices(stores: Iterable[Path]) -> list[Choice]:
-    """Returns the choices that these stores keep, in the order of their recording; a store that is missing has none."""
+    """Returns the choices recorded in stores, in order. Stores that do not exist are skipped."""
     found = []
     for store in dict.fromkeys(stores):
         if (store / "ledger.sqlite").is_file():
@@ -64,16 +66,18 @@ def kept_choices(stores: Iterable[Path]) -> list[Choice]:
 def choose_reference(
     snapshot: Snapshot, candidates: Collection[SubjectKey], kept: Sequence[Choice] = ()
 ) -> StoredSubject:
-    """Returns the reference that a store stands for: the kept one, or else the last subject that may be one.
+    """Returns the reference of a store: the recorded one, or else the last suitable subject.
 
-    A subject that a gate of this store found to be worse is chosen only if there is no other. A subject without any
-    curve is no reference if another one has curves.
+    A subject that a gate of this store found to be worse is chosen only if there is no other. A subject without curves
+    is chosen only if no other has curves.
 
     Args:
-      candidates: Subjects that are compared with the reference; none of them is chosen.
+      snapshot: Snapshot of the store.
+      candidates: Subjects to compare with the reference. They are never chosen.
       kept: Earlier choices. The first one for a candidate and this store counts if the store still has its reference.
+
     Raises:
-      UsageError: The store holds nothing but the candidates.
+      UsageError: The store contains the candidates only.
     """
     others = other_subjects(snapshot.subjects, candidates)
     if not others:
@@ -96,22 +100,22 @@ def choose_reference(
 
 
 def other_subjects(subjects: Iterable[StoredSubject], candidates: Collection[SubjectKey]) -> list[StoredSubject]:
-    """Returns the subjects that are none of the candidates."""
+    """Returns the subjects that are not candidates."""
     return [subject for subject in subjects if subject.who.key not in candidates]
 
 
 def with_hash(subject: StoredSubject) -> str:
-    """Returns a label with the start of the sha256: `theta_100.npz (sha256 0123456789ab)`."""
+    """Returns a subject's label with the start of its sha256: `theta_100.npz (sha256 0123456789ab)`."""
     return f"{subject.label} ({hash_of(subject.who.sha256)})"
 
 
 def hash_of(sha256: str) -> str:
-    """Returns the start of a sha256 as outputs have it."""
+    """Returns the start of a sha256 in the form used in outputs."""
     return f"sha256 {sha256[:_HASHED]}"
 
 
 def _regressed(events: Iterable[tuple[str, Mapping[str, Any]]]) -> set[SubjectKey]:
-    """Returns the candidates whose last gate in this store said REGRESSED."""
+    """Returns the candidates whose last gate in this store gave REGRESSED."""
     last: dict[SubjectKey, str] = {}
     for kind, detail in events:
         if kind == GATE:

@@ -1,4 +1,4 @@
-"""Rerun command: the command line that computes one number of a store again."""
+"""Rerun command: the command line that recomputes one number of a store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PICKLES = (".pkl", ".pickle")
 
 
 def trained_by(case: CaseInfo) -> str:
-    """Returns how pytest is called on a case; it runs in the folder that the store's paths begin at.
+    """Returns the pytest command for a case, to be run in the folder that the store's paths are relative to.
 
-    With `with_subject` and `seeds_arguments` behind it, it is what trains the case again, into the store AGAIN.
+    Append `with_subject` and `seeds_arguments` to it. It then trains the case again, into the store AGAIN.
     """
     return f"pytest {shlex.quote(case.node_id)} --lobench-store {AGAIN}"
 
 
 def shown_by(case: CaseInfo) -> str:
-    """Returns the command that prints what the other one has computed, to the last digit."""
+    """Returns the command that prints the results of `trained_by`, to the last digit."""
     name = shlex.quote(f"{case.suite}/{case.name}")
     return f"lobench results --store {AGAIN} --case {name} --format json"
 
@@ -32,11 +32,12 @@ def shown_by(case: CaseInfo) -> str:
 def with_subject(
     who: Subject, *, gin_files: Sequence[str] = (), gin_params: Sequence[str] = (), allow_pickle: bool = False
 ) -> str:
-    """Returns the options that name a subject; "" of one that lobench cannot train: its curves were imported.
+    """Returns the options that select a subject; "" if its curves were imported, because lobench cannot train it.
 
     Args:
-      gin_files, gin_params: What is bound around its own bindings.
-      allow_pickle: Whether it may be a pickle, besides one whose name says that it is.
+      who: The subject.
+      gin_files, gin_params: Bindings of the original command, added to the subject's own.
+      allow_pickle: Whether the checkpoint may be a pickle. Always true if its name ends in `.pkl` or `.pickle`.
     """
     if who.is_imported:
         return ""
@@ -49,10 +50,10 @@ def with_subject(
 
 
 def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
-    """Returns the options that name the seeds; "" where they are those that the case has by itself.
+    """Returns the options that select the seeds; "" if they are the case's default.
 
-    The width of a block is part of what fixes the bits, so that each block is trained as it was. Of blocks that do not
-    follow one another it is the last one.
+    The width of a block affects the bits of its results, so the blocks keep their sizes. If the blocks are not
+    contiguous, only the last one is selected.
     """
     ordered = sorted(blocks)
     if not ordered or (ordered == case.blocks() and not case.block_sizes and not case.first_seed):

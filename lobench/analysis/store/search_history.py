@@ -1,4 +1,4 @@
-"""Search history: the trials of a store's searches, the best one, its scores on the choosing and on fresh seeds."""
+"""Search history: the trials of a store's searches, the best one, and its scores on the choosing and on fresh seeds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _Part = TypeVar("_Part", bound=_HasSeed)
 
 
 def trial_of(row: TrialRow) -> Trial:
-    """Returns a trial of a search as its row says it."""
+    """Returns the trial stored in a row."""
     return Trial(
         number=row.number,
         parameters=row.parameters,
@@ -60,7 +60,10 @@ def best_trials(
     """Returns the number of the best trial of each method that searches.
 
     Args:
-      members: Methods and trials that have evaluations: the best of these counts, or the first where none is feasible.
+      rows: Trials of the experiment.
+      members: Methods and trials that have evaluations. Other trials are ignored. If none is feasible, the first
+        counts.
+      methods: Names of the methods that search.
     """
     best: dict[str, int | str] = {}
     for name in methods:
@@ -72,7 +75,7 @@ def best_trials(
 
 
 def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
-    """Returns how many trials a search has, where none of them is feasible; else 0."""
+    """Returns the number of trials of a search without a feasible trial; else 0."""
     own = [trial_of(row) for row in rows if row.method == method]
     return len(own) if best_trial(own) is None else 0
 
@@ -80,7 +83,7 @@ def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
 def chosen_by_search(
     sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
 ) -> tuple[StoredSubject, BestTrial]:
-    """Returns the best trial on the seeds that chose nothing, as far as there are some, and as its search saw it."""
+    """Returns the best trial on fresh seeds, if there are some, and on the seeds that chose it."""
     own = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
     fresh = _of(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
     if not own or not fresh:
@@ -100,9 +103,11 @@ class Axis:
     """A parameter, or the fitness, over the trials of a search.
 
     Attributes:
-      values: One a trial; NaN where it has none. Of names, their places.
-      names: Of values that are no numbers; () where they are.
-      is_log: Whether its values are shown by their logarithms.
+      path: Path of the parameter.
+      values: Value of each trial; NaN if it has none. Values that are not numbers are replaced by their index in
+        `names`.
+      names: Distinct values, if they are not numbers; else ().
+      is_log: Whether its values are shown on a log scale.
     """
 
     path: str
@@ -113,17 +118,17 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedTrials:
-    """A search that has ended some of its trials.
+    """Finished trials of a search.
 
     Attributes:
-      method: The scope of the experiment's file.
-      label: What tables call it.
-      numbers: Of the trials that have ended, in order; the other fields go with them.
-      fitness: Higher is better; NaN where a trial has none.
-      parameters: In the order in which they were first met.
-      best: For each trial the place of the best one up to it; None before the first that is feasible.
-      num_waiting: Trials that have not ended.
-      stopped: For each trial that median stopping ended, its fitness at the stop and the median it fell behind; None of
+      method: Scope of the method in the experiment's file.
+      label: Name of the method in tables.
+      numbers: Numbers of the finished trials, in order. The other fields have the same order.
+      fitness: Fitness, higher is better. NaN if a trial has none.
+      parameters: Parameters, in the order of their first occurrence.
+      best: Index of the best trial up to each trial. None before the first feasible trial.
+      num_waiting: Number of unfinished trials.
+      stopped: Fitness at the stop and the median that it fell below, for trials ended by median stopping; None for
         others.
     """
 
@@ -142,15 +147,16 @@ class StoppedTrials:
 
     @property
     def num_failed(self) -> int:
-        """Trials that ended without a fitness, and that median stopping did not end."""
+        """Number of trials that ended without a fitness for another reason than median stopping."""
         return sum(math.isnan(value) for value in self.fitness.values) - self.num_stopped
 
     def fitness_of_all(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Returns the fitness of each trial at least and at most; NaN of those that failed.
+        """Returns a lower and an upper bound of the fitness of each trial; NaN for failed trials.
 
-        The two differ for stopped trials alone. Their final fitness is censored: what they had at the stop is known,
-        and at the end they are taken to be no better than the median that they fell behind. That trial went on: its
-        final fitness is not known if others were stopped, and is at least that of the worst trial that finished.
+        The bounds differ for stopped trials only. Their final fitness is censored: the lower bound is their fitness at
+        the stop, and the upper bound is the median that they fell below, because they are assumed not to exceed it. The
+        trial of that median may have been stopped too, so the upper bound is at least the fitness of the worst finished
+        trial.
         """
         worst = min((value for value in self.fitness.values if not math.isnan(value)), default=-math.inf)
         bounds = [
@@ -161,10 +167,11 @@ class StoppedTrials:
 
 
 def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[StoppedTrials]:
-    """Returns the searches among the trials of an experiment, in the order in which they come.
+    """Returns the searches among the trials of an experiment, in the order of their first trials.
 
     Args:
-      labels: What tables call a method, by its scope.
+      trials: Trials of the experiment.
+      labels: Names of the methods in tables, by scope.
     """
     found: dict[str, list[TrialRow]] = {}
     for trial in trials:
@@ -174,20 +181,25 @@ def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[
 
 
 def edges_of(history: StoppedTrials) -> list[str]:
-    """Returns a line for each number whose best value is the least or the largest of at least three that were tried."""
+    """Returns a line for each number whose best value is the smallest or largest of at least three tried values."""
     best = history.best[-1] if history.best else None
     return [] if best is None else _edges(history.parameters, best)
 
 
 def edges_in(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Returns what `edges_of` says of an experiment's searches, by the labels of their methods."""
+    """Returns the lines of `edges_of` for an experiment's searches, by the labels of their methods."""
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
     found = {history.label: edges_of(history) for history in histories_of(snapshot.trials, labels)}
     return {label: lines for label, lines in found.items() if lines}
 
 
 def edges_among(who: Sequence[Subject], best: int) -> list[str]:
-    """Returns the same of one subject among others that bind other values of the same settings, as in a search."""
+    """Returns the lines of `edges_of` for one subject among others that bind other values of the same settings.
+
+    Args:
+      who: The subjects.
+      best: Index of the subject.
+    """
     settings = [_settings(one) for one in who]
     alike = [place for place, found in enumerate(settings) if _form(found) == _form(settings[best])]
     axes = [_axis(path, [settings[place][path] for place in alike]) for path in settings[best]]
@@ -195,7 +207,7 @@ def edges_among(who: Sequence[Subject], best: int) -> list[str]:
 
 
 def _settings(who: Subject) -> dict[str, str | float]:
-    """Returns the bindings of a subject as texts or numbers; "" is what they are bound to."""
+    """Returns the bindings of a subject as texts or numbers, by path. The optimizer or checkpoint has the path ""."""
     called, *bindings = (part.strip() for part in (who.uri if who.is_optimizer else "").split(";"))
     found: dict[str, str | float] = {"": called or who.sha256}
     for binding in bindings or who.variant.bindings:
@@ -225,7 +237,7 @@ def _edges(axes: Sequence[Axis], best: int) -> list[str]:
 
 
 def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
-    """Returns what tells whether a search is fair: who had none, of which seeds are its results, an edge."""
+    """Returns lines on the fairness of a search: methods without one, the seeds of its results, values at an edge."""
     searching = {trial.method for trial in snapshot.trials if trial.parameters}
     names = dict(zip(snapshot.methods, snapshot.labels, strict=False))
     lines = []

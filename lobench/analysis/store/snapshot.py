@@ -1,4 +1,4 @@
-"""Snapshot of a store: one read, from which all tables, scores and pages are made."""
+"""Snapshot of a store: the content read once, of which all tables, scores and pages are made."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ _BY_STEP = ("outer step ", "generation ")  # how a label begins that is no name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTrial:
-    """The best trial of a search, as the search saw it: on the seeds that chose it.
+    """The best trial of a search, on the seeds that chose it.
 
     Attributes:
-      is_fresh: Whether the method itself has other seeds, which chose nothing.
-      num_infeasible: How many trials there are where none of them is feasible: the subject is the first, and no best.
-      strategy: Name of what proposed the trials: `random`.
-      space: What they were proposed from, as the experiment's file says it.
+      subject: The trial as a subject. If no trial is feasible, it is the first.
+      is_fresh: Whether the method's own results are of fresh seeds.
+      num_infeasible: Number of trials, if none of them is feasible; else 0.
+      strategy: Name of the strategy that proposed the trials, such as `random`.
+      space: Search space in the experiment's file.
       parameters: Values of the trial, by path.
     """
 
@@ -55,26 +56,27 @@ class BestTrial:
 
 @dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place
 class Snapshot:
-    """What a store, or a part of one, holds.
+    """Content of a store, or of a part of one.
 
     Attributes:
-      subjects: By generation, outer step and first sight.
-      cases: By suite and name: of a case that was changed, the current form.
-      rows: As the ledger holds them, those of former forms too.
+      store: Folder of the store.
+      subjects: Subjects, by generation, outer step and first sight.
+      cases: Cases in their current form, by suite and name.
+      rows: Evaluations in the order of the ledger, including those of former forms.
       current: Current cases of the store; see `lobench.engine.store.current`.
-      events: Kind and detail, in order.
-      changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
-      superseded: Checkpoints in `rows` that a restart in place superseded: they are no subjects.
-      repeated: Names of the cases that hold the same bits as another case, which counts alone.
-      labels: What to call each subject among those of the store: by its outer step where that tells it.
-      openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
-      names: What to call each case, by identity.
-      methods: What an experiment's file calls each subject; () where they are no experiment's methods.
-      searched: Of each subject the search that chose it, if any; () likewise.
-      trials: Of the experiment's searches, by method and number.
-      race: Of the experiment's methods, as they are in its file; None where they do not race.
-      num_outside: Optimizers in the store that are no method and no trial of the experiment.
-      stored: Every subject of the store, if the snapshot is a part of it; () if it is not.
+      events: Kind and detail of each event, in order.
+      changed: Names of the cases that also have a former form in `rows`, with the number of its evaluations.
+      superseded: Checkpoints in `rows` that a restart in place superseded. They are not among the subjects.
+      repeated: Names of cases with the same bits as another case. Only the other case counts.
+      labels: Label of each subject, which is its outer step if that distinguishes it.
+      openings: Labels at the start of a sentence. Names of files and optimizers keep their spelling.
+      names: Name of each case, by identity.
+      methods: Name of each subject in an experiment's file; () if the subjects are not an experiment's methods.
+      searched: Search that chose each subject, or None; () if the subjects are not an experiment's methods.
+      trials: Trials of the experiment's searches, by method and number.
+      race: Race between the experiment's methods. None if they do not race.
+      num_outside: Number of optimizers in the store that are neither a method nor a trial of the experiment.
+      stored: Every subject of the store if the snapshot is a part of it; else ().
     """
 
     store: Path
@@ -106,12 +108,14 @@ class Snapshot:
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
         current: CurrentCases | None = None,
     ) -> Snapshot:
-        """Reads rows of a store.
+        """Returns a snapshot of a store's rows.
 
         Args:
-          rows: In the order of the ledger.
-          positions: Order in which the checkpoints were seen; None: that of their first evaluations.
-          current: Current cases of the store; None: those of the rows, without plans.
+          store: Folder of the store.
+          rows: Evaluations in the order of the ledger.
+          positions: Order in which the checkpoints were first seen. None: that of their first evaluations.
+          events: Kind and detail of each event, in order.
+          current: Current cases of the store. None: those of the rows, without plans.
         """
         superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
         if superseded and not any(row.present for row in rows):
@@ -145,26 +149,26 @@ class Snapshot:
 
     @property
     def shown(self) -> int:
-        """The place of the last subject among those that were evaluated on most cases.
+        """Place of the last subject among those with the largest number of evaluated cases.
 
-        Of a run with optimizers beside it, that is a checkpoint; of an experiment's methods, whichever is last.
-        `Summary.shown`, which headlines are of, is the best of methods.
+        For a run with additional optimizers, it is a checkpoint. For an experiment's methods, it is the last one.
+        `Summary.shown`, the subject of headlines, is the best method.
         """
         last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
 
     @property
     def nothing(self) -> str:
-        """What to report of a snapshot without rows: of a store that is empty, or of an experiment without results."""
+        """Message for a snapshot without rows: the store is empty, or the experiment has no results."""
         if self.stored:
             return "no evaluation of this experiment is in the store, which holds others: --all shows them"
         return "the store holds no evaluation yet"
 
     @property
     def setting_scales(self) -> tuple[StoredSubject, ...]:
-        """Everyone among whom the best mean scores 1: all of the store, whichever part is shown.
+        """Subjects whose best mean defines the score 1: all of the store, whichever part is shown.
 
-        Forms of a case that an experiment takes for one are in the store under their own identities, and are added.
+        Forms of a case that an experiment counts as one are stored under their own identities, and are added.
         """
         if not self.stored:
             return self.subjects
@@ -181,21 +185,21 @@ class Snapshot:
 
     @functools.cached_property
     def groups(self) -> MethodGroups:
-        """Which subjects are the course of a run, and which stand alone."""
+        """Subjects as runs and single subjects."""
         return groups_of(self.subjects, are_methods=bool(self.methods))
 
     def cell(self, subject: int, case: int) -> Cell | None:
-        """Returns one subject on one case, both by place; None where it was not evaluated."""
+        """Returns the results of a subject on a case, both by place; None if it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
 
     def measured_rows(self) -> Iterator[tuple[EvaluationRow, Curves | CurveSummary | None]]:
-        """Yields each row with its curves, or their summary: those that a cell has are not read again."""
+        """Yields each row with its curves, or their summary. Curves that a cell already has are not read again."""
         for row in self.rows:
             yield row, self._held.get(id(row.payload)) or row.measured
 
     @functools.cached_property
     def _held(self) -> dict[int, Curves]:
-        """The curves that cells have, by the identity of what they were read from."""
+        """Curves of the cells, by the `id` of the payload that they were read from."""
         return {
             id(curves.read_from): curves
             for subject in self.subjects
@@ -205,11 +209,11 @@ class Snapshot:
         }
 
     def search(self, subject: int) -> BestTrial | None:
-        """Returns the search that chose a subject, by place; None where none did."""
+        """Returns the search that chose a subject, by place; None if there is none."""
         return self.searched[subject] if self.searched else None
 
     def name(self, case: int) -> str:
-        """Returns what to call a case, by place."""
+        """Returns the name of a case, by place."""
         return self.names[self.cases[case].identity]
 
 
@@ -231,7 +235,7 @@ def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
 
 
 def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:
-    """Returns labels of subjects of one label: with more of the path, or else the content, or the bindings' hash."""
+    """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
     parts = [one.who.uri.rstrip("/").split("/") for one in namesakes]
     named = [
         ["/".join(path[-depth:]) + one.label.removeprefix(path[-1]) for path, one in zip(parts, namesakes, strict=True)]
@@ -244,9 +248,10 @@ def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:
 
 
 def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
-    """Returns by identity what to call a case: suite and name, and its test where that name is several cases'.
+    """Returns the name of each case by identity: suite and name, with its test if several cases have that name.
 
-    Forms of one case, of two experiments that bind other values say, are told apart by the start of their identity.
+    Forms of one case, such as those of experiments that bind other values, are distinguished by the start of their
+    identity.
     """
     places = Counter(place[:2] for place in {place_of(case) for case in cases})
     names = {
@@ -262,10 +267,12 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
     """Reads a store, which may be in use.
 
     Args:
-      all_codes: Also the evaluations of code that the user has edited since.
-      summarized: Without the curves, which are read one by one if somebody asks for them.
+      store: Folder of the store.
+      all_codes: Whether to include evaluations of code that the user has edited since.
+      summarized: Whether to read summaries instead of curves. Curves are then read one by one on demand.
+
     Raises:
-      StoreError: there is none.
+      StoreError: There is no store.
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}

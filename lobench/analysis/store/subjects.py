@@ -49,26 +49,27 @@ _LABELS = ""  # of seeds that are labels, and nobody else's
 
 
 def are_common(draws: str, others: str) -> bool:
-    """Says whether seed 3 of one side and seed 3 of another are the same draws, so that they make a pair."""
+    """Returns whether seeds of equal numbers are the same draws on two sides, so that they form pairs."""
     return draws == others != _LABELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One case of one subject, its seed blocks joined.
+    """Results of one subject on one case, with its seed blocks joined.
 
     Attributes:
-      final: By metric, then seed: the value after the last inner step; NaN where the seed diverged.
-      untrained: By metric, then seed: the value before the first one; not of curves from elsewhere that begin later.
-      diverged_at: By seed that met a non-finite loss: the first such inner step.
-      lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
-      missing: Planned seeds without a value, by seed: the outcome of the last evaluation, or NOT_RUN. Those of `lost`
-        are among them.
+      case: The case.
+      final: Value after the last inner step, by metric and seed. NaN if the seed diverged.
+      untrained: Value before the first inner step, by metric and seed. Imported curves that begin later have none.
+      diverged_at: First inner step with a non-finite loss, by seed that met one.
+      lost: Number of seeds for which no evaluation gave curves, by the outcome of the last one.
+      missing: Outcome of the last evaluation, or NOT_RUN, by planned seed without a value. Includes the seeds of
+        `lost`.
       failures: Outcome and message of each evaluation that did not pass.
-      sources: By seed: the curves of its block, and its row in them.
-      directions: By metric, as task and plugins declare them.
-      draws: Whose the seeds are: initial parameters and data of a seed are the same for all cells of the same draws.
-        LOBENCH_SEEDS of what lobench trained; "" where seeds are mere labels.
+      sources: Curves of its block, and its row in them, by seed.
+      directions: Direction of each metric, as declared by the task and plugins.
+      draws: Name of the draws of the seeds. Cells with the same draws have the same initial parameters and data for a
+        seed. LOBENCH_SEEDS for lobench's trainings; "" if seeds are only labels.
     """
 
     case: CaseInfo
@@ -84,23 +85,24 @@ class Cell:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Those that gave curves, in order."""
+        """Seeds that gave curves, in order."""
         return tuple(sorted(self.sources))
 
     @property
     def num_planned(self) -> int:
-        """Number of the seeds that gave curves, and of the planned ones that did not."""
+        """Number of seeds that gave curves, and of planned ones that did not."""
         return len(self.sources.keys() | self.missing.keys())
 
     @property
     def is_imported(self) -> bool:
-        """Whether its curves were made elsewhere, so that nothing says which seeds were planned."""
+        """Whether its curves were imported, so that there is no plan of seeds."""
         return any(curves.origin.imported for curves, _ in itertools.islice(self.sources.values(), 1))
 
     def lacking(self, others: Iterable[Cell]) -> frozenset[int]:
-        """Returns the seeds of the same draws that others have and this cell lacks, of imported curves.
+        """Returns the seeds of the same draws that other cells have and this one lacks, if its curves were imported.
 
-        Lobench's own trainings have a plan, and lack what is in `missing`. Seeds that are labels are nobody else's.
+        Cells of lobench's own trainings have a plan, and their lacking seeds are in `missing`. Seeds that are labels
+        are not shared with other cells.
         """
         if not self.is_imported:
             return frozenset()
@@ -108,7 +110,7 @@ class Cell:
         return frozenset[int]().union(*shared) - self.sources.keys()
 
     def why_missing(self) -> str:
-        """Returns the outcomes of the missing seeds with their numbers: `2 error, 1 not run`; "" if none is missing."""
+        """Returns the outcomes of the missing seeds and counts, like `2 error, 1 not run`; "" if none is missing."""
         counts = sorted(Counter(self.missing.values()).items())
         return ", ".join(f"{count} {outcome}" for outcome, count in counts)
 
@@ -135,16 +137,16 @@ class Cell:
     def unconverged(self) -> frozenset[int]:
         """Seeds that diverged or exploded.
 
-        Comparisons, gates and P(better) take both alike: as lost, and as worse than any value.
+        Comparisons, gates and P(better) treat both alike: as lost, and as worse than any value.
         """
         return self.diverged | self.exploded
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The inner steps of the evaluations: int64[num_evals].
+        """Inner steps of the evaluations: int64[num_evals].
 
-        Of curves from elsewhere, whose seeds may have steps of their own, those of all seeds; the last one alone where
-        they share none.
+        Seeds of imported curves may have different steps. Then these are the common steps, or the last one if they
+        share none.
         """
         grids = {curves.eval_steps for curves, _ in self.sources.values()}
         if len(grids) == 1:
@@ -155,7 +157,7 @@ class Cell:
     def curves_of_seeds(self, metric: str) -> NDArray[np.float64]:
         """Returns the curve of each seed that has the metric, at `steps`: float64[num_seeds, num_evals].
 
-        A metric with one value a seed, as plugins declare them, has it at the last step, and NaN before.
+        A metric with one value a seed, as computed by plugins, has it at the last step, and NaN before.
         """
         steps = self.steps
         rows = [
@@ -167,19 +169,19 @@ class Cell:
         return np.stack(rows).astype(np.float64)
 
     def curve(self, metric: str) -> NDArray[np.float64]:
-        """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+        """Returns the mean over the seeds that have the metric: float64[num_evals]. NaN if one of them diverged."""
         return np.asarray(self.curves_of_seeds(metric).mean(axis=0))
 
     def finals(self, metric: str) -> dict[int, float]:
-        """Returns the final value of each seed that has the metric; NaN where it diverged, whatever the metric."""
+        """Returns the final value of each seed that has the metric. NaN if the seed diverged, whatever the metric."""
         own = self.final.get(metric, {})
         found = {seed: own[seed] for seed in sorted(own)}
         return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
 
     def converged_finals(self, metric: str) -> dict[int, float]:
-        """Returns the final value of each seed that has the metric; NaN where it diverged or exploded.
+        """Returns the final value of each seed that has the metric. NaN if the seed diverged or exploded.
 
-        These are the values that comparisons are of. `finals` has those that tables print.
+        Comparisons use these values. Tables print those of `finals`.
         """
         found, lost = self.finals(metric), self.exploded
         return found | dict.fromkeys(found.keys() & lost, math.nan) if lost else found
@@ -189,7 +191,7 @@ class Cell:
         return frozenset(seed for seed, final in self.converged_finals(metric).items() if math.isfinite(final))
 
     def starts(self, metric: str) -> dict[int, float]:
-        """Returns the first value of each seed, at whatever step its curve begins."""
+        """Returns the first value of each seed, at the step at which its curve begins."""
         return {
             seed: curves.first(metric)[row] for seed, (curves, row) in self.sources.items() if metric in curves.shapes
         }
@@ -197,15 +199,17 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSubject:
-    """What was evaluated with an optimizer's bindings, as a store holds it.
+    """A checkpoint or optimizer, evaluated with certain bindings, as stored.
 
     Attributes:
       who: The checkpoint, or the optimizer without theta.
-      cells: By the identity of the case.
-      former: By identity too: cases in a form that the store has a later one of. They are in no headline.
-      git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
-      codes: Code of the evaluations, as `describe_codes` takes it.
-      name: How to call it, where not by its own label.
+      optimizer_hashes: Hashes of the optimizer's bindings.
+      cells: Results by identity of the case, for current cases.
+      former: Results by identity of the case, for cases with a later form in the store. They are in no headline.
+      git_revisions: Revisions of the checkouts of the evaluations, with `+` if a checkout had changes.
+      programs: Programs that made the results.
+      codes: Code of the evaluations, as passed to `describe_codes`.
+      name: Label that replaces its own; "" if it has none.
     """
 
     who: Who
@@ -228,7 +232,7 @@ class StoredSubject:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Where it stands; see `lobench.core.subject.Subject.checkpoint`."""
+        """Checkpoint of the subject; see `lobench.core.subject.Subject.checkpoint`."""
         return self.who.checkpoint
 
     @property
@@ -241,7 +245,7 @@ class StoredSubject:
 
     @property
     def num_missing(self) -> int:
-        """Planned seeds without a value, summed over the cases; see `Cell.missing`."""
+        """Number of planned seeds without a value, summed over the cases; see `Cell.missing`."""
         return sum(len(cell.missing) for cell in self.cells.values())
 
     @property
@@ -250,11 +254,11 @@ class StoredSubject:
 
     @property
     def num_seeds(self) -> int:
-        """Seeds that gave curves, summed over the cases."""
+        """Number of seeds that gave curves, summed over the cases."""
         return sum(len(cell.sources) for cell in self.cells.values())
 
     def lacks_seeds(self, others: Iterable[StoredSubject]) -> bool:
-        """Whether a seed is missing: one that was planned, or of imports one that others have; see `Cell.lacking`."""
+        """Returns whether a seed is missing: a planned one, or for imports one that others have; see `Cell.lacking`."""
         rivals = list(others)
         return self.num_missing > 0 or any(
             cell.lacking(other.cells[key] for other in rivals if key in other.cells) for key, cell in self.cells.items()
@@ -264,7 +268,7 @@ class StoredSubject:
         return set().union(*[cell.final for cell in self.cells.values()])
 
     def every_form(self) -> dict[str, Cell]:
-        """Returns the cells, those of former forms too."""
+        """Returns all cells, including those of former forms."""
         return {**self.former, **self.cells}
 
 
@@ -285,7 +289,7 @@ def _at(steps: NDArray[np.int64], values: NDArray[np.float32], own: Sequence[int
 
 
 def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Returns where in its own steps a curve has these; its end where it has none of them."""
+    """Returns the indices of steps in a curve's own steps; the last index if it does not have all of them."""
     found = np.flatnonzero(np.isin(own, steps))
     return found if len(found) == len(steps) else np.asarray([len(own) - 1])
 
@@ -295,17 +299,17 @@ def subjects_of(
 ) -> list[StoredSubject]:
     """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
-    A checkpoint that was seen at several outer steps is several subjects with the same cells. If it was evaluated with
-    several bindings of its optimizer, and no plan says which of them are current, it is several subjects too. If a case
-    was evaluated twice on the same seeds (with another version of jax, say), the last evaluation that gave curves
-    counts. `StoredSubject.cells` has the current form of a case that was changed.
+    A checkpoint that was seen at several outer steps is several subjects with the same cells. A checkpoint that was
+    evaluated with several bindings of its optimizer is several subjects too, unless a plan determines the current ones.
+    If a case was evaluated twice on the same seeds (with another version of jax, say), the last evaluation that gave
+    curves counts. `StoredSubject.cells` has the current form of a changed case.
 
     Checkpoints that a restart in place superseded are left out.
 
     Args:
-      rows: In the order of the ledger.
-      positions: Order in which the subjects were seen; None: that of their first evaluations.
-      current: Current cases of the store; None: those of the rows, without plans.
+      rows: Evaluations in the order of the ledger.
+      positions: Order in which the subjects were first seen. None: that of their first evaluations.
+      current: Current cases of the store. None: those of the rows, without plans.
     """
     rows = list(rows)
     current = CurrentCases.of_rows(rows) if current is None else current
@@ -331,15 +335,15 @@ def subjects_of(
 
 
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
-    """Returns the last checkpoint among those that were evaluated on most cases: a run's last may be under way.
+    """Returns the last checkpoint with the most evaluated cases, because the last of a run may be unfinished.
 
-    An optimizer beside the checkpoints, whatever it was evaluated on, is no later one.
+    Optimizers without theta are considered only if there is no checkpoint.
     """
     return last_on_most_cases([subject for subject in subjects if subject.who.has_theta] or subjects)
 
 
 def last_on_most_cases(subjects: Sequence[StoredSubject]) -> StoredSubject:
-    """Returns the last one, of whatever kind, among those that were evaluated on most cases."""
+    """Returns the last subject, of any kind, among those with the most evaluated cases."""
     most = max(len(subject.cells) for subject in subjects)
     return [subject for subject in subjects if len(subject.cells) == most][-1]
 
@@ -347,8 +351,8 @@ def last_on_most_cases(subjects: Sequence[StoredSubject]) -> StoredSubject:
 def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str | None]]:
     """Returns the metrics of a headline, each with its label.
 
-    The cases' primary one comes first, where they differ under the label `primary` and as None; the losses of train and
-    test stand beside it.
+    The primary metric of the cases comes first. If it differs between cases, its label is `primary` and its metric
+    None. The losses of train and test follow.
     """
     known = set().union(*(subject.metrics() for subject in subjects))
     primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
@@ -361,9 +365,9 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
 
 
 def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
-    """Parts rows by their optimizers' bindings where a case was evaluated with two of them.
+    """Divides rows by the bindings of their optimizers, if a case was evaluated with several of them.
 
-    Otherwise they are one subject: a case may insist on bindings of its own.
+    Otherwise they are one subject, because a case may require bindings of its own.
     """
     if len({row.key.optimizer_hash for row in rows}) == 1:
         return [rows]
@@ -377,10 +381,12 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
 
 
 def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
-    """Returns one subject from the rows of its evaluations; of a seed that was evaluated twice the last one counts.
+    """Returns one subject from the rows of its evaluations. The last evaluation of a seed counts.
 
     Args:
-      current: Identities of the cases that count; the others are former forms.
+      who: The checkpoint or optimizer.
+      rows: Evaluations in order of precedence.
+      current: Identities of the current cases. All others are former forms.
     """
     by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
@@ -401,12 +407,12 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
 
 
 def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Returns cells in which an imported case lacks the seeds that other cases of its training have.
+    """Returns cells in which the seeds that an imported case lacks, and other cases of its training have, are missing.
 
-    Imports have no plan, so that such a seed is missing as a planned one without a value is.
+    Imports have no plan, so such a seed is treated like a planned one without a value.
 
     Args:
-      cells: Of one subject.
+      cells: Cells of one subject.
     """
     imported = {key: cell for key, cell in cells.items() if cell.is_imported}
     if len(imported) < 2:
@@ -424,22 +430,22 @@ def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
 
 
 def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
-    """Return what `describe_codes` is given of a row."""
+    """Returns the argument of `describe_codes` for a row."""
     subject = f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}"
     return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
 
 
 def codes_note(rows: Iterable[EvaluationRow]) -> str:
-    """Return a line on results of several versions of the user's code; "" if there is one version."""
+    """Returns a line on results of several versions of the user's code; "" if there is one version."""
     return describe_codes({_code_of(row) for row in rows if row.code})
 
 
 def _repeated(cells: Sequence[Cell]) -> set[str]:
-    """Returns the identities of cases that hold the same bits as another case, which counts alone.
+    """Returns the identities of cases whose bits equal those of another case, which alone counts.
 
     Two tests may evaluate one case of a file, a test may have parameters of its own, and a file may be linked from
-    another suite: the training is the same, and its seeds would count twice as evidence. Of such cases the one with the
-    most seeds counts, or else the first by name.
+    another suite. The training is then the same, and its seeds would count twice as evidence. Among equal cases the one
+    with the most seeds counts, or else the first by name.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -469,7 +475,7 @@ def _is_same(one: Cell, other: Cell) -> bool:
 
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
-    """Returns what made the results that count: of a seed that was evaluated twice the later one."""
+    """Returns the programs that made the results that count, which are the later ones for repeated seeds."""
     programs = frozenset(row.program.whole for row in rows if row.has_curves)
     if len(programs) < 2:
         return programs
@@ -482,9 +488,9 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
 
 
 def _planned(rows: Sequence[EvaluationRow]) -> set[int]:
-    """Returns the seeds that the case of the last planned evaluation plans.
+    """Returns the planned seeds, from the case of the last planned evaluation.
 
-    Imported curves have no plan, and neither have seeds beyond their case's own, which a gate or an alarm added.
+    Imported curves have no plan. Seeds beyond the case's own, added by a gate or an alarm, have none either.
     """
     for row in reversed(rows):
         if row.key.program_version != IMPORTED.key:
@@ -495,7 +501,7 @@ def _planned(rows: Sequence[EvaluationRow]) -> set[int]:
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
-    """Joins the evaluations of one case, which come in the order of their recording."""
+    """Joins the evaluations of one case, given in the order of their recording."""
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost: dict[int, str] = {}
     for row in rows:

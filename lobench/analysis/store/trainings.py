@@ -1,6 +1,6 @@
-"""Names of the trainings that curves are of: curves with a name in common share a training, or its randomness.
+"""Names of the trainings of curves. Curves with a common name share a training, or its randomness.
 
-`lobench.analysis.store.case_groups` has the rules.
+See `lobench.analysis.store.case_groups` for the rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOGGERS = ("wandb-chart", "wandb-history", "wandb-run", "tensorboard", "tensorb
 
 
 def trainings_of(curves: Iterable[Curves | CurveSummary]) -> frozenset[str]:
-    """Returns the names of the trainings that some curves are of; empty if they share none with any other curve."""
+    """Returns the names of the trainings of curves; empty if they share none with any other curves."""
     blocks = {id(one): one for one in curves}
     return frozenset().union(*map(_names, blocks.values()))
 
