@@ -168,7 +168,7 @@ def test_a_plan_without_its_end_is_a_contradiction_of_the_bundle(
 def test_the_verdict_says_that_there_is_no_plan(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
     changed = _changed(world, tmp_path, lambda db: db.execute("DELETE FROM events WHERE kind LIKE '%plan%'") and None)
     verdict = lobench("audit", changed, "--sample", "0").stdout.partition("root ")[0]
-    assert "PASS" in verdict and "not auditable: a plan: the ledger has none" in " ".join(verdict.split())
+    assert "PASS" in verdict and "cannot be audited: a plan: the ledger has none" in " ".join(verdict.split())
 
 
 def test_the_verdict_says_that_methods_were_planned_on_different_seeds(

@@ -144,7 +144,7 @@ class SafetensorsReader(FileReader):
         from safetensors import deserialize  # its own loader for numpy knows no dtype that numpy lacks
 
         with reading(path, "safetensors"):
-            tensors = deserialize(path.read_bytes())
+            tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
             leaves = {
                 name: np.frombuffer(tensor["data"], _SAFETENSORS_DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
                 for name, tensor in tensors

@@ -189,10 +189,10 @@ def _of_files(
     last = {name: digest for one in planned for name, digest in one.files.items()}
     for name in sorted({name for one in planned for name, digest in one.files.items() if digest != last[name]}):
         yield Unaudited(f"what {name} was under an earlier plan")
-    for name, line in changed_files(planned, members):
-        if name is None:
+    for changed, line in changed_files(planned, members):
+        if changed is None:
             yield Unaudited(f"files of suites that the bundle does not hold, and no result reaches: {line}")
-        elif name in used:
+        elif changed in used:
             yield Contradiction("suite", line)
         else:
             yield Unaudited(f"a file that no result reaches: {line}")

@@ -88,7 +88,7 @@ def audit_text(found: Audit) -> str:
     counts, total = found.counts, len(found.checked)
     by = f" by {one_line(found.signed_by)}" if found.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
-    unaudited = f"; not auditable: {'; '.join(map(one_line, found.unaudited))}" if found.unaudited else ""
+    unaudited = f"; cannot be audited: {'; '.join(map(one_line, found.unaudited))}" if found.unaudited else ""
     lines = [
         f"{'PASS' if found.is_passed else 'FAIL'}: {counted(len(found.contradictions), 'contradiction')}; "
         f"of {counted(total, 'evaluation')} made again {named}{unaudited}",
