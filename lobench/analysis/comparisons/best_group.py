@@ -27,22 +27,29 @@ _ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bold:
-    """What is bold, by place, and by which tests the rest is worse or not."""
+    """Bold entries of a table.
+
+    Attributes:
+      places: Indices of the bold entries.
+      tests: Tests that the other entries were compared with.
+    """
 
     places: frozenset[int] = frozenset()
     tests: frozenset[Method] = frozenset()
 
 
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
-    """Returns the cells of the best mean, and those that a comparison does not find to be worse.
+    """Returns the cells with the best mean, and those that a comparison does not find worse.
 
-    The means are those that are printed; one that has a seed that diverged or exploded, or that lacks a planned
-    seed, is not the best of the others. The comparison is that of
-    `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
+    The means are the printed ones. A cell with a diverged or exploded seed, or without a planned seed, cannot be the
+    best. The comparison is that of `lobench compare` on the case, at level .05 for all cells together: the probability
+    of leaving out the cell that is truly best is at most .05.
 
     Args:
-      cells: None where a method was not evaluated.
-      alone: The best, and what equals it, alone.
+      cells: Results of each method on one case. None if a method was not evaluated.
+      metric: Name of the metric.
+      scales: Scales of the cases.
+      alone: Whether to return only the best, and cells with an equal mean.
     """
     finals = [cell.converged_finals(metric) if cell is not None else {} for cell in cells]
     case = next((cell.case for cell in cells if cell is not None), None)
@@ -88,15 +95,18 @@ def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
 
 
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
-    """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse.
+    """Returns the indices in `subjects` of the best mean score, and of those that a comparison does not find worse.
 
-    A subject that lacks a planned seed is never among them: a crash is no reason to be the best. A subject of which
-    every seed diverged or exploded has a mean score of -1 by definition, which no test of few seeds may tell apart from
-    the best one: it is never among them.
+    Subjects that lack a planned seed are excluded, because a crash is no reason to be the best. So are subjects whose
+    seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not distinguish
+    it from the best one.
 
     Args:
-      suite: Of means over this suite's cases; "": over all.
-      alone: The best, and what equals it, alone.
+      summary: Summary of the store.
+      subjects: Places of the subjects.
+      metric: Name of the metric, or "primary".
+      suite: Suite whose cases the means are taken over. "": all suites.
+      alone: Whether to return only the best, and subjects with an equal mean.
     """
     found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
@@ -121,10 +131,17 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
 def _mean_verdicts(
     summary: Summary, best: int, others: Mapping[int, int], metric: str, suite: str, alpha: float
 ) -> dict[int, tuple[Effect, Collection[Method]]]:
-    """Returns the verdict of `Summary.comparison` with the best, and by which tests; nothing where there is none.
+    """Returns the verdict of a comparison with the best subject, and its tests.
+
+    Subjects without a common case are left out.
 
     Args:
-      others: Subjects, by any number.
+      summary: Summary of the store.
+      best: Place of the best subject.
+      others: Places of the other subjects, by index.
+      metric: Name of the metric, or "primary".
+      suite: Suite whose cases are compared. "": all suites.
+      alpha: Level of each verdict.
     """
     subjects, asked = summary.snapshot.subjects, None if metric == "primary" else metric
     parts, tests = {index: MeanParts() for index in others}, {index: set[Method]() for index in others}

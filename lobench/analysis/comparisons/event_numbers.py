@@ -1,6 +1,6 @@
-"""Numbers of a finished evaluation or checkpoint, under the names that sinks of plugins write.
+"""Numbers of a finished evaluation or checkpoint, under the names used by the sinks of plugins.
 
-All values are of the last inner step. A sink decides how it calls them, and writes each at the checkpoint's outer step.
+All values are of the last inner step. A sink may rename them, and writes each at the checkpoint's outer step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Group", "Number", "numbers_of", "row_of", "run_label"]
 
 
 class Group(enum.StrEnum):
-    """What people look for, in the order in which they do."""
+    """Groups of numbers, in order of importance."""
 
     HEADLINE = "headline"
     CASES = "cases"
@@ -40,12 +40,15 @@ class Number:
     """One number of a subject.
 
     Attributes:
-      name: `score`, `verdicts_passed`, `alarm/<kind>`; of a case `score` and `<split>/<metric>`; of diagnostics
-        `diverged`, `exploded`, `not_evaluated` and `outcomes/<outcome>`.
-      suite: "": of all suites together.
-      case: "": of all cases of the suite.
-      lower, upper: 95% over seeds (of a score of several cases: over cases and seeds); NaN where nothing can be said.
-      is_primary: Of a case: this is the metric that headlines show.
+      group: Group of the number.
+      name: `score`, `verdicts_passed` or `alarm/<kind>`; for a case `score` or `<split>/<metric>`; for diagnostics
+        `diverged`, `exploded`, `not_evaluated` or `outcomes/<outcome>`.
+      suite: Name of the suite. "": all suites together.
+      case: Name of the case. "": all cases of the suite.
+      value: The number.
+      lower, upper: Bounds of a 95% interval over seeds, or over cases and seeds for a score of several cases. NaN if
+        there is no interval.
+      is_primary: Whether it is the case's primary metric, which headlines show.
     """
 
     group: Group
@@ -59,12 +62,12 @@ class Number:
 
     @property
     def has_chart(self) -> bool:
-        """Whether it is worth a chart with its interval: a score, or a case's primary metric, that has one."""
+        """Whether it deserves a chart with its interval: a score or a case's primary metric that has an interval."""
         return not math.isnan(self.lower) and (self.is_primary or self.name == "score")
 
     @property
     def key(self) -> str:
-        """What it is called where slashes make sections, and a name without one comes first; none begins another.
+        """Name with slashes between sections. No key is the beginning of another one.
 
         `score`, `score_of/<suite>`, `<suite>/<case>/<split>/<metric>`, `diagnostics/suite/<suite>/diverged`,
         `diagnostics/case/<suite>/<case>/diverged`.
@@ -75,7 +78,7 @@ class Number:
         return place if self.group is Group.CASES else f"diagnostics/{'case' if self.case else 'suite'}/{place}"
 
     def values(self) -> Iterator[tuple[str, float]]:
-        """Yields what is written of it: its key and value, and the bounds of its chart, `intervals/<key>/lower`."""
+        """Yields the key and value to write, and the bounds of a chart, such as `intervals/<key>/lower`."""
         yield self.key, self.value
         if self.has_chart:
             yield f"intervals/{self.key}/lower", self.lower
@@ -85,19 +88,22 @@ class Number:
 def numbers_of(
     event: EvaluationFinished | CheckpointFinished | AlarmRaised, suites: Sequence[str] = ()
 ) -> list[Number]:
-    """Returns everything that an event lets be known; of an alarm its value.
+    """Returns all numbers that follow from an event.
 
-    Of an evaluation: the metrics of its case, as soon as all seeds are there; a metric is NaN if one seed diverged,
-    which must not vanish in a mean. Of a checkpoint: these of all cases, the scores, and what went wrong. There is no
-    mean over cases but the score's: losses of two tasks have no common scale.
+    For an evaluation, these are the metrics of its case, once all seeds are evaluated. A metric is NaN if a seed
+    diverged, so that divergence stays visible in means. For a checkpoint, these are the metrics of all cases, the
+    scores, and counts of problems. Scores are the only means over cases, because losses of different tasks have no
+    common scale. For an alarm, it is the alarm's value.
 
-    A case without a tuned baseline has no score, since its scale would move with every checkpoint that comes; with one
-    such case a suite has none either, and with one such suite there is none of all.
+    A case without a tuned baseline has no score, because its scale would change with every new checkpoint. A suite with
+    such a case has no score, and if one suite has none, there is no score over all suites.
 
     Args:
-      suites: Where tuned baselines are looked for.
+      event: Event of a run.
+      suites: Suites that are searched for tuned baselines.
+
     Raises:
-      BaselineError: a file of baselines cannot be read.
+      BaselineError: A baseline file cannot be read.
     """
     if isinstance(event, AlarmRaised):
         return [Number(group=Group.HEADLINE, name=f"alarm/{event.kind}", value=event.value)]
@@ -112,14 +118,14 @@ def numbers_of(
 
 
 def run_label(store: Path, delivery: Delivery) -> str:
-    """Returns how to call a delivery's run beside those of other stores: after the store's folder, and its own name."""
+    """Returns a label of a delivery's run that is distinct between stores: the store's folder and the run's name."""
     name = store.parent.parent.name if store.parent.name == "lobench_results" else store.name
     label, generation = "/".join([name, *filter(None, [delivery.run])]), delivery.event.checkpoint.generation
     return f"{label} generation {generation}" if generation else label
 
 
 def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
-    """Returns an event as a store would hold it, recorded at some time."""
+    """Returns an event as an evaluation of a store, recorded at the time `at`."""
     return EvaluationRow(
         key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
         program=Program(),
@@ -137,7 +143,7 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
 
 
 def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
-    """Nothing while seeds are missing: one block of several says little, and could not be corrected later."""
+    """Returns the numbers of cases whose seeds are all evaluated. Partial results could not be corrected later."""
     kept: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
     finals: dict[str, list[list[float]]] = {}  # by metric, of one case after the other
     for evaluations in cases:
@@ -158,7 +164,7 @@ def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
 
 
 def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
-    """Returns the final values of all seeds; NaN of one that diverged, whatever the metric: tables say so too."""
+    """Returns the final values of all seeds. They are NaN for diverged seeds, whatever the metric, as in tables."""
     return [
         math.nan if diverged_at >= 0 else value
         for block in blocks

@@ -18,9 +18,9 @@ _LOSSES = ("train/loss", "test/loss")
 
 
 def first_differences(a: StoredSubject, b: StoredSubject) -> FirstDifferences:
-    """Returns of each common case the first evaluated step at which a loss, or the primary metric, has other bits.
+    """Returns, for each common case, the first evaluated step at which a loss or the primary metric has different bits.
 
-    Cases without common seeds of lobench's are not among them: of these nothing is the same to begin with.
+    Cases without common seeds drawn by lobench are left out, because nothing is equal at their start.
     """
     common = {key: (cell, b.cells[key]) for key, cell in a.cells.items() if key in b.cells}
     found = {key: _first(*sides) for key, sides in common.items()}

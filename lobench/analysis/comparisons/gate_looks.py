@@ -13,14 +13,14 @@ __all__ = ["decide", "is_settled", "look_sizes", "usable", "with_margin"]
 
 
 def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
-    """Returns the numbers of seeds at which a case is looked at: its own, then about twice as many each time.
+    """Returns the numbers of seeds at which a case is tested: its own, then about twice as many each time.
 
-    Doubling keeps the looks few, so that little of alpha goes to each.
+    Doubling keeps the number of looks small, so that each gets a large part of alpha.
 
     Args:
-      num_seeds: The case's own seeds, the first look.
-      step: Seeds are added in blocks of so many, the width of the compiled program.
-      maximum: Seeds at most; below `num_seeds` there is one look.
+      num_seeds: Number of the case's own seeds, which is the first look.
+      step: Number of seeds that are added together, which is the width of the compiled program.
+      maximum: Largest number of seeds. Below `num_seeds + step` there is a single look.
     """
     sizes = [num_seeds]
     most = num_seeds + max(0, maximum - num_seeds) // step * step
@@ -31,10 +31,10 @@ def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
 
 
 def is_settled(samples: Samples, rules: GateRules, num_cases: int) -> bool:
-    """Returns whether more seeds of this case can be spared, before the other cases are known.
+    """Returns whether this case needs no more seeds, before the other cases are known.
 
-    REGRESSED at the strictest level that Holm can ask of it, or PASS; the p-values hold whenever one stops, so that a
-    case that gets more seeds than it needed costs time and nothing else.
+    It needs none if it is REGRESSED at the strictest level that Holm can require, or PASS. The p-values are valid at
+    any stopping time, so that more seeds than needed cost only time.
     """
     result = gate(samples, rules)
     strictest = rules.alpha / (2 * num_cases) if num_cases > 1 else rules.alpha
@@ -42,18 +42,19 @@ def is_settled(samples: Samples, rules: GateRules, num_cases: int) -> bool:
 
 
 def usable(num_common: int, rules: GateRules) -> int:
-    """Returns how many of the common seeds count: all, or with looks as many as the largest look that they fill."""
+    """Returns the number of common seeds to use: all of them, or with looks the largest look that is not above it."""
     if rules.looks is None:
         return num_common
     return max((size for size in rules.looks.sizes if size <= num_common), default=0)
 
 
 def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[str, float] | None = None) -> GateReport:
-    """Returns the verdicts; with looks by replaying them, so that what was rejected at one look stays rejected.
+    """Returns the verdicts. Looks are replayed in order, so that a rejection at one look remains at later ones.
 
     Args:
-      samples: Both sides' scores by case, in the order of the seeds; as many as `usable` says.
-      margins: Of cases that have one of their own. The mean's is then the mean of the margins of the cases in it.
+      samples: Scores of both sides by case, in the order of the seeds; `usable` gives their number.
+      rules: Rules of the gate.
+      margins: Margins of cases with a margin of their own. The margin of the mean is the mean of its cases' margins.
     """
     own = {case: (margins or {}).get(case, rules.margin) for case in samples}
     with_own = {case: with_margin(values, own[case], rules) for case, values in samples.items()}
@@ -65,7 +66,7 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
 
 
 def with_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
-    """Returns samples that are to `rules.margin` what the given ones are to a margin of their own."""
+    """Returns samples that compare to `rules.margin` as the given ones compare to `margin`."""
     return samples.shifted(margin - rules.margin)
 
 

@@ -1,10 +1,10 @@
 """Non-inferiority gates: PASS, REGRESSED or INCONCLUSIVE within a margin, and the number of seeds that would decide.
 
-The harm is score(A) - score(B), of the seeds that converge on both sides. Two one-sided tests, each at level alpha:
-PASS rejects "the harm is at least the margin", REGRESSED rejects "the harm is at most the margin". That B diverges
-more often than A is REGRESSED, too: where a seed diverged each of the two has half of alpha. Over the cases of one
-checkpoint REGRESSED is controlled by Holm, so that the chance of any false alarm stays below alpha; "all cases pass"
-needs no correction, since one case that does not is enough to refuse it.
+The harm is score(A) - score(B) over the seeds that converge on both sides. There are two one-sided tests, each at level
+alpha: PASS rejects "the harm is at least the margin", REGRESSED rejects "the harm is at most the margin". B is also
+REGRESSED if it diverges more often than A. If a seed diverged, each of these two tests has half of alpha. Over the
+cases of one checkpoint REGRESSED is controlled by Holm, so that the probability of any false alarm is below alpha. "All
+cases pass" needs no correction, because a single case that does not pass prevents it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNSEEN_STEP = 0.25
 
 
 class Verdict(enum.StrEnum):
-    """What a gate says."""
+    """Verdict of a gate."""
 
     PASS = "PASS"
     REGRESSED = "REGRESSED"
@@ -44,16 +44,17 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """How a gate decides.
+    """Rules of a gate.
 
     Attributes:
-      margin: Harm that is tolerated, on the normalised score; what a log scale's default is.
+      margin: Tolerated harm on the normalised score. The default is that of a log scale.
       alpha: Level of each of the two one-sided tests.
-      looks: Where seeds are added and looked at again: the planned looks, over which alpha is spent. The number of
-        seeds of a case must then be one of its sizes.
-      resolution, power: `seeds_to_decide` is for finding a true harm of margin + resolution with this power.
-      max_diverged: Share of diverged seeds that PASS has to rule out; 1 asks for nothing. A bound of .1 takes 29 seeds
-        without a divergence, more than most cases have: by default the bound is printed, and refuses nothing.
+      looks: Planned looks, over which alpha is spent, if seeds are added in steps. The number of seeds of a case must
+        then be one of their sizes. None: a single test.
+      resolution, power: `seeds_to_decide` is the number of seeds that finds a true harm of margin + resolution with
+        this power.
+      max_diverged: Share of diverged seeds that PASS must rule out; 1 rules out nothing. A bound of .1 takes 29 seeds
+        without a divergence, which is more than most cases have. By default the bound is only printed.
     """
 
     margin: float = DEFAULT_MARGINS[ScaleKind.LOG]
@@ -66,26 +67,30 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """The verdict on one case, or on the mean over the cases.
+    """Verdict on one case, or on the mean over the cases.
 
     Attributes:
-      num_seeds: Common seeds; for the mean, of the case that has fewest.
-      harm: Mean of score(A) - score(B) over the seeds that converge on both sides; above 0: B is worse.
-      lower: Lower confidence bound of the harm at the level of REGRESSED: that of this look and of the gate's half of
-        alpha, for all cases of the gate together; NaN below two seeds.
-      upper: Upper confidence bound at the level of PASS: that of this look, and of each case alone.
-      p_regressed, p_pass: One-sided p-values of "harm <= margin and B diverges no more often" and of "harm >= margin";
-        with looks, the smallest overall alpha at which this look rejects.
-      num_converged: Seeds that the harm is of.
-      p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
-      num_a, num_b, diverged_a, diverged_b: Seeds of either side, those that diverged or exploded; of the mean, sums.
-      missing_a, missing_b: Planned seeds of either side without a value: with one of them there is no PASS.
-      most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
-      p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
-      sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
-      seeds_to_decide: Total seeds a case, more than there are; None where the verdict stands already, nothing can be
-        said, or the harm is so near the margin that the seeds which find margin + resolution are there and do not tell.
-      note: Why nothing can be said.
+      case: Name of the case; "" for the mean.
+      verdict: The verdict.
+      num_seeds: Number of common seeds; for the mean, of the case with the fewest.
+      harm: Mean of score(A) - score(B) over the seeds that converge on both sides. If it is above 0, B is worse.
+      lower: Lower confidence bound of the harm at the level of REGRESSED, which is that of this look and of the gate's
+        half of alpha, for all cases of the gate together. NaN below two seeds.
+      upper: Upper confidence bound at the level of PASS, which is that of this look and of each case alone.
+      p_regressed: One-sided p-value of "harm <= margin and B diverges no more often". With looks, the smallest overall
+        alpha at which this look rejects.
+      p_pass: One-sided p-value of "harm >= margin". With looks, the smallest overall alpha at which this look rejects.
+      p_holm: `p_regressed` adjusted over the cases of the gate, which determines the verdict.
+      sd, degrees: Standard deviation of the harm per seed, and the degrees of freedom of its estimate.
+      seeds_to_decide: Total number of seeds per case that would decide, above `num_seeds`. None if the verdict is
+        decided, if it cannot be computed, or if that many seeds exist and the harm is too near the margin.
+      num_converged: Number of seeds in the harm.
+      p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed. NaN if no seed diverged.
+      num_a, num_b: Number of seeds of each side; for the mean, sums over the cases.
+      diverged_a, diverged_b: Number of diverged or exploded seeds of each side; for the mean, sums over the cases.
+      most_diverged: Exact upper confidence bound, at level alpha, of the share of B's seeds that diverge.
+      missing_a, missing_b: Number of planned seeds of each side without a value. If there are any, there is no PASS.
+      note: Reason why there is no verdict, or a limit of it.
     """
 
     case: str
@@ -113,7 +118,7 @@ class GateResult:
 
     @property
     def divergence(self) -> str:
-        """B's lost seeds, "0 of 4 diverged or exploded, at most 53%"; those of A follow if there are any."""
+        """Counts of B's lost seeds, such as "0 of 4 diverged or exploded, at most 53%", and of A's if there are any."""
         if not self.num_b:
             return ""
         text = f"{self.diverged_b} of {self.num_b} diverged or exploded, at most {100 * self.most_diverged:.0f}%"
@@ -122,14 +127,18 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """All cases of a gate, their mean, and one verdict.
+    """Verdicts of a gate on all cases and on their mean, and the overall verdict.
 
-    REGRESSED where the mean or a case regressed; PASS where the mean and every case passed. The mean has one half of
-    alpha, the cases together (by Holm) the other, so that the chance that any of it alarms falsely is below alpha; a
-    gate of a single case is that case, with all of alpha.
+    The overall verdict is REGRESSED if the mean or a case regressed, and PASS if the mean and every case passed. The
+    mean has one half of alpha and the cases together (by Holm) the other, so that the probability of any false alarm is
+    below alpha. A gate of a single case is that case, with all of alpha.
 
     Attributes:
-      groups: Names of the cases in the mean, by group: those of one group share their seeds' randomness.
+      cases: Verdicts on the cases.
+      overall: Verdict on the mean.
+      verdict: Overall verdict.
+      rules: Rules of the gate.
+      groups: Names of the cases in the mean, by group. Cases of one group share the randomness of their seeds.
     """
 
     cases: tuple[GateResult, ...]
@@ -140,17 +149,20 @@ class GateReport:
 
     @property
     def compared_nothing(self) -> bool:
-        """Whether no case has a common seed: the verdict is then about nothing, and no pass."""
+        """Whether no case has a common seed. The verdict is then meaningless and not a pass."""
         return all(case.num_seeds == 0 for case in self.cases)
 
 
 def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") -> GateResult:
-    """Returns the verdict on one case by itself; for several cases call `gate_cases`.
+    """Returns the verdict on a single case. Use `gate_cases` for several cases.
 
     Args:
-      samples: Both sides' scores; a NaN (a case without a scale) leaves nothing to say.
+      samples: Scores of both sides. A NaN (a case without a scale) makes the verdict INCONCLUSIVE.
+      rules: Rules of the gate. None: the defaults.
+      case: Name of the case.
+
     Raises:
-      ValueError: a number of seeds that is no planned look.
+      ValueError: The number of seeds is not a planned look.
     """
     rules = rules or GateRules()
     found = _measure(samples, case)
@@ -167,12 +179,14 @@ def gate_cases(
     """Returns the verdicts on all cases of one checkpoint, and on their mean.
 
     Args:
-      samples: Both sides' scores, by case. With looks, cases may stand at different ones, since only undecided cases
+      samples: Scores of both sides, by case. With looks, cases may be at different looks, because only undecided cases
         get more seeds.
-      previous: With looks, the results of the look before, by case (the mean's under ""): what was rejected at one look
-        stays rejected.
+      rules: Rules of the gate. None: the defaults.
+      previous: With looks, the results of the previous look by case (the mean's under ""). A rejection at one look
+        remains at later ones.
+
     Raises:
-      ValueError: no case; a number of seeds that is no planned look.
+      ValueError: There is no case, or a number of seeds is not a planned look.
     """
     if not samples:
         raise ValueError("gate_cases needs at least one case")
@@ -215,18 +229,23 @@ def seeds_to_decide(
     confidence: float = 0.8,
     strata: float = 1.0,
 ) -> int | None:
-    """Returns the seeds with which a one-sided t test at alpha finds an effect of `resolution` with the asked power.
+    """Returns the number of seeds with which a one-sided t test at alpha finds an effect of `resolution` with `power`.
 
-    A pilot's own standard deviation is too small as often as not, and the power falls short (.77 where .9 was asked,
-    at 4 seeds); hence its upper confidence limit.
+    The standard deviation of a pilot is too small in half of all pilots, and the power falls short (.77 for a requested
+    .9, with 4 seeds). Therefore this uses its upper confidence limit.
 
     Args:
       sd: Standard deviation of one seed's difference in the pilot.
-      num_pilot: The pilot's seeds.
-      confidence: Of the upper limit of the standard deviation.
+      num_pilot: Number of seeds in the pilot.
+      resolution: Effect to find.
+      alpha: Level of the test.
+      power: Probability of finding the effect.
+      confidence: Confidence level of the upper limit of the standard deviation.
       strata: Degrees of freedom for each seed beyond the first; 1 for one case.
+
     Returns:
-      A number of seeds >= 2, or None where more than 100,000 would be needed, or the pilot says nothing.
+      Number of seeds >= 2. None if it is above 100,000, or the pilot has fewer than two seeds or no finite deviation.
+
     Source: Browne 1995 on upper confidence limits of a pilot's variance; power by the noncentral t distribution.
     """
     if num_pilot < 2 or not math.isfinite(sd):
@@ -256,18 +275,21 @@ def seeds_to_decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """The difference of one case, or their mean.
+    """Difference on one case, or the mean over the cases.
 
     Attributes:
-      num_seeds: Those that diverged count.
-      num_converged: Of pairs on which both sides did.
-      difference: None where nothing can be said of those.
-      counts: Of the seeds that diverged; of the mean, one for each group of cases.
-      is_one_value: Whether no seed of either side differs from another; of the mean, whether that is so of all cases.
-      raised: By how much the case's own margin is above that of the rules; of the mean, the cases' mean.
-      samples: Of a case.
-      groups: Of the mean, the cases by group.
-      missing: Planned seeds without a value of either side; of the mean, the sums over all cases.
+      case: Name of the case; "" for the mean.
+      num_seeds: Number of seeds, including those that diverged.
+      num_converged: Number of pairs in which both sides converged.
+      difference: Difference over these. None if it cannot be tested.
+      harm: Mean of score(A) - score(B).
+      counts: Counts of diverged seeds; for the mean, one for each group of cases.
+      is_one_value: Whether all seeds of both sides have one value; for the mean, whether this holds for all cases.
+      raised: Amount by which the case's own margin is above that of the rules; for the mean, the cases' mean.
+      note: Reason why it cannot be tested, or a limit of it.
+      samples: Scores of the case.
+      groups: For the mean, the cases by group.
+      missing: Number of planned seeds of either side without a value; for the mean, sums over all cases.
     """
 
     case: str
@@ -302,7 +324,7 @@ def _measure(samples: Samples, case: str) -> _Measured:
 
 
 def _measure_mean(cases: Collection[_Measured]) -> _Measured:
-    """Returns the mean over the cases that can be measured, by the stratified t over groups of cases."""
+    """Returns the mean over the cases that can be tested, by the stratified t over groups of cases."""
     counts = tuple(group_counts([case.samples for case in cases if case.counts]))
     lacking = (sum(case.missing[0] for case in cases), sum(case.missing[1] for case in cases))
     usable = [case for case in cases if case.difference is not None]
@@ -328,7 +350,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
 
 
 def _decide(found: _Measured, rules: GateRules) -> GateResult:
-    """Returns the result without its verdict and its number of seeds."""
+    """Returns a result without its verdict and its number of seeds to decide."""
     looks, alpha, difference = rules.looks, rules.alpha, found.difference
     num_a, num_b = (sum(getattr(one, name) for one in found.counts) for name in ("num_a", "num_b"))
     lost_a, lost_b = (sum(getattr(one, name) for one in found.counts) for name in ("a", "b"))
@@ -392,15 +414,19 @@ def _bounded(
     num_tests: int,
     previous: GateResult | None = None,
 ) -> GateResult:
-    """Return a result whose bounds are of the levels of its verdict.
+    """Returns a result whose bounds have the levels of its verdict.
 
-    REGRESSED has `alpha` for all tests together (Holm); so has the lower bound (Bonferroni). Where Holm's steps decide
-    a case that Bonferroni's leave open, the bound is that of Holm's own step. A verdict of an earlier look keeps the
-    bound of that look.
+    REGRESSED has the level `alpha` for all tests together (Holm), and so has the lower bound (Bonferroni). If Holm's
+    steps decide a case that Bonferroni's leaves open, the bound is that of Holm's own step. A verdict of an earlier
+    look keeps the bound of that look.
 
     Args:
-      alpha: Of REGRESSED, for `num_tests` tests together.
-      previous: Result of the look before.
+      result: Result with its verdict.
+      found: Difference of the result.
+      rules: Rules of the gate.
+      alpha: Level of REGRESSED for all `num_tests` tests together.
+      num_tests: Number of tests.
+      previous: Result of the previous look.
     """
     difference = found.difference
     if difference is None:
@@ -423,7 +449,7 @@ def _bounded(
 
 
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
-    """Keeps the smaller p-value of two looks."""
+    """Returns a result with the smaller p-values of two looks."""
     if previous is None or math.isnan(previous.p_regressed):
         return result
     p_regressed = min(result.p_regressed, previous.p_regressed)
@@ -432,17 +458,19 @@ def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
 
 
 def _lacks(result: GateResult) -> str:
-    """Returns how many planned seeds have no value: "no PASS without all planned seeds: A lacks 1"."""
+    """Returns a note on planned seeds without a value, such as "no PASS without all planned seeds: A lacks 1"."""
     sides = [f"{side} lacks {count}" for side, count in (("A", result.missing_a), ("B", result.missing_b)) if count]
     return f"no PASS without all planned seeds: {', '.join(sides)}"
 
 
 def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
-    """Returns the result with its verdict, and with the seeds that would decide it where it is undecided.
+    """Returns a result with its verdict, or with the number of seeds that would decide it.
 
     Args:
-      alpha: Of REGRESSED, which `p_holm` is held against; PASS has `rules.alpha`.
-      num_tests: Among how many Holm divided it: the seeds are for the level that it leaves to the smallest p-value.
+      result: Result without a verdict.
+      rules: Rules of the gate.
+      alpha: Level of REGRESSED, to which `p_holm` is compared. PASS has `rules.alpha`.
+      num_tests: Number of tests in Holm's correction. The seeds are for the level of the smallest p-value.
     """
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)

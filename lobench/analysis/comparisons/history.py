@@ -29,18 +29,22 @@ _ADVICE = "`lobench baseline SUITE` makes one"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """The evaluations of one store at one git revision.
+    """Evaluations of one store at one git revision.
 
     Attributes:
-      first, last: When its first and last evaluation were recorded; seconds since 1970.
-      git_revision: Empty outside of a checkout; `+` where that had changes.
-      last_checkpoint: Label of the last one among those with most cases.
-      scores: By metric, the mean score of the last checkpoint over its cases, on a scale that all runs of the list
-        share.
-      scale: What 0 and 1 on it are.
-      num_diverged, num_exploded, num_seeds: Of the last checkpoint.
-      programs: What made the last checkpoint's results.
-      num_unscored: Cases of the last checkpoint that have no scale, and are in no mean.
+      kind: Always "run".
+      store: Folder of the store.
+      first, last: Times at which its first and last evaluation were recorded, in seconds since 1970.
+      git_revision: Revision of the checkout, with `+` if that had changes. Empty outside of a checkout.
+      num_checkpoints: Number of checkpoints and optimizers.
+      num_evaluations: Number of evaluations.
+      last_checkpoint: Label of the last checkpoint among those with the most cases.
+      scores: Mean score of the last checkpoint over its cases, by metric, on a scale common to all runs of the list.
+      scale: Description of 0 and 1 on that scale.
+      num_diverged, num_exploded, num_seeds: Numbers of seeds of the last checkpoint.
+      num_unscored: Number of cases of the last checkpoint without a scale. They are excluded from the means.
+      programs: Programs that made the last checkpoint's results.
+      score_version: Version of the definition of scores.
     """
 
     kind: Literal["run"] = "run"
@@ -62,10 +66,10 @@ class RunSummary:
 
 
 def find_stores(folder: Path) -> list[Path]:
-    """Returns the store that a folder is, or those below it; not those that a store has for its own purposes.
+    """Returns the store in a folder, or all stores below it, without the internal stores of stores.
 
     Raises:
-      StoreError: there is none.
+      StoreError: There is no store.
     """
     if has_ledger(folder):
         return [folder]
@@ -76,7 +80,7 @@ def find_stores(folder: Path) -> list[Path]:
 
 
 def history(stores: Iterable[Path]) -> list[RunSummary]:
-    """Returns the runs of some stores, the latest last."""
+    """Returns the runs of stores, the latest last."""
     runs: list[tuple[str, Snapshot]] = []
     for store in stores:
         whole = read_store(store, all_codes=True)
@@ -145,17 +149,23 @@ class ExperimentSummary:
     """One form of an experiment: a configuration at a revision.
 
     Attributes:
-      id: In its store; `--patch` takes it.
-      first, last: When it was run first and last; seconds since 1970.
-      git_revision: Empty outside of a checkout; `+` where that had changes.
-      patch_bytes: Size of what makes its dirty tree from the revision; 0 where there is none.
-      note: What the patch lacks, in a line.
-      methods: With evaluations, in the order of its file.
-      best: The method with the highest mean score over the cases that all its methods have, on a scale that all
-        experiments of the list share; "" where none has one.
-      score: Of the best one.
-      over: Over which cases, and who lacks the others; "" where all methods have all.
-      metric, scale: Which metric, and what 0 and 1 on the scale are.
+      kind: Always "experiment".
+      store: Folder of the store.
+      id: Number of the form in its store, as used by `--patch`.
+      name: Name of the experiment.
+      first, last: Times at which it was first and last run, in seconds since 1970.
+      git_revision: Revision of the checkout, with `+` if that had changes. Empty outside of a checkout.
+      patch_bytes: Size of the patch from the revision to its dirty tree; 0 without a patch.
+      note: Line on the contents that the patch lacks.
+      methods: Methods with evaluations, in the order of its file.
+      num_evaluations: Number of evaluations.
+      best: Method with the highest mean score over the cases that all its methods have, on a scale common to all
+        experiments of the list. "" if no method has a score.
+      score: Score of the best method.
+      over: Cases that the mean is over, and the methods that lack the others; "" if all methods have all cases.
+      metric: Name of the metric.
+      scale: Description of 0 and 1 on the scale.
+      score_version: Version of the definition of scores.
     """
 
     kind: Literal["experiment"] = "experiment"
@@ -178,7 +188,7 @@ class ExperimentSummary:
 
 
 def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
-    """Returns every form of every experiment of some stores, the one that was run last at the end."""
+    """Returns every form of every experiment of stores, the one that was run last at the end."""
     found: list[tuple[ExperimentRow, Snapshot]] = []
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:
@@ -234,10 +244,11 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
 
 
 def patch_of(store: Path, experiment: int) -> bytes:
-    """Returns what `git apply` makes the dirty tree of an experiment of, in a checkout of its revision.
+    """Returns the patch from an experiment's revision to its dirty tree, for `git apply` in a checkout of the revision.
 
     Raises:
-      StoreError: there is no store. UsageError: no such experiment, or it has no patch; the message says why.
+      StoreError: There is no store.
+      UsageError: There is no such experiment, or it has no patch. The message gives the reason.
     """
     if not has_ledger(store):
         raise StoreError("--patch needs one store", where=str(store), next_step="name that with --store")

@@ -38,22 +38,25 @@ __all__ = ["APART", "MethodComparison", "MetricEffect", "compare_subjects"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricEffect:
-    """B against A in one metric; cases are named by their identity.
+    """Effect of B against A in one metric. Cases are named by their identity.
 
     Attributes:
-      metric: Its name; `primary` where cases have different primary metrics.
-      improvement: Chance that a seed of B ends better than one of A, mean over the cases.
-      num_pairs: Common seeds, summed over the cases.
-      margins: What the gate tolerates on each case.
-      tolerated: How many times higher a loss that is; NaN on a linear scale.
-      ratios: B's geometric mean loss over A's; no bounds, and no mean, where a seed is clipped or on a linear scale.
-      values: Final value of B less that of A, in the metric's own unit: arithmetic means, whose bounds hold for all
-        cases together.
-      is_of_finals: Whether no case has scores: the differences are of final values.
-      notes: What limits a case's verdict; only of cases of which there is something to say.
-      directions: Which way the metric of a case is better; None if nobody declares it.
-      geometric_means: Of A's and of B's losses, less the case's minimum, over the seeds that the ratio is of; only of
-        cases with a ratio.
+      metric: Name of the metric; `primary` if the cases have different primary metrics.
+      comparison: Comparison of the scores.
+      gate: Verdicts of the gate.
+      improvement: Probability that a seed of B ends better than one of A, averaged over the cases.
+      num_pairs: Number of common seeds, summed over the cases.
+      margins: Margin of the gate on each case.
+      tolerated: Factor by which a loss may be higher within the margin. NaN on a linear scale.
+      ratios: Geometric mean of B's losses divided by A's. It has no bounds and no mean on a linear scale, or if a seed
+        is clipped.
+      values: Difference of final values, B less A, in the metric's own unit. They are arithmetic means, whose bounds
+        hold for all cases together.
+      is_of_finals: Whether no case has scores, so that the differences are of final values.
+      notes: Limits of a case's verdict, for cases with such limits.
+      directions: Direction of the metric of each case. None if it is not declared.
+      geometric_means: Geometric means of A's and B's losses, less the case's minimum, over the seeds of the ratio. Only
+        for cases with a ratio.
     """
 
     metric: str
@@ -77,7 +80,10 @@ class MetricEffect:
 
     @property
     def improvements(self) -> dict[str, MeanDifference]:
-        """Return `values` with the sign of the scores: above 0, B is better; none if no direction is declared."""
+        """Values with the sign of the scores: B is better if they are above 0.
+
+        Cases without a direction are left out.
+        """
         return {
             key: one if self.directions[key] is Direction.MAX else _negative(one)
             for key, one in self.values.items()
@@ -87,16 +93,17 @@ class MetricEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodComparison:
-    """What is to be said of B against A.
+    """Comparison of B with A.
 
     Attributes:
-      effects: The primary metric's first, then the other losses'.
-      cases: By identity, those of either side.
-      changed: Names of cases that both have, with different bindings: they are two cases, and not compared.
-      num_exploded: Of A and of B, seeds that ended above twice their start, without having diverged.
-      parted: The first step at which their curves differ, by the identity of the case.
-      edges: Parameters of searches that chose A or B whose best value is the least or the largest tried, as lines.
-      design: Which cases were taken for a group.
+      a, b: The subjects.
+      effects: Effects in the primary metric, then in the other losses.
+      cases: Cases of either side, by identity.
+      changed: Names of cases that both sides have with different bindings. They are two cases, and are not compared.
+      num_exploded: Numbers of seeds of A and B that ended above twice their start, without having diverged.
+      parted: First step at which the curves of both sides differ, by identity of the case.
+      edges: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest tried.
+      design: Rule by which cases are grouped.
     """
 
     a: StoredSubject
@@ -117,7 +124,7 @@ class MethodComparison:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the seeds of several cases are labels of a table, and nothing says whether the cases share them."""
+        """Whether the seeds of several cases are labels of a table, so that shared seeds cannot be inferred."""
         compared = [one.case for one in self.primary.comparison.cases]
         cells = [side.cells[case] for side in (self.a, self.b) for case in compared if case in side.cells]
         return self.design == "by design" and len(compared) > 1 and any(map(are_labels, cells))
@@ -128,13 +135,13 @@ class MethodComparison:
 
     @property
     def primary_metrics(self) -> dict[str, str]:
-        """Returns the metric of each case, by identity, that the verdict is about."""
+        """Metric of each case, by identity, that the verdict is about."""
         metric = self.primary.metric
         compared = [one.case for one in self.primary.comparison.cases]
         return {key: self.cases[key].primary_metric if metric == "primary" else metric for key in compared}
 
     def name(self, identity: str) -> str:
-        """Returns what to call a case."""
+        """Returns the name of a case."""
         return case_names(list(self.cases.values()))[identity]
 
 
@@ -147,16 +154,19 @@ def compare_subjects(
     margin: float | None = None,
     design: CaseDesign = "by design",
 ) -> list[MethodComparison]:
-    """Compares every subject but the first with the first.
+    """Compares each subject with the first one.
 
     Args:
-      metrics: Instead of the primary one and the losses of train and test.
-      margin: Of all cases; None: the default of each case's scale.
-      scales: Of all that the stores of the subjects hold; None: of these subjects alone.
-      design: Which cases are taken for a group, whose seeds have one value each.
+      subjects: The subjects, of which the first is A in each comparison.
+      metrics: Names of the metrics. Empty: the primary metric and the losses of train and test.
+      rules: Rules of the gate. None: the defaults.
+      scales: Scales of all content of the subjects' stores. None: scales of these subjects only.
+      margin: Margin of the gate on all cases. None: the default of each case's scale.
+      design: Rule by which cases are grouped. The seeds of a group have one value each.
+
     Raises:
-      UsageError: no case in common, or nobody knows a metric.
-      UnknownDirection: of a metric that was asked for; nobody declares which way it is better.
+      UsageError: There is no case in common, or no subject has a metric.
+      UnknownDirection: The direction of a given metric is not declared.
     """
     rules, scales = rules or GateRules(), scales or Scales.of(subjects)
     for metric in (name for asked in metrics for name in scales.undeclared(asked)):
@@ -209,7 +219,7 @@ def _compared(
 
 
 def _on_common_forms(a: StoredSubject, b: StoredSubject) -> tuple[StoredSubject, StoredSubject]:
-    """Returns both with the cells that are to be compared: those of former forms only where they share no others."""
+    """Returns both subjects with the cells to compare: those of former forms only if no current forms are common."""
     common = a.every_form().keys() & b.every_form().keys()
     if a.cells.keys() & b.cells.keys() or not common:
         return a, b
@@ -225,7 +235,7 @@ def _names(subject: StoredSubject) -> str:
 
 
 def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Returns each metric with its label; None stands for the primary metric of each case, where they differ."""
+    """Returns each metric with its label. None means the primary metric of each case, if these differ."""
     known = set().union(*(subject.metrics() for subject in subjects))
     asked = list(dict.fromkeys(stored_spelling(metric, known) for metric in asked))
     for metric in asked:
@@ -288,12 +298,13 @@ def _negative(found: MeanDifference) -> MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """What both sides reached on a case: NaN where a seed diverged or exploded. Pairs in order, where they are pairs.
+    """Final values of both sides on a case. NaN if a seed diverged or exploded. Common seeds are in the same order.
 
     Attributes:
-      begins: Where each seed of either side began, as far as it is known.
-      num_seeds: Of either side, those without a partner too.
-      samples: The same in the metric's own unit, whichever way is better.
+      ours, theirs: Final values of A and of B.
+      begins: Value at step 0 of each seed of both sides, as far as it is known.
+      num_seeds: Number of seeds of both sides, including those without a partner.
+      samples: The same values in the metric's own unit, not turned by its direction.
     """
 
     ours: list[float]
@@ -322,9 +333,9 @@ class _Ends:
         return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=found)
 
     def geometric_means(self, minimum: float) -> tuple[float, float]:
-        """Return the geometric mean of each side's losses less the minimum, of the seeds that converge.
+        """Returns the geometric mean of each side's losses less the minimum, over the seeds that converge.
 
-        Of pairs those on which both sides do.
+        For pairs, these are the pairs in which both sides converge.
         """
         sides = [np.asarray(self.ours) - minimum, np.asarray(self.theirs) - minimum]
         if self.samples.is_paired:
@@ -337,7 +348,7 @@ class _Ends:
 
 
 def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interval:
-    """Return B's geometric mean loss over A's, of the seeds that converge; NaN if one of them is clipped."""
+    """Returns the geometric mean of B's losses divided by A's, over converged seeds. NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
         sides = zip((ends.ours, ends.theirs), ends.begins, strict=True)
@@ -371,7 +382,7 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
 
 
 def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
-    """Returns which planned seeds of a case have no result, "" if none.
+    """Returns a note on planned seeds of a case without a result; "" if there are none.
 
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
     """
@@ -386,7 +397,7 @@ def _count_of(cell: Cell) -> str:
 
 
 def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
-    """Returns how to pair seeds that have the same numbers on both sides, and are labels; "" if they are not."""
+    """Returns a note on pairing seeds that are labels and have common numbers; "" if it does not apply."""
     if identity not in a.cells or identity not in b.cells:
         return ""
     cells = (a.cells[identity], b.cells[identity])
@@ -396,7 +407,7 @@ def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
 
 
 def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
-    """Returns at which steps the finals of a case are, if they are at different ones; "" otherwise."""
+    """Returns a note on the last steps of a case, if they differ between seeds; "" otherwise."""
     cells = [side.cells[identity] for side in (a, b) if identity in side.cells]
     ends = [
         sorted({step for seed, step in cell.last_steps().items() if seed not in cell.unconverged}) for cell in cells
@@ -408,7 +419,7 @@ def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
 
 
 def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
-    """Returns the names of cases that both have, in forms that they do not share."""
+    """Returns the names of cases that both subjects have, in forms that they do not share."""
     found = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
     names = {f"{case.suite}/{case.name}" for identity, case in found.items() if is_changed(identity, a, b)}
     return tuple(sorted(names))

@@ -40,13 +40,13 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedValues:
-    """Two sides on one case.
+    """Values of two sides on one case.
 
     Attributes:
-      samples: Scores; without common seeds and starts the final values, in units of `scale`.
-      scale: What a difference of 1 is.
-      is_of_finals: Whether the values are finals and no scores.
-      note: What a unit is then, and why there is no scale of scores.
+      samples: Scores, or final values in units of `scale` if there are no common seeds and starts.
+      scale: Scale on which differences are measured.
+      is_of_finals: Whether the values are final values instead of scores.
+      note: Unit of final values, and the reason why there are no scores.
     """
 
     samples: Samples
@@ -56,16 +56,17 @@ class PairedValues:
 
 
 def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Scales) -> PairedValues:
-    """Returns what B is compared with A by: the one place that says so, for every table, verdict and p-value.
+    """Returns the values by which B is compared with A. All tables, verdicts and p-values use them.
 
-    Seeds that lobench trained have scores, from the start that all share on the seed. Others do not: where their curves
-    begin says nothing of where they end, and what a third one did is no scale of theirs. Their final values are
-    compared, and the unit is that of a tuned baseline, or the gain of the better of the two where both were evaluated
-    at step 0 and do not differ there; else a difference is one of logarithms, or of the values.
+    Seeds trained by lobench have scores, relative to a start that all subjects share. Other seeds do not, because the
+    start of their curves does not determine their end, and results of a third subject do not define their scale. Their
+    final values are compared. The unit is that of a tuned baseline. Without one, it is the gain of the better side, if
+    both were evaluated at step 0 and do not differ there. Otherwise differences are of logarithms, or of the values.
 
     Args:
-      a, b: None, or without curves: of a side that was not evaluated there are no values.
-      metric: None: the case's primary one.
+      a, b: Results of both sides on a case. None if a side was not evaluated; then there are no values.
+      metric: Name of the metric. None: the case's primary metric.
+      scales: Scales of the cases.
     """
     case = next(cell.case for cell in (a, b) if cell is not None)
     name = metric or case.primary_metric
@@ -90,10 +91,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
 
 
 def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
-    """Returns how many seeds of either side have no value: planned and without curves, or without the metric.
+    """Returns the number of seeds of each side without a value: planned seeds without curves, or without the metric.
 
-    A seed that lobench trained, and that stopped before the last step of the others, has no final value either. Imports
-    have no plan: of seeds that are the same draws on both sides, those that one of them lacks are missing.
+    A seed trained by lobench that stopped before the last step of the others has no final value either. Imports have no
+    plan: for seeds that are the same draws on both sides, those that one side lacks are missing.
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
     end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
@@ -113,12 +114,16 @@ def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
 def paired_block(
     a: Cell, others: Mapping[int, Cell], metric: str | None, scales: Scales
 ) -> tuple[tuple[int, ...], PairBlock | None]:
-    """Returns the others of whom arrays say what `paired_values` of A and of them says, and their pairs in this order.
+    """Returns the others for which arrays give the same result as `paired_values`, and their pairs in this order.
 
-    They have scores of the same seeds as A, and no seed of either diverged or exploded. `paired_values` does the rest.
+    These have scores of the same seeds as A, and no seed of either side diverged or exploded. Use `paired_values` for
+    the rest.
 
     Args:
-      others: By any number; on the same case.
+      a: Results of A on a case.
+      others: Results of other subjects on the same case, by index.
+      metric: Name of the metric. None: the case's primary metric.
+      scales: Scales of the cases.
     """
     name = metric or a.case.primary_metric
     scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
@@ -157,7 +162,7 @@ def paired_block(
 
 
 def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -> FloatArray:
-    """Returns `_in_unit` of each pair; values are float64[num_pairs, 2 num_seeds], and finite."""
+    """Returns `_in_unit` of each pair. `values` is float64[num_pairs, 2 num_seeds] and finite."""
     if scale.kind is ScaleKind.LINEAR or not steps.any():
         return steps / abs(scale.unit)
     lowest = np.where(steps > 0, steps, np.inf)[:, None]  # without a step it is 0
@@ -172,7 +177,10 @@ def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
 
 
 def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
-    """Returns values of two cells, NaN of what diverged: pairs where their seeds are the same draws."""
+    """Returns values of two cells as samples, which are pairs if their seeds are the same draws.
+
+    Non-finite values diverged.
+    """
     is_paired = are_common(of_a.draws, of_b.draws) and _is_fresh(of_a) == _is_fresh(of_b)
     common = sorted(a.keys() & b.keys()) if is_paired else []
     seeds_a, seeds_b = ([*common] if is_paired else [*side] for side in (a, b))
@@ -183,41 +191,42 @@ def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
 
 
 def _shared(a: Cell, b: Cell) -> frozenset[str]:
-    """Returns the names of the trainings that two cells of a case are of."""
+    """Returns the names of the trainings of two cells of a case."""
     return shared_trainings(a) | shared_trainings(b)
 
 
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
-    """Returns the final values of two cells, higher is better: of lowering metrics the negative ones."""
+    """Returns the final values of two cells with their signs chosen so that higher is better."""
     sign = 1.0 if direction is Direction.MAX else -1.0
     ours, theirs = ({seed: sign * value for seed, value in cell.converged_finals(metric).items()} for cell in (a, b))
     return samples_of(ours, theirs, a, b)
 
 
 def without_scale(samples: Samples) -> Samples:
-    """Returns samples of which nothing can be decided."""
+    """Returns samples whose values are all NaN, so that no test is possible."""
     a, b = ((math.nan,) * len(side) for side in (samples.a, samples.b))
     return dataclasses.replace(samples, a=a, b=b)
 
 
 def _are_one(a: Cell, b: Cell) -> bool:
-    """Says whether two cells hold the same curves: a subject beside itself."""
+    """Returns whether two cells contain the same curves, because a subject is compared with itself."""
     mine, theirs = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
     return bool(mine) and mine == theirs
 
 
 def _is_fresh(cell: Cell) -> bool:
-    """Says whether the seeds are those that a search is reported on, which nobody without a search has."""
+    """Returns whether the seeds are fresh seeds, which only results of a search have."""
     return min((min(finals) for finals in cell.final.values() if finals), default=-1) >= FIRST_REPORT_SEED
 
 
 def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale, *, is_paired: bool = True) -> Samples:
-    """Returns the scores of the common seeds, with the step in which their values were rounded.
+    """Returns the scores of the common seeds, with the step to which their values were rounded.
 
     Args:
-      starts: What each seed began at, for both sides.
-      scale: Where it is not usable every score is NaN.
-      is_paired: Of two samples, of all seeds of either side.
+      a, b: Final values of both sides, by seed.
+      starts: Value of each seed at step 0, common to both sides.
+      scale: Scale of the case. If it is not usable, every score is NaN.
+      is_paired: Whether the seeds form pairs. If not, all seeds of either side are used.
     """
     common = a.keys() & b.keys()
     sides = [{seed: side[seed] for seed in sorted(common if is_paired else side)} for side in (a, b)]
@@ -248,7 +257,7 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
-    """Returns a step of values as one of scores: of a logarithm it is the larger the smaller the value."""
+    """Returns a rounding step of values as one of scores. On a log scale it is larger for smaller values."""
     if not step or not scale.is_usable:
         return 0.0
     if scale.kind is ScaleKind.LINEAR:
@@ -258,7 +267,7 @@ def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
 
 
 def _precision(values: Sequence[float], scale: ScoreScale) -> float:
-    """Returns what a float32 cannot tell apart, in units of a scale: of its logarithms the same everywhere."""
+    """Returns the resolution of a float32 in units of a scale. On a log scale it is the same for all values."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if not scale.is_usable:
         return 0.0
@@ -266,7 +275,7 @@ def _precision(values: Sequence[float], scale: ScoreScale) -> float:
 
 
 def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
-    """Returns finals as values of which a higher one is better, in units of a scale, and unclipped."""
+    """Returns final values in units of a scale, where higher is better, and without clipping."""
     low = scale.minimum or 0.0
     finite = [value - low for value in (*samples.a, *samples.b) if math.isfinite(value)]
     step = _in_unit(samples.step, [value + low for value in finite], scale)
@@ -296,7 +305,7 @@ def _is_narrow(finite: Sequence[float]) -> bool:
 
 
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
-    """Returns the scale that two sides share and no third one moves, and a note of what its unit is."""
+    """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
     own, tuned = scales.scale(a.case, metric), scales.tuned.get(a.case.identity)
     if tuned is not None and metric in tuned.tuned and own.is_usable:
         return own, "final values, in units of the tuned baseline"
@@ -328,7 +337,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
 
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
-    """Returns the mean value at step 0 of both sides; NaN, and why, where it is no common one."""
+    """Returns the mean value at step 0 of both sides. If they have no common one, NaN and the reason."""
     starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
     missing = [which for which, values in zip(("first", "second"), starts, strict=True) if not values]
     if missing:

@@ -1,4 +1,4 @@
-"""Decisions of a race: a pure function of the evaluations that a store holds."""
+"""Decisions of a race, as a pure function of the stored evaluations."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a method stands against another one: against whom it left, or, where it is in, against the leader.
+    """Standing of a method against the one that eliminated it, or against the leader if it is still in the race.
 
     Attributes:
-      against: A place among the methods.
-      gap: Its score less that of the other, with the bounds that hold at every look at once.
-      diverged: Seeds on which it diverges, on any case, and the other on none; and the other way round.
+      against: Index of the other method.
+      gap: Its score less that of the other method, with bounds that hold at all looks at once.
+      diverged: Number of seeds on which it diverges, on any case, and the other on none; and the reverse.
     """
 
     against: int
@@ -47,20 +47,20 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceResult:
-    """A race as far as it has come.
+    """State of a race.
 
     Attributes:
-      labels: Of all methods.
-      looks: Rounds whose seeds all methods have that were in.
-      out_at: Of each method the look at which it left; None: it is in.
-      standings: Of each method; None of the leader, and before the first look.
-      leader: The best of those who are in; None before the first look.
-      ending: None where another round is wanted.
-      steps: Inner steps of each method until it left.
-      all_steps: Those that a method has on all seeds.
-      missing: What the next round still lacks.
-      scale: What 0 and 1 of the scores are.
-      edges: Settings of the leader that are the least or the largest of those that race, as lines.
+      labels: Labels of all methods.
+      looks: Number of rounds whose seeds all racing methods have.
+      out_at: Look at which each method was eliminated. None if it is still in the race.
+      standings: Standing of each method. None for the leader, and before the first look.
+      leader: Index of the best racing method. None before the first look.
+      ending: Reason why the race has ended. None if it goes on.
+      steps: Inner steps of each method until it was eliminated.
+      all_steps: Inner steps of a method on all seeds.
+      missing: Evaluations missing for the next round.
+      scale: Description of 0 and 1 on the scale of the scores.
+      edges: Lines on settings of the leader that are the smallest or largest of those in the race.
     """
 
     labels: tuple[str, ...]
@@ -77,23 +77,26 @@ class RaceResult:
 
     @property
     def racing(self) -> tuple[int, ...]:
-        """Places of the methods that are in."""
+        """Indices of the methods that are still in the race."""
         return tuple(place for place, look in enumerate(self.out_at) if look is None)
 
 
 def decided(
     entrants: Sequence[Entrant], rules: Race, places: Sequence[Path] = (), *, until: int | None = None
 ) -> RaceResult:
-    """Plays a race from its first round on, with what its methods were evaluated on.
+    """Returns the state of a race, computed from its first round on.
 
-    Who was thrown out stays out, and what it was evaluated on later decides nothing. So the decisions of a round hang
-    on the evaluations up to it, and neither on when these were made nor on what else the store holds.
+    Eliminated methods stay out, and their later evaluations are ignored. So the decisions of a round depend only on the
+    evaluations up to it, and neither on their order in time nor on other content of the store.
 
     Args:
-      places: Suites, or files of baselines, that say what 1 on the scale is; (): those that the evaluations name.
-      until: Its last look; None: as far as there are evaluations.
+      entrants: Methods with their evaluations.
+      rules: Rules of the race.
+      places: Suites or baseline files that define the score 1. (): those recorded with the evaluations.
+      until: Last look. None: as far as there are evaluations.
+
     Raises:
-      LobenchError: no case has a scale.
+      LobenchError: No case has a scale.
     """
     out_at: list[int | None] = [None] * len(entrants)
     standings: list[Standing | None] = [None] * len(entrants)
@@ -142,13 +145,13 @@ def _ending(others: Sequence[Standing | None], looks: int, rules: Race) -> Endin
 
 
 def _round(case: CaseInfo, rules: Race, look: int) -> list[SeedBlock]:
-    """Returns the seed blocks of a case in a round; the first round is 1."""
+    """Returns the seed blocks of a case in a round. The first round is 1."""
     start = case.first_seed + (look - 1) * rules.block
     return list(seed_blocks(rules.block, case.seed_block, start))
 
 
 def _missing(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, ...]:
-    """Returns what a round lacks; what a test skips is none of it."""
+    """Returns the evaluations that a round lacks. Skipped evaluations are not missing."""
     found = []
     for one in entrants:
         given = {(row.key.case_identity, row.key.seed_block): row for row in one.rows}
@@ -163,7 +166,7 @@ def _missing(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, 
 
 
 def _subject(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
-    """Returns a method with what it has of the first rounds, and no more."""
+    """Returns a method with its results of the first rounds only."""
     rounds = itertools.product(entrant.cases, range(1, looks + 1))
     blocks = {(case.identity, block) for case, look in rounds for block in _round(case, rules, look)}
     rows = [row for row in entrant.rows if (row.key.case_identity, row.key.seed_block) in blocks]
@@ -171,10 +174,12 @@ def _subject(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
 
 
 def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) -> Scales:
-    """Returns the scales of a race: where there is no tuned baseline, those of its first round, which later ones keep.
+    """Returns the scales of a race.
+
+    Without a tuned baseline they are those of the first round, and do not change later.
 
     Raises:
-      LobenchError: no case has one.
+      LobenchError: No case has a scale.
     """
     scales = Scales.of([_subject(one, rules, 1) for one in entrants], list(places) or None)
     cases = scales.cases.values()
@@ -192,7 +197,7 @@ def _described(scales: Scales) -> str:
 
 
 def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) -> PairSums:
-    """Returns what all pairs have shown: [j, i] is how much j is better than i."""
+    """Returns the sums of all pairs: [j, i] compares j (as `a`) with i."""
     count = len(subjects)
     cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
     sides = np.full((2, count, count, len(cases), num_seeds), math.nan)
@@ -212,7 +217,7 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
 
 
 def _leader(subjects: Sequence[StoredSubject], scales: Scales, out: NDArray[np.bool_]) -> int:
-    """Returns who of those that are left has the best mean score, in which a diverged seed has -1."""
+    """Returns the index of the remaining method with the best mean score, in which a diverged seed scores -1."""
     means = [mean_score(subject, None, scales).mean for subject in subjects]
     return int(max(np.flatnonzero(~out), key=lambda place: np.nan_to_num(means[place], nan=-math.inf)))
 

@@ -1,4 +1,4 @@
-"""Costs of steps, and losses at equal time: of subjects on one case, one class of machines apart from the other."""
+"""Costs of steps, and losses at equal time, of subjects on one case. Machine classes are never mixed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _Z = 1.96  # of the bounds of a ratio of times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideCost:
-    """One subject on one case, on one class of machines.
+    """Cost of one subject on one case, on one class of machines.
 
     Attributes:
-      seconds: Of a step of one seed.
-      overhead: Over a bare gradient step.
-      state_bytes: Of the optimizer's state of one seed.
-      peak_bytes: Of the device; None where its backend does not tell.
-      steps: Inner steps that fit into the time of the class, which is the whole training's of the fastest subject.
-      at_equal_time: By seed the metric after so many steps; NaN where the seed had diverged by then.
+      seconds: Seconds of a step of one seed.
+      overhead: Time relative to a bare gradient step.
+      state_bytes: Size of the optimizer's state of one seed.
+      peak_bytes: Peak memory of the device. None if its backend does not report it.
+      steps: Inner steps within the time budget of the class, which is the whole training of the fastest subject.
+      at_equal_time: Metric after so many steps, by seed. NaN if the seed had diverged by then.
     """
 
     seconds: StepSeconds
@@ -56,11 +56,13 @@ class SideCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCosts:
-    """Subjects on one case, on one class of machines.
+    """Costs of several subjects on one case, on one class of machines.
 
     Attributes:
+      machine: Class of machines.
+      metric: Name of the metric.
       budget: Seconds of a seed's whole training by the fastest subject.
-      sides: By subject; None of one without a time of this class.
+      sides: Cost of each subject. None if it has no time of this class.
     """
 
     machine: MachineClass
@@ -71,13 +73,16 @@ class ClassCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseCosts:
-    """Two subjects on one case.
+    """Costs of two subjects on one case.
 
     Attributes:
-      case: Its identity.
-      shared: On the class of machines that both have times of, of several that with the most chunks; None: on none.
-      classes: Those of A, and those of B.
-      at_equal_time: The metric of B less that of A at equal time; at_equal_steps: after the last step.
+      case: Identity of the case.
+      metric: Name of the metric.
+      shared: Costs on the class of machines that both have times of. If there are several, that with the most chunks.
+        None if there is no such class.
+      classes: Classes of machines of A, and of B.
+      at_equal_time: Metric of B less that of A at equal time.
+      at_equal_steps: Metric of B less that of A after the last step.
     """
 
     case: str
@@ -89,7 +94,7 @@ class CaseCosts:
 
 
 def costs_by_class(cell: Cell | None) -> dict[MachineClass, list[StepCost]]:
-    """Returns the costs of a cell's blocks that have times, by the class of machines."""
+    """Returns the costs of a cell's blocks that have times, by class of machines."""
     found: dict[MachineClass, list[StepCost]] = {}
     blocks = {id(curves): curves for curves, _ in cell.sources.values()} if cell is not None else {}
     for curves in blocks.values():
@@ -99,13 +104,14 @@ def costs_by_class(cell: Cell | None) -> dict[MachineClass, list[StepCost]]:
 
 
 def class_costs(cells: Sequence[Cell | None], metric: str) -> list[ClassCosts]:
-    """Returns the costs of subjects on a case, for each class of machines that has times of one or more.
+    """Returns the costs of subjects on a case, for each class of machines with times of at least one subject.
 
-    A time of one class is never held against one of another. How a loss falls does not hang on the machine: the curves
-    are those of all seeds.
+    Times of different classes are never compared. Losses do not depend on the machine, so the curves are those of all
+    seeds.
 
     Args:
-      cells: By subject, of one case; None of one that was not evaluated.
+      cells: Results of each subject on the case. None if a subject was not evaluated.
+      metric: Name of the metric.
     """
     known = [costs_by_class(cell) for cell in cells]
     return [_class_costs(machine, cells, known, metric) for machine in sorted({one for own in known for one in own})]
@@ -136,10 +142,10 @@ def _class_costs(
 
 
 def _pooled(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCost]]) -> list[Sequence[StepCost]]:
-    """Returns the costs of each cell with those of all cells that run the same program: thetas of one program, or
-    settings that are its arguments, have one cost on one class of machines, and differ by the noise of clocks alone.
+    """Returns the costs of each cell, pooled over all cells that run the same program.
 
-    Cells without times of the class have none of others either.
+    Thetas of one program, or settings that are its arguments, have equal costs on one class of machines, and differ by
+    timing noise only. Cells without times of the class get none from others.
     """
     keys = [_program(cell) for cell in cells]
     return [
@@ -151,7 +157,7 @@ def _pooled(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCost]]) -
 
 
 def _program(cell: Cell | None) -> str:
-    """Returns what identifies the compiled program of a cell; "" if it is not known."""
+    """Returns an identifier of the compiled program of a cell; "" if it is not known."""
     return cell.case.program_key if cell is not None and cell.case.program_hash else ""
 
 
@@ -162,12 +168,15 @@ def timed_difference(
     sides: Sequence[SideCost],
     alpha: float,
 ) -> MeanDifference:
-    """Returns the difference of values that hang on times: no verdict if a time is unsteady.
+    """Returns the difference of values that depend on times. It has no verdict if a time is unsteady.
 
     Args:
-      a: By seed, A's values.
-      others: B's values as measured, and at the bounds of the times: the interval is the union of all of them, and the
-        p-value the largest.
+      a: Values of A, by seed.
+      others: Values of B as measured, and at the bounds of the times. The interval is the union of their intervals, and
+        the p-value the largest.
+      cells: Results of both sides.
+      sides: Costs of both sides.
+      alpha: Level of the interval.
     """
     found = [mean_difference(samples_of(a, other, *cells), 1 - alpha) for other in others]
     first = found[0]
@@ -191,7 +200,7 @@ def timed_difference(
 
 
 def time_factors(cells: Sequence[Cell], sides: Sequence[SideCost]) -> tuple[float, ...]:
-    """Returns by how much the ratio of two times may be off: 1, and its two 95% bounds; 1 alone for one program."""
+    """Returns factors on the ratio of two times: 1 and its two 95% bounds, or only 1 for one program."""
     error = math.hypot(*(side.seconds.error for side in sides))
     if (_program(cells[0]) and _program(cells[0]) == _program(cells[1])) or not error > 0:
         return (1.0,)
@@ -212,9 +221,9 @@ def _side(cell: Cell, costs: Sequence[StepCost], seconds: StepSeconds, budget: f
 
 
 def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
-    """Returns a metric of each seed after so many steps, linear between two evaluations.
+    """Returns a metric of each seed after `step` steps, interpolated linearly between evaluations.
 
-    A seed that diverges between these two has the value of the first.
+    A seed that diverges between two evaluations has the value of the first.
     """
     found = {}
     for seed, (curves, row) in sorted(cell.sources.items()):
@@ -234,10 +243,12 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
 def compare_costs(
     a: StoredSubject, b: StoredSubject, metrics: Mapping[str, str], *, alpha: float = 0.05
 ) -> list[CaseCosts]:
-    """Returns what steps cost two subjects, and how they differ at equal time; of cases without any time nothing.
+    """Returns the step costs of two subjects, and their difference at equal time. Cases without any time are left out.
 
     Args:
-      metrics: By the identity of the case.
+      a, b: The subjects.
+      metrics: Name of the metric, by identity of the case.
+      alpha: Level of the intervals.
     """
     found = []
     for case, metric in metrics.items():
@@ -268,7 +279,7 @@ def compare_costs(
 
 
 def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost], alpha: float) -> MeanDifference:
-    """Returns B less A at equal time: the slower side's steps are as uncertain as the ratio of the two times is."""
+    """Returns B less A at equal time, with the uncertainty of the ratio of both times in the slower side's steps."""
     slower = 0 if sides[0].steps < cells[0].steps[-1] else 1
     last = float(cells[slower].steps[-1])
     values = [
@@ -293,7 +304,7 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 
 
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
-    """Returns the costs on the class of machines that all have times of; of several the one with the most chunks."""
+    """Returns the costs on the class of machines that all cells have times of, or the one with the most chunks."""
     both = [one for one in class_costs(cells, metric) if None not in one.sides]
     return max(both, key=_num_samples, default=None)
 

@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A value of a metric; "": of each case's primary one."""
+    """Target value of a metric. The metric "" is the primary metric of each case."""
 
     metric: str = ""
     value: float
@@ -40,14 +40,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsToTarget:
-    """The first evaluated step of each seed at which a metric is at the target or beyond; or its time.
+    """First evaluated step of each seed at which a metric reaches the target, or the time until then.
 
     Attributes:
-      steps: By seed; infinite where it was never reached. Of a time, in seconds, as all else here.
-      mean: With Student's interval over the seeds; NaN where one did not reach it, since nobody knows when it would.
-      median: Middle seed, with bounds that hold whatever the law of the steps; an infinite bound lies beyond `horizon`,
-        and a NaN one needs more seeds: six for 95%.
-      horizon: The last step that any seed was trained to.
+      steps: Steps (or seconds) by seed. Infinite if the target was never reached.
+      mean: Mean with Student's interval over the seeds. NaN if a seed did not reach the target.
+      median: Median with distribution-free bounds. An infinite bound is beyond `horizon`. A NaN bound needs more seeds,
+        six for 95%.
+      horizon: Last step (or time) that any seed was trained to.
     """
 
     steps: dict[int, float]
@@ -60,7 +60,7 @@ class StepsToTarget:
         return sum(map(math.isfinite, self.steps.values()))
 
     def timed(self, cost: SideCost) -> StepsToTarget:
-        """Returns the same in seconds of training: without compilation and evaluations."""
+        """Returns the same in seconds of training, without compilation and evaluations."""
         seconds = cost.seconds.median
         mean, median = (
             dataclasses.replace(one, mean=one.mean * seconds, lower=one.lower * seconds, upper=one.upper * seconds)
@@ -72,7 +72,7 @@ class StepsToTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeToTarget:
-    """Both sides in seconds, on a class of machines that both have times of."""
+    """Times of both sides to the target, on a class of machines that both have times of."""
 
     machine: MachineClass
     is_unsteady: bool
@@ -83,12 +83,15 @@ class TimeToTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSteps:
-    """Both sides of a comparison on one case.
+    """Steps of both sides to the target on one case.
 
     Attributes:
-      difference: Steps of B less those of A, paired or by Welch as their values are; with a note where a seed of either
-        did not get there.
-      time: None where no class of machines has times of both.
+      case: Identity of the case.
+      target: The target.
+      a, b: Steps of each side.
+      difference: Steps of B less those of A, paired or by Welch like their values. It has a note instead if a seed of
+        either side did not reach the target.
+      time: Times of both sides. None if there is no class of machines with times of both.
     """
 
     case: str
@@ -100,10 +103,10 @@ class CaseSteps:
 
 
 def parse_target(text: str) -> Target:
-    """Reads `3.28` or `val/loss=3.28`.
+    """Parses a target, such as `3.28` or `val/loss=3.28`.
 
     Raises:
-      UsageError: it is neither.
+      UsageError: The text is neither a finite number nor METRIC=VALUE.
     """
     metric, _, value = text.rpartition("=")
     try:
@@ -116,7 +119,7 @@ def parse_target(text: str) -> Target:
 
 
 def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction, alpha: float = 0.05) -> StepsToTarget:
-    """Returns after how many steps the seeds of a cell reach a target."""
+    """Returns the number of steps after which the seeds of a cell reach a target."""
     found: dict[int, float] = {}
     horizon = 0
     for seed, (curves, row) in sorted(cell.sources.items()):
@@ -139,7 +142,7 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
 
 
 def _median(values: Sequence[float], alpha: float) -> Interval:
-    """Returns the median, between two order statistics of which binomial chances say that they enclose it.
+    """Returns the median with an interval between two order statistics, by binomial probabilities.
 
     Source: Conover 1999, section 3.2.
     """
@@ -161,10 +164,11 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
 def compare_steps(
     a: StoredSubject, b: StoredSubject, target: Target, scales: Scales, *, alpha: float = 0.05
 ) -> list[CaseSteps]:
-    """Returns how two subjects reach a target, on each case that both were evaluated on.
+    """Returns the steps of two subjects to a target, on each case that both were evaluated on.
 
     Raises:
-      UsageError: neither has the metric. UnknownDirection: nobody declares which way it is better.
+      UsageError: No common case has the metric.
+      UnknownDirection: The direction of the metric is not declared.
     """
     found = []
     for identity in a.cells.keys() & b.cells.keys():
@@ -201,7 +205,7 @@ def compare_steps(
 def _time_difference(
     timed: Sequence[StepsToTarget], cells: tuple[Cell, Cell], costs: Sequence[SideCost], alpha: float
 ) -> MeanDifference:
-    """Returns the difference of times, with the uncertainty of the ratio of both sides' step times in its interval."""
+    """Returns the difference of times. Its interval includes the uncertainty of the ratio of both step times."""
     if any(side.num_reached < len(side.steps) for side in timed):
         return _difference(timed[0], timed[1], cells, alpha)
     scaled = [{seed: time * factor for seed, time in timed[1].steps.items()} for factor in time_factors(cells, costs)]

@@ -1,4 +1,4 @@
-"""Summary of a store: mean scores, differences, comparisons and speed-ups, each with what was left out of it."""
+"""Summary of a store: mean scores, differences, comparisons and speed-ups, each with the results that it excludes."""
 
 from __future__ import annotations
 
@@ -49,13 +49,15 @@ __all__ = [
 def improvement(
     a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales, design: CaseDesign = "by design"
 ) -> Interval:
-    """Returns P(better), the chance that a seed of B ends better than one of A: the mean over their common cases.
+    """Returns P(better), the probability that a seed of B ends better than one of A, averaged over their common cases.
 
-    It is of the final values, unclipped, so that no scale is needed; a diverged seed is worse than any other.
+    It compares unclipped final values, so it needs no scale. A diverged seed is worse than any other.
 
     Args:
-      metric: None: each case's primary one.
-      design: Which cases are taken for a group.
+      a, b: The subjects.
+      metric: Name of the metric. None: the primary metric of each case.
+      scales: Scales of the cases, which have the directions of the metrics.
+      design: Rule by which cases are grouped.
     """
     ours, theirs, cases = [], [], list[str]()
     for identity in (one for one in a.cells if one in b.cells):
@@ -73,7 +75,10 @@ def improvement(
 
 
 def seeds_note(comparison: PairComparison, found: Interval) -> str:
-    """Returns what P(better) shows where the mean of the scores does not: a few seeds may decide a mean; else ""."""
+    """Returns a note if P(better) shows a difference that the mean of the scores does not; else "".
+
+    The two may disagree because a few seeds can determine a mean.
+    """
     if found.lower > 0.5 and comparison.verdict is not Effect.BETTER:
         return f"better on more seeds than not, P = {found.mean:.2f}"
     if found.upper < 0.5 and comparison.verdict is not Effect.WORSE:
@@ -82,13 +87,15 @@ def seeds_note(comparison: PairComparison, found: Interval) -> str:
 
 
 def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:
-    """Returns what B is compared with A by, by the identity of the case; see `paired_values`.
+    """Returns the values by which B is compared with A, by identity of the case; see `paired_values`.
 
-    A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
-    empty. Cases of which neither side knows the metric are not, nor those that were changed between the two.
+    A case that only one side was evaluated on, or whose evaluation gave no curves, is included without common seeds.
+    Cases for which neither side has the metric are left out, and so are those that were changed between the two sides.
 
     Args:
-      metric: None: each case's primary one.
+      a, b: The subjects.
+      metric: Name of the metric. None: the primary metric of each case.
+      scales: Scales of the cases.
     """
     found: dict[str, PairedValues] = {}
     for identity in {**a.cells, **b.cells}:
@@ -102,7 +109,7 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
 
 
 def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
-    """Returns whether a case is one side's alone, and the other side has another form of it."""
+    """Returns whether only one side has a case, and the other side has another form of it."""
     sides = (a, b) if identity in a.cells else (b, a)
     if identity in sides[1].cells:
         return False
@@ -112,14 +119,15 @@ def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFinding:
-    """One subject on one case.
+    """Results of one subject on one case.
 
     Attributes:
-      case: Its place in the snapshot.
-      final: By metric, the seed mean of the final value.
-      score: By metric of the headline, with Student's interval over the seeds.
-      best_single, envelope: Speed-up over the tuned baseline; None without one.
-      effect: Against the first subject; None where there is no other.
+      case: Index of the case in the snapshot.
+      final: Seed mean of the final value, by metric.
+      score: Mean score by metric of the headline, with Student's interval over the seeds.
+      num_seeds, num_diverged, num_exploded: Numbers of seeds.
+      best_single, envelope: Speed-ups over the tuned baseline. None without one.
+      effect: Difference from the first subject. None if there is no other subject.
     """
 
     case: int
@@ -135,7 +143,10 @@ class CaseFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstTuned:
-    """A subject against the tuned baseline's own seeds, over the cases that have a baseline; better: above tuned."""
+    """Comparison of a subject with the tuned baseline's own seeds, over the cases with a baseline.
+
+    "Better" is above tuned.
+    """
 
     comparison: PairComparison | None = None
 
@@ -149,24 +160,27 @@ class AgainstTuned:
 
     @property
     def num_undecided(self) -> int:
-        """Cases with fewer than two common seeds that converge, or without a scale."""
+        """Number of cases with fewer than two common seeds that converge, or without a scale."""
         return self.comparison.num_undecidable if self.comparison else 0
 
     @property
     def num_cases(self) -> int:
-        """The others: those that the difference is the mean of."""
+        """Number of cases in the mean difference."""
         return len(self.comparison.cases) - self.num_undecided if self.comparison else 0
 
 
 class Summary:
-    """What is to be said of one store: the subject of its headlines, beside its first one and tuned baselines.
+    """Summary of a store: the headlines' subject, compared with the first subject and with tuned baselines.
 
-    Subjects and cases go by their places in the snapshot; the metric `primary` is each case's own.
+    Subjects and cases are given by their places in the snapshot. The metric `primary` is the primary metric of each
+    case.
 
     Args:
-      compared: Subjects that are set side by side: their mean scores are over the cases that all of them have, so that
-        nobody is best for want of a hard case. None: all, where there is no run among them. One without any score
-        takes no case from the others.
+      snapshot: Content of the store.
+      scales: Scales of the cases.
+      compared: Subjects that are compared. Their mean scores are over the cases that all of them have, so that no
+        subject is best because it lacks a hard case. A subject without any score does not restrict the cases. None: all
+        subjects, if they contain no run.
     """
 
     def __init__(self, snapshot: Snapshot, scales: Scales, compared: Collection[int] | None = None) -> None:
@@ -182,16 +196,16 @@ class Summary:
         self.metrics = ("primary", *(("test/loss",) if has_test else ()))
 
     def of_part(self, part: Snapshot) -> Summary:
-        """Returns the summary of some of its subjects, by whatever names: their scores are computed once for both."""
+        """Returns the summary of a part of its subjects. Scores computed for one of the two are reused by the other."""
         found = Summary(part, self.scales)
         found._means = self._means
         return found
 
     @functools.cached_property
     def shown(self) -> int:
-        """The place of the subject that headlines are of: of methods the best one, as the table of methods ranks them.
+        """Place of the headlines' subject: the best method, ranked as in the table of methods, or the last checkpoint.
 
-        Of checkpoints it is the last one, as `Snapshot.shown` has it: no optimizer beside a run takes its place.
+        The last checkpoint is that of `Snapshot.shown`. Optimizers evaluated with a run do not take its place.
         """
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:
@@ -208,9 +222,9 @@ class Summary:
 
     @functools.cached_property
     def first(self) -> int:
-        """The place of the subject that the shown one is compared with; the shown one where there is no other.
+        """Place of the subject that the shown one is compared with; the shown one itself if there is no other.
 
-        Of a run its first checkpoint: an optimizer beside the run is none. Of methods the first that is another one.
+        For a run it is its first checkpoint. For methods it is the first other one.
         """
         if run := self.snapshot.groups.run_of(self.shown):
             return run[0]
@@ -218,7 +232,7 @@ class Summary:
 
     @property
     def baseline_label(self) -> str:
-        """Whose baseline scores 1; "" where none serves a case."""
+        """Name of the baseline that scores 1; "" if it serves no case."""
         return self.scales.label
 
     @property
@@ -257,18 +271,18 @@ class Summary:
         return self._means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
-        """Returns a subject's scores by case, then seed: on all its cases, whoever else was evaluated on them."""
+        """Returns a subject's scores by case and seed, on all its cases, whatever the other subjects have."""
         return self._own_mean(subject, metric).scores
 
     def common_cases(self, metric: str) -> frozenset[str]:
-        """Returns the cases that all who are compared have a score on."""
+        """Returns the cases on which all compared subjects have a score."""
         if metric not in self._common:
             own = [frozenset(self._own_mean(place, metric).scores) for place in self.compared]
             self._common[metric] = functools.reduce(frozenset.intersection, filter(None, own), frozenset().union(*own))
         return self._common[metric]
 
     def left_out(self, metric: str) -> dict[str, list[str]]:
-        """Returns the cases that are in no mean of those compared, by name, each with the labels of who lacks it."""
+        """Returns the names of cases in no compared mean, with the labels of the subjects that lack them."""
         own = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
         own = {place: scores for place, scores in own.items() if scores}
         return {
@@ -280,13 +294,13 @@ class Summary:
         }
 
     def groups_note(self, metric: str) -> str:
-        """Returns the groups of the cases that the means of those compared are over; "" if each case is its own."""
+        """Returns a note on the groups of cases in the compared means; "" if each case is its own group."""
         cases = [case.identity for case in self.snapshot.cases if case.identity in self.common_cases(metric)]
         groups = case_groups([self.snapshot.subjects[place].cells for place in sorted(self.compared)], cases)
         return groups_text([[self.snapshot.names[case] for case in group] for group in groups])
 
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
-        """Returns over which cases the means of those compared are, with who lacks the others; "" if all have all."""
+        """Returns the cases in the compared means, with the subjects that lack the others; "" if none lacks any."""
         missing = self.left_out(metric)
         common, who = (
             len(self.common_cases(metric)),
@@ -296,7 +310,7 @@ class Summary:
         return (f"{text} ({who})" if names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
-        """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
+        """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
         cells, whole = self.snapshot.subjects[self.shown].cells, self.mean_score(self.shown, metric)
         found: dict[str, list[str]] = {}
         for identity in whole.scores:
@@ -305,21 +319,22 @@ class Summary:
 
     @property
     def headline(self) -> str:
-        """What reports begin with: what all suites say, "score" where they differ."""
+        """Headline of reports, as set by the suites; "score" if they differ."""
         headlines = {case.headline for case in self.snapshot.cases}
         return headlines.pop() if len(headlines) == 1 else HEADLINES[0]
 
     def has_smooth_envelope(self, case: int) -> bool:
-        """Whether a case has a baseline whose budget is at least as long as its envelope's smoothing looks back."""
+        """Returns whether a case has a baseline whose budget covers at least one smoothing window of its envelope."""
         baseline = self.baseline(case)
         return baseline is not None and baseline.num_inner_steps >= LOOK_BACK * baseline.eval_every
 
     def speedups(self) -> tuple[Interval, int, int]:
-        """Returns VeLO's headline of the shown subject: over the envelope, the interquartile mean over cases and seeds.
+        """Returns VeLO's headline number of the shown subject: its speed-up over the envelope.
 
         Returns:
-          It with its interval; on how many cases; how many seeds of them ended lower than the envelope ever was, and
-          enter with the least that their speed-up can be. One that diverged has a speed-up of 0.
+          The interquartile mean over cases and seeds, with its interval; the number of cases; and the number of seeds
+          that ended below the lowest value of the envelope, whose speed-up is a lower bound. A diverged seed has a
+          speed-up of 0.
         """
         found, cases = list[list[float]](), list[str]()
         cells, num_censored = self.snapshot.subjects[self.shown].cells, 0
@@ -339,9 +354,10 @@ class Summary:
 
     @functools.cached_property
     def race(self) -> RaceResult | None:
-        """The race of the snapshot's methods, as far as it has come; None where they do not, or no case has a scale.
+        """State of the race between the snapshot's methods. None if there is no race, or no case has a scale.
 
-        It is played on the baselines that the evaluations name, whatever else a reader scores on: as when it was run.
+        It uses the baselines recorded with the evaluations, not those of this summary, so that it is as it was when
+        run.
         """
         if self.snapshot.race is None:
             return None
@@ -352,11 +368,11 @@ class Summary:
         return None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
-        """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
+        """Returns the mean of the middle half of all seeds of all cases, which is robust to outliers."""
         return self.mean_score(subject, metric).interquartile_mean()
 
     def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
-        """Returns what the tuned baseline's own seeds ended at; None where no baseline has the metric."""
+        """Returns the final values of the tuned baseline's own seeds as a cell; None if no baseline has the metric."""
         baseline = self.scales.tuned.get(case.identity)
         if baseline is None or metric not in baseline.tuned:
             return None
@@ -364,7 +380,7 @@ class Summary:
         return Cell(case=case, final={metric: finals}, untrained={})
 
     def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
-        """Returns the scores of the tuned baseline's own seeds, by the identity of the case."""
+        """Returns the scores of the tuned baseline's own seeds, by identity of the case."""
         found = {}
         for place, info in enumerate(self.snapshot.cases):
             baseline, name = self.baseline(place), self.metric_of(place, metric)
@@ -374,7 +390,7 @@ class Summary:
         return found
 
     def against_tuned(self, metric: str) -> AgainstTuned:
-        """Compares the shown subject with the seeds that the baselines were tuned with."""
+        """Compares the shown subject with the seeds that the baselines were tuned on."""
         found: dict[str, Samples] = {}
         for identity, cell in self.snapshot.subjects[self.shown].cells.items():
             name = _asked(metric) or cell.case.primary_metric
@@ -386,10 +402,13 @@ class Summary:
     def comparison(
         self, before: int, after: int, metric: str, *, alpha: float = 0.05, suite: str = ""
     ) -> PairComparison | None:
-        """Compares two subjects, paired by seed; None where they share no case.
+        """Compares two subjects, paired by seed. Returns None if they share no case.
 
         Args:
-          suite: Compare on this suite's cases; "": on all.
+          before, after: Places of the subjects A and B.
+          metric: Name of the metric, or "primary".
+          alpha: Level of the verdicts.
+          suite: Suite whose cases are compared. "": all suites.
         """
         sides = [self.snapshot.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
@@ -401,21 +420,21 @@ class Summary:
         return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
 
     def improvement(self) -> Interval:
-        """Returns the chance that a seed of the shown subject ends better than one of the first."""
+        """Returns the probability that a seed of the shown subject ends better than one of the first."""
         first, shown = (self.snapshot.subjects[place] for place in (self.first, self.shown))
         return improvement(first, shown, None, self.scales)
 
     def change(self) -> PairComparison | None:
-        """Compares the shown subject with the first one; None where they are one, or share no case."""
+        """Compares the shown subject with the first one. Returns None if they are the same, or share no case."""
         return None if self.first == self.shown else self.comparison(self.first, self.shown, "primary")
 
     def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
-        """Returns what the shown subject did on each case that it gave curves on."""
+        """Returns the results of the shown subject on each case for which it has curves."""
         places = range(len(self.snapshot.cases))
         return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
 
     def case(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
-        """Returns what a subject did on a case; None where it gave no curve."""
+        """Returns the results of a subject on a case; None if it has no curve."""
         cell = self.snapshot.cell(subject, case)
         if cell is None or not cell.seeds:
             return None
@@ -441,9 +460,10 @@ class Summary:
         )
 
     def times_to_tuned(self, subjects: Sequence[int]) -> np.ndarray:
-        """Returns float64[num_subjects + 1, num_cases]: inner steps to the tuned baseline's final training loss.
+        """Returns the inner steps to the tuned baseline's final training loss: float64[num_subjects + 1, num_cases].
 
-        The last row is the baseline's own; infinite where never reached. Cases without a baseline have no column.
+        The last row is the baseline's own. Steps are infinite if the loss was never reached. Cases without a baseline
+        are left out.
         """
         rows: list[list[float]] = [[] for _ in range(len(subjects) + 1)]
         for case in range(len(self.snapshot.cases)):
@@ -463,13 +483,16 @@ class Summary:
 
 
 def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot: Snapshot | None = None) -> Summary:
-    """Reads a store, which may be in use, and the baselines that fit its cases.
+    """Reads a store, which may be in use, and the baselines of its cases.
 
     Args:
-      baselines: As of `Scales.of`.
-      snapshot: What was read of it, where not all that it holds.
+      store: Folder of the store.
+      baselines: Suites, or baseline files, as in `Scales.of`.
+      snapshot: Content that was read before, such as a part of the store. None: reads all of it.
+
     Raises:
-      StoreError: there is no store. BaselineError: a file cannot be read.
+      StoreError: There is no store.
+      BaselineError: A baseline file cannot be read.
     """
     snapshot = snapshot or read_store(store)
     return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))

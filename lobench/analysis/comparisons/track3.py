@@ -19,13 +19,18 @@ __all__ = ["Judged", "Pair", "Track3", "judge"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One result.
+    """Result of one subject under the rule.
 
     Attributes:
-      step: The last one, of all its runs.
-      losses: Of each run at that step, as it was logged; NaN where it diverged or gave none.
-      earliest: The first step at which all runs have a loss and the rule is met; None: at no step.
-      runs_needed: So many would pass with this mean; None: none would.
+      label: Label of the subject.
+      metric: Name of the metric.
+      step: Last step, common to all its runs.
+      losses: Loss of each run at that step, as it was logged. NaN if the run diverged or has no result.
+      mean: Mean of the losses.
+      test: Test against the target.
+      deviation: Noise of the runs.
+      earliest: First step at which all runs have a loss and the rule is met. None if there is no such step.
+      runs_needed: Number of runs that would pass with this mean. None if no number would.
     """
 
     label: str
@@ -41,7 +46,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Whether `new` is shown to beat `old`, by loss and steps together."""
+    """Test of whether `new` beats `old`, by loss and steps together."""
 
     old: str
     new: str
@@ -51,7 +56,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track3:
-    """Every result against the target, and all but the first one against the first."""
+    """Tests of every result against the target, and of all results against the first one."""
 
     target: float
     results: tuple[Judged, ...]
@@ -59,13 +64,15 @@ class Track3:
 
 
 def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Track3:
-    """Judges results.
+    """Tests results by Track 3's rule.
 
     Args:
-      target: None: 3.28 of the primary metric.
+      subjects: The results.
+      target: Target of the losses. None: 3.28 of the primary metric.
+
     Raises:
-      UsageError: a subject of several cases, without the metric or with one that is better up; runs that end at
-        different steps.
+      UsageError: A subject has several cases, lacks the metric, or has one for which higher is better; or its runs end
+        at different steps.
     """
     asked = target or Target(value=TARGET)
     results = tuple(_judged(subject, asked) for subject in subjects)
@@ -133,5 +140,5 @@ def _earliest(cell: Cell, metric: str, target: float, num_runs: int) -> int | No
 
 
 def _as_logged(value: float) -> float:
-    """Returns the shortest number that float32 keeps as this one: 3.278 is stored as 3.2780001."""
+    """Returns the shortest number that float32 rounds to this value: 3.278 is stored as 3.2780001."""
     return float(str(np.float32(value)))

@@ -22,16 +22,16 @@ Curve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; B
 
 
 class ViewerIndex:
-    """The same snapshot as everything else on a page, by cells and metrics.
+    """Content of a snapshot by cells and metrics.
 
     Attributes:
-      metrics: The cases' primary ones first, then the others by name; those of single batches are not among them.
-      finals: By metric: mean, lower and upper bound over the seeds after the last step, NaN where there is none:
-        float64[num_subjects, num_cases, 3].
-      directions: By metric; None where nobody has declared it.
-      runs: Of each run the places of its checkpoints, in order.
-      best: Of each run the place of the checkpoint with the highest mean score, among those with the most cases; None
-        where none has a score.
+      metrics: Primary metrics of the cases, then the others by name. Metrics of single batches are left out.
+      finals: Mean, lower and upper bound over the seeds after the last step, by metric:
+        float64[num_subjects, num_cases, 3]. NaN without results.
+      directions: Direction of each metric. None if it is not declared.
+      runs: Places of the checkpoints of each run, in order.
+      best: Place of the checkpoint with the highest mean score of each run, among those with the most cases. None if
+        there is no score.
     """
 
     def __init__(self, summary: Summary) -> None:
@@ -58,7 +58,7 @@ class ViewerIndex:
         ]
 
     def by_interest(self) -> list[int]:
-        """Returns the subjects' places: shown and first, best and last of each run, those between ever more finely."""
+        """Returns the subjects' places by importance: shown, first, last and best of each run, then ever finer ones."""
         found = [self.summary.shown, self.summary.first]
         ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
         found += [place for places in ends for place in places if place is not None]
@@ -75,7 +75,7 @@ def _best(summary: Summary, run: Sequence[int]) -> int | None:
 
 
 def _ever_finer(count: int) -> Iterator[int]:
-    """Yields 0 .. count-1: the middle, then the quarters, then what is between those."""
+    """Yields 0 .. count-1: the first, then the middle, then the quarters, and so on."""
     width = 1 << max(count - 1, 0).bit_length()
     while width >= 1:
         yield from range(0, count, width)
@@ -98,10 +98,13 @@ def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDA
 
 
 def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, Curve]:
-    """Returns what the seeds say together along the training, of those keys that have curves.
+    """Returns the bands over the seeds along the training, for those keys that have curves.
 
     Args:
-      most_points: Of a longer curve so many are kept, evenly spaced, the first and the last among them.
+      viewer_index: Index of the snapshot.
+      keys: Subjects, cases and metrics.
+      most_points: Largest number of points of a curve. Of longer curves, evenly spaced points are kept, including the
+        first and the last.
     """
     snapshot, found = viewer_index.snapshot, dict[CurveKey, Curve]()
     groups: dict[tuple[str, tuple[int, ...], int], list[tuple[CurveKey, NDArray[np.float64]]]] = {}

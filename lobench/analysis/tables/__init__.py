@@ -1,1 +1,1 @@
-"""Tables as values, before anything renders them; pandas frames for notebooks."""
+"""Tables as values, independent of their rendering; pandas frames for notebooks."""

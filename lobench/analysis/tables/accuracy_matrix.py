@@ -16,10 +16,10 @@ _SPLITS = (*reversed(EVALUATED_SPLITS), "train")  # test, if there is one
 
 
 def accuracy_matrix(cell: Cell) -> tuple[str, NDArray[np.float64]] | None:
-    """Returns R[i, j], the accuracy on task j at the end of task i, a mean over seeds, and the split that it is of.
+    """Returns the split and R[i, j], the mean accuracy over seeds on task j at the end of task i.
 
     Returns:
-      The split and float64[num_tasks, num_tasks], NaN where a seed diverged; None of a case that is no stream.
+      Split and float64[num_tasks, num_tasks], NaN if a seed diverged. None if the case is not a stream of tasks.
     """
     if "train/task" not in cell.final:
         return None

@@ -41,15 +41,16 @@ _CURVE = ("seed", "metric", "step", "value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseCurves:
-    """One metric of one case and subject, its seed blocks joined.
+    """One metric of one case and subject, with its seed blocks joined.
 
     Attributes:
-      subject: Whose: a checkpoint, an optimizer without theta, an imported method.
-      checkpoint: Where it stands.
-      steps: int64[num_evals], inner steps.
-      seeds: int64[num_seeds].
-      values: float32[num_seeds, num_evals].
-      diverged_at: int64[num_seeds]; -1 where no loss was non-finite.
+      case: The case.
+      subject: Checkpoint, optimizer without theta, or imported method.
+      metric: Name of the metric.
+      steps: Inner steps, int64[num_evals].
+      seeds: Seeds, int64[num_seeds].
+      values: Curves, float32[num_seeds, num_evals].
+      diverged_at: First inner step with a non-finite loss, int64[num_seeds]; -1 if there was none.
     """
 
     case: CaseInfo
@@ -66,10 +67,15 @@ class CaseCurves:
 
 
 class StoredResults:
-    """What a store held when it was opened. Use `open_results`.
+    """Content of a store at the time it was opened. Use `open_results` to create it.
+
+    Example:
+      results = open_results("lobench_results/quick")
+      results.frame().groupby(["label", "case", "metric"])["value"].mean()
 
     Attributes:
-      rows: Its evaluations, in the order of their recording.
+      store: Folder of the store.
+      rows: Evaluations, in the order of their recording.
     """
 
     def __init__(
@@ -87,14 +93,13 @@ class StoredResults:
         return Snapshot.of(self.store, self.rows, positions=self._positions, current=self._current)
 
     def evaluations(self) -> pd.DataFrame:
-        """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
+        """Returns a row for each evaluation and each sighting of its checkpoint, including those without curves.
 
         Columns: those of `frame` up to case_identity, then seed_start, num_seeds, outcome, message, diverged
-        and exploded (seeds; missing without curves), compile_seconds, wall_seconds, step_seconds, step_unsteady,
-        gradient_seconds, state_bytes, machine and num_together (these are to be compared within one class of both
-        alone; missing where nobody measured), num_inner_steps, num_params,
-        primary_metric, program_version, experiment, trial, session, recorded_at (UTC), host, device, git_revision,
-        git_dirty, bindings.
+        and exploded (numbers of seeds; missing without curves), compile_seconds, wall_seconds, step_seconds,
+        step_unsteady, gradient_seconds, state_bytes, machine and num_together (compare times only between equal values
+        of these two; missing if not measured), num_inner_steps, num_params, primary_metric, program_version,
+        experiment, trial, session, recorded_at (UTC), host, device, git_revision, git_dirty, bindings.
         """
         import pandas as pd
 
@@ -107,13 +112,13 @@ class StoredResults:
         return frame
 
     def frame(self) -> pd.DataFrame:
-        """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
+        """Returns a tidy frame with a row for each checkpoint, case, seed and metric.
 
-        Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing of
-        what has no theta), checkpoint, sha256, optimizer, case_identity (cases of one name may differ in it), seed,
-        metric, value (after the last inner step; NaN where the seed diverged), best (NaN where nobody declares which
-        way the metric is better), mean, diverged_at (-1: it did not), outcome. A seed whose evaluation gave no curves
-        (error, timeout, ...) has one row, without a metric: nothing vanishes.
+        Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing
+        without theta), checkpoint, sha256, optimizer, case_identity (cases of one name may differ in it), seed, metric,
+        value (after the last inner step; NaN if the seed diverged), best (NaN if the metric's direction is not
+        declared), mean, diverged_at (-1 if it did not), outcome. A seed whose evaluation gave no curves (error,
+        timeout, ...) has one row without a metric, so that it stays visible.
         """
         import pandas as pd
 
@@ -129,14 +134,15 @@ class StoredResults:
     def curves_frame(self, metric: str | None = None, *, case: str | None = None) -> pd.DataFrame:
         """Returns the curves in long form: a row for each subject, case, seed, metric and inner step.
 
-        Columns: those of `frame` up to case_identity, then seed, metric, step, value (NaN from where the seed
-        diverged). Of a seed that was evaluated twice the later evaluation counts.
+        Columns: those of `frame` up to case_identity, then seed, metric, step, value (NaN from the step at which the
+        seed diverged). If a seed was evaluated twice, the later evaluation counts.
 
         Args:
-          metric: Only this one; None: all, `batch/<metric>` too.
-          case: Only the case of this name.
+          metric: Name of the metric. None: all metrics, including `batch/<metric>`.
+          case: Name of the case. None: all cases.
+
         Raises:
-          UsageError: nothing here has a metric of that name.
+          UsageError: The store has no such metric.
         """
         import pandas as pd
 
@@ -157,16 +163,19 @@ class StoredResults:
     ) -> Axes | NDArray[np.object_]:
         """Draws the curves of each case: the mean over the seeds, with a band from the lowest to the highest.
 
-        Of a run its first and its last checkpoint are drawn, and every optimizer and method beside it, nine at most.
+        It draws the first and the last checkpoint of a run, and every optimizer and method, at most nine in all.
 
         Args:
-          metric: None: each case's primary one.
-          case: Only the case of this name.
-          ax: Where; None: a figure of its own. Of one case alone.
+          metric: Name of the metric. None: the primary metric of each case.
+          case: Name of the case. None: all cases.
+          ax: Axes to draw into, for a single case only. None: a new figure.
+
         Returns:
-          matplotlib's axes; of several cases an array of them.
+          matplotlib's axes; for several cases an array of them.
+
         Raises:
-          UsageError: nothing here has this metric or case. LobenchError: matplotlib is not installed.
+          UsageError: The store has no such metric or case.
+          LobenchError: matplotlib is not installed.
         """
         from lobench.analysis.tables.notebook import plot_results
 
@@ -175,7 +184,7 @@ class StoredResults:
         return plot_results(self._snapshot(), metric, case, ax)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of methods and cases, as `lobench results --by method` has it."""
+        """Returns the table of methods and cases for a notebook, as in `lobench results --by method`."""
         from lobench.analysis.tables.notebook import html_of_results
 
         return html_of_results(self._snapshot(), repr(self))
@@ -183,17 +192,18 @@ class StoredResults:
     def curves(
         self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
     ) -> list[CaseCurves]:
-        """Returns the curves of a metric, one for each case and checkpoint, seed blocks joined.
+        """Returns the curves of a metric, one for each case and checkpoint, with seed blocks joined.
 
-        Of a seed that was evaluated twice (by another inner program, say) the later evaluation counts.
+        If a seed was evaluated twice (by another inner program, say), the later evaluation counts.
 
         Args:
           metric: `<split>/<metric>`, or `batch/<metric>`.
-          case: Only the case of this name (`relu32` or `digits/relu32`).
-          outer_step: Only checkpoints of this outer step.
-          checkpoint: Only what is called so: by its label, its gin text, the end of its path, the start of its sha256.
+          case: Name of the case (`relu32` or `digits/relu32`). None: all cases.
+          outer_step: Outer step of the checkpoints. None: all.
+          checkpoint: Label, gin text, end of the path, or start of the sha256 of the subject. None: all.
+
         Raises:
-          UsageError: nothing here has a metric of that name.
+          UsageError: The store has no such metric.
         """
         self._require(metric)
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
@@ -232,10 +242,10 @@ class StoredResults:
 
 
 def open_results(store: str | Path) -> StoredResults:
-    """Reads a store, which may be in use meanwhile; what comes later is not in it.
+    """Reads a store, which may be in use. Later additions are not included.
 
     Raises:
-      StoreError: there is no store, or one of a newer lobench.
+      StoreError: There is no store, or it was written by a newer lobench.
     """
     path = Path(store)
     if path.name == "ledger.sqlite":

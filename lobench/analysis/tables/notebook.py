@@ -29,7 +29,8 @@ def html_of_results(snapshot: Snapshot, head: str) -> str:
     """Returns the numbers of a store as HTML.
 
     Args:
-      head: What stands above.
+      snapshot: Content of the store.
+      head: Text above the table.
     """
     if not snapshot.rows:
         return paragraph(head)
@@ -51,7 +52,7 @@ def html_of_results(snapshot: Snapshot, head: str) -> str:
 def plot_results(
     snapshot: Snapshot, metric: str | None, case: str | None, ax: Axes | None
 ) -> Axes | NDArray[np.object_]:
-    """Draws what `StoredResults.plot` says."""
+    """Implementation of `StoredResults.plot`."""
     cases = [place for place, info in enumerate(snapshot.cases) if case is None or info.is_called(case)]
     if not cases:
         known = ", ".join(sorted(snapshot.names.values())) or "none: the store holds no evaluation yet"

@@ -1,6 +1,6 @@
-"""Table value: panels of lines of entries, and the request for one.
+"""Table value: panels of lines of entries, and the specification of a table.
 
-`Table.*` bindings of a gin file say what a table shows, and how. Nothing that the file names is imported.
+`Table.*` bindings of a gin file define the content and form of a table. Nothing that the file names is imported.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ Bold = Literal["best", "indistinct", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A cell.
+    """A cell of a table.
 
     Attributes:
-      interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
-      num_lost: Seeds that diverged: there is no mean then.
-      num_missing: Planned seeds without a value, beside `num_seeds`; of a mean score, over all of its cases.
-      searched: The mean on the seeds that a search chose the method by; NaN where none did.
-      is_chosen: Whether the cell itself is of these seeds, for want of others.
-      is_score: Whether it is a mean score, which has three decimals wherever it is told.
-      against: Who threw it out of a race: the interval is of the difference from that one's score; "": its own value.
-      is_unsteady: Whether it is a time, or hangs on one, that is unsteady.
+      interval: Mean over seeds with its interval. The bounds are NaN if there are none, or none were requested.
+      num_lost: Number of diverged seeds. If there are any, there is no mean.
+      num_seeds: Number of seeds with a value.
+      is_bold: Whether it is printed in bold.
+      searched: Mean on the seeds on which a search chose the method. NaN without a search.
+      is_chosen: Whether the cell's own value is of these seeds, because there are no others.
+      is_score: Whether it is a mean score, which is printed with three decimals.
+      against: Method that eliminated this one from a race. The interval is then that of the difference from its score.
+        "": the cell has its own value.
+      is_unsteady: Whether it is, or depends on, an unsteady time.
+      num_missing: Number of planned seeds without a value, not included in `num_seeds`; for a mean score, over all of
+        its cases.
     """
 
     interval: Interval
@@ -49,7 +53,7 @@ class Entry:
 
     @property
     def missing_text(self) -> str:
-        """How many of the planned seeds have a value: "2 of 3 seeds", of a mean score "1 seed missing"; "" if all."""
+        """Number of planned seeds with a value, "2 of 3 seeds", or missing from a mean score; "" if all have one."""
         if not self.num_missing:
             return ""
         if self.is_score:
@@ -63,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """Of a column or a row; `group` is "" where it is in none."""
+    """Heading of a column or a row. `group` is "" if it is in no group."""
 
     label: str
     group: str = ""
@@ -71,7 +75,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A row; None where a method was not evaluated."""
+    """A row. An entry is None if the method was not evaluated."""
 
     heading: Heading
     entries: tuple[Entry | None, ...]
@@ -82,8 +86,10 @@ class Panel:
     """Rows under one title.
 
     Attributes:
-      digits: Significant digits of the means; None: they are scores, with three decimals.
-      machine: The class of machines that times are of; "" of what hangs on no time.
+      title: Title of the panel.
+      digits: Significant digits of the means. None for scores, which have three decimals.
+      lines: The rows.
+      machine: Class of machines of the times; "" if there are no times.
     """
 
     title: str
@@ -102,11 +108,13 @@ class Tabulated:
 
     Attributes:
       rows: "method" or "case".
-      columns: Those beside the rows' names. Panels of methods may have more, the mean score and the mean rank.
-      legend: What each method was trained with, where its name does not say it.
-      bold: What a bold cell is; "" where none is asked for.
-      notes: What a reader should know: undeclared directions, what is not shown.
-      edges: Of searches, by method, what `edges_of` says; the notes say it too.
+      columns: Headings of the columns after the rows' names. Panels of methods may have two more: mean score and mean
+        rank.
+      panels: The panels.
+      legend: Bindings of each method, if its name does not contain them.
+      bold: Meaning of a bold cell; "" if there is none.
+      notes: Notes for readers, such as undeclared directions and content that is not shown.
+      edges: Lines of `edges_of` for each method with a search. They are also in the notes.
     """
 
     rows: str
@@ -118,19 +126,20 @@ class Tabulated:
     edges: Mapping[str, Sequence[str]]
 
     def footnotes(self) -> list[str]:
-        """Returns what stands below the table, a line each; what `*` marks, where something has it."""
+        """Returns the lines below the table: legend, meaning of `*` if a cell has it, and notes."""
         entries = [entry for panel in self.panels for line in panel.lines for entry in line.entries]
         bold = [f"*: {self.bold}"] if any(entry is not None and entry.is_bold for entry in entries) else []
         return [*(f"{label}: {text}" for label, text in self.legend), *bold, *self.notes]
 
 
 def cell_text(entry: Entry | None, digits: int | None) -> str:
-    """Returns a cell as text: `0.5* [0.4, 0.6]`, of a search `0.5 [0.4, 0.6] 0.45 (s)`.
+    """Returns a cell as text: `0.5* [0.4, 0.6]`, for a search `0.5 [0.4, 0.6] 0.45 (s)`.
 
-    Of a method that left a race `[-0.4, -0.1] against adam`.
+    For a method that was eliminated from a race it is `[-0.4, -0.1] against adam`.
 
     Args:
-      digits: Of its panel.
+      entry: The cell. None is printed as "-".
+      digits: Significant digits, as in `Panel`.
     """
     if entry is None:
         return "-"
@@ -162,18 +171,18 @@ def _number(value: float, digits: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """A table of methods and cases; without a file each field is as it stands here.
+    """Specification of a table of methods and cases. The fields are bound by `Table.*` in a gin file.
 
     Attributes:
-      rows: "method" or "case"; "": cases, and methods where those are more than six.
-      methods: Which ones, in this order; (): all.
-      metrics: Which ones; (): each case's primary one, and the test loss.
-      groups: By title the methods, or the cases, below it.
+      rows: "method" or "case". "": cases, or methods if there are more than six.
+      methods: Names of the methods, in this order. (): all.
+      metrics: Names of the metrics. (): each case's primary metric, and the test loss.
+      groups: Methods or cases of each group, by title.
       precision: Significant digits, by metric.
-      interval: Whether the interval is shown, by metric; shown where nothing is said.
-      names: What to call a method, a case or a metric.
-      costs: Whether it has panels of what a step costs, and of the first metric at equal time.
-      bold: "best": the best alone; "indistinct": what no test tells apart from it, too; "none".
+      interval: Whether the interval is shown, by metric. Default: shown.
+      names: New names of methods, cases and metrics.
+      costs: Whether it has panels of the cost of a step, and of the first metric at equal time.
+      bold: Bold entries. "best": only the best; "indistinct": also those that no test distinguishes from it; "none".
     """
 
     rows: str = ""
@@ -215,7 +224,8 @@ def read_table(path: Path) -> TableSpec:
     """Reads a file of `Table.*` bindings.
 
     Raises:
-      ConfigError: no such file, a syntax error, a binding that is none of a table's, a value of another kind.
+      ConfigError: The file does not exist or has a syntax error, a binding is not one of a table's, or a value has the
+        wrong type.
     """
     known = [one.name for one in fields(TableSpec)]
     values: dict[str, Any] = {}

@@ -1,6 +1,6 @@
 """Tabulation of methods and cases: cell contents, bold entries, order and groups.
 
-`report` draws it, in LaTeX, in a terminal and in the page.
+`lobench.report` renders the result in LaTeX, in a terminal and in the page.
 """
 
 from __future__ import annotations
@@ -57,9 +57,12 @@ def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
     """Returns the table of a store's methods and cases.
 
     Args:
-      experiment: Methods of this one; None: of the one that was run last.
+      store: Folder of the store.
+      experiment: Name of the experiment. None: the one that was run last.
+
     Raises:
-      StoreError: there is no store, or nothing in it. UsageError: no such experiment.
+      StoreError: There is no store, or it is empty.
+      UsageError: There is no such experiment.
     """
     return tabulate(summary_of(store, snapshot=read_methods(store, experiment)), TableSpec(rows="method"))
 
@@ -67,13 +70,17 @@ def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
 def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
     """Returns the table of a store.
 
-    Every method that was evaluated is in it. Checkpoints of a run are a course: where there are more than six subjects,
-    its first and its last are shown, unless `Table.methods` names others.
+    It contains every method that was evaluated. If there are more than six subjects, only the first and the last
+    checkpoint of a run are shown, unless `Table.methods` names others.
 
     Args:
-      digits: Significant digits, where the table says none.
+      summary: Summary of the store.
+      spec: Specification of the table. None: the defaults.
+      digits: Significant digits of metrics without a precision in the specification.
+
     Raises:
-      StoreError: the store holds no evaluation. ConfigError: the table names what is not there.
+      StoreError: The store contains no evaluation.
+      ConfigError: The specification names a method, case or metric that does not exist.
     """
     if not summary.snapshot.rows:
         raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
@@ -81,16 +88,16 @@ def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3
 
 
 def renamed(summary: Summary, spec: TableSpec) -> Summary:
-    """Returns the summary of the methods that a table names, by its names: figures take the same.
+    """Returns the summary of a table's methods with its names, as also used by figures.
 
     Raises:
-      ConfigError: the table names what is not there.
+      ConfigError: The specification names a method or case that does not exist.
     """
     return summary.of_part(pick_methods(summary.snapshot, spec.methods, spec.names))
 
 
 class _Maker:
-    """Lays out one table: the methods by place, the tuned baseline after them."""
+    """Lays out one table. Methods are given by place, and the tuned baseline, which comes last, by -1."""
 
     def __init__(self, summary: Summary, spec: TableSpec, digits: int) -> None:
         baseline = summary.baseline_label
@@ -137,7 +144,7 @@ class _Maker:
         return list(self._spec.metrics) or list(self._summary.metrics)
 
     def _suites(self) -> dict[str, list[int]]:
-        """Returns the cases by suite, where there are several."""
+        """Returns the cases by suite; {} if there is a single suite."""
         found: dict[str, list[int]] = {}
         for place, case in enumerate(self._summary.snapshot.cases):
             found.setdefault(case.suite, []).append(place)
@@ -172,7 +179,7 @@ class _Maker:
         )
 
     def _bold_legend(self) -> str:
-        """Returns what bold means here: by the tests that were used."""
+        """Returns the meaning of bold entries, which depends on the tests that were used."""
         if self._spec.bold == "none":
             return ""
         if self._spec.bold == "best" or not self._tests:
@@ -181,7 +188,7 @@ class _Maker:
         return f"the best, or not significantly worse by {tests}"
 
     def _panels_of_cases(self) -> list[Panel]:
-        """A panel for each suite and metric, and one of the mean scores."""
+        """Returns a panel for each suite and metric, and one of the mean scores."""
         snapshot, panels = self._summary.snapshot, []
         for suite in sorted({case.suite for case in snapshot.cases}):
             for metric in self._metrics:
@@ -202,7 +209,7 @@ class _Maker:
         return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
 
     def _panels_of_methods(self) -> list[Panel]:
-        """A panel for each metric; its last columns are the mean score and the mean rank."""
+        """Returns a panel for each metric, whose last columns are the mean score and the mean rank."""
         panels = []
         for metric in self._metrics:
             columns = [self._entries(case, metric) for case, _ in self._cases]
@@ -215,7 +222,7 @@ class _Maker:
         return panels
 
     def _panels_of_costs(self, rows: str) -> list[Panel]:
-        """Four panels for each class of machines that has times: numbers of one class stand in no panel of another."""
+        """Returns four panels for each class of machines with times. Numbers of different classes are never mixed."""
         found: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
         tuned = self._steps_to_tuned()
         for case, _ in self._cases:
@@ -252,7 +259,7 @@ class _Maker:
     def _costs(
         self, metric: str, sides: Sequence[SideCost | None], tuned: Mapping[int, float]
     ) -> dict[str, list[Entry | None]]:
-        """Returns the entries of each panel of costs of a case, by method; only of panels that have one."""
+        """Returns the entries of each panel of costs on a case, by method. Empty panels are left out."""
         found: dict[str, list[Entry | None]] = {
             "seconds of a step": [_time(side.seconds.median, side) if side else None for side in sides],
             "times a gradient step": [
@@ -271,7 +278,7 @@ class _Maker:
         return entry and dataclasses.replace(entry, is_unsteady=side.is_unsteady)
 
     def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
-        """Returns of each case that has a baseline, by place, the inner steps after which a method has its loss."""
+        """Returns each method's inner steps to the baseline's loss, for the cases with a baseline, by place."""
         places = [place for place, _ in self._methods if place >= 0]
         cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
         columns = self._summary.times_to_tuned(places)[:-1].T.tolist() if cases else []
@@ -282,7 +289,7 @@ class _Maker:
         return max((self._spec.precision.get(name, self._digits) for name in names), default=self._digits)
 
     def _entries(self, case: int, metric: str) -> list[Entry | None]:
-        """Returns one case's cells, by method."""
+        """Returns the cells of one case, by method."""
         name = self._summary.metric_of(case, metric)
         cells = [self._cell(place, case, name) for place, _ in self._methods]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
@@ -295,7 +302,7 @@ class _Maker:
         ]
 
     def _with_search(self, entry: Entry | None, place: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
-        """Returns a cell with what its search had found, by the seeds that chose it."""
+        """Returns a cell with the search's result on the seeds on which it chose the method."""
         search = self._summary.snapshot.search(place) if place >= 0 else None
         if entry is None or search is None:
             return entry
@@ -319,7 +326,7 @@ class _Maker:
     def _entries_of(
         self, columns: Sequence[Mapping[int, float]], metric: str, bold: Collection[int] = ()
     ) -> list[Entry | None]:
-        """Returns a cell for each column of seeds; None where there is none."""
+        """Returns an entry for each column of seeds; None if the column is empty."""
         found: list[Entry | None] = [None] * len(columns)
         places = [place for place, column in enumerate(columns) if column]
         rows = [list(columns[place].values()) for place in places]
@@ -331,7 +338,7 @@ class _Maker:
         return found
 
     def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
-        """Returns the columns of the best mean that is printed, and what no test says is worse."""
+        """Returns the columns of the best printed mean, and of those that no test finds worse."""
         if self._spec.bold == "none":
             return frozenset()
         found = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
@@ -339,15 +346,15 @@ class _Maker:
         return found.places
 
     def _summaries(self, metric: str) -> list[list[Entry | None]]:
-        """Returns the mean scores and, of three methods and more, the mean ranks; nothing where no case has a scale."""
+        """Returns the mean scores and, for three or more methods, the mean ranks; [] if no case has a scale."""
         means = self._means(metric)
         ranks = self._ranks(metric) if means and len(self._methods) > 2 else []
         return [found for found in (means, ranks) if found]
 
     def _ranks(self, metric: str) -> list[Entry | None]:
-        """Returns each method's mean rank over the cases that all have, the tuned baseline's too; nothing of one case.
+        """Returns each method's mean rank over the common cases, including the tuned baseline; [] below two cases.
 
-        A method without a score is left out, and so are trials on the seeds that chose them.
+        Methods without a score are left out, and so are trials on the seeds that chose them.
         """
         sides = {place: self._scores(place, metric) for place, _ in self._methods}
         sides = {place: found for place, found in sides.items() if found}
@@ -367,7 +374,7 @@ class _Maker:
         ]
 
     def _note_ranks(self, label: str, num_sides: int, num_cases: int) -> None:
-        """Keeps one note of the mean ranks for all metrics that have as many methods and cases."""
+        """Adds a metric to the note on mean ranks with the same numbers of methods and cases."""
         counts = num_sides, num_cases
         known = self._ranked.pop(counts, [])
         before = _ranks_note(known, *counts)
@@ -388,7 +395,7 @@ class _Maker:
         return {} if search and not search.is_fresh else self._summary.mean_score(place, metric).scores
 
     def _means(self, metric: str) -> list[Entry | None]:
-        """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
+        """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
         places = [place for place, _ in self._methods if place >= 0 and place not in self._left]
         found = {place: self._summary.mean_score(place, metric).interval for place in places}
         self._note_left_out(metric)
@@ -438,7 +445,7 @@ class _Maker:
         return found.over(self._summary.common_cases(metric)).mean
 
     def _note_left_out(self, metric: str) -> None:
-        """Notes the groups of cases, and which cases are in no mean score and no rank, since a method lacks them."""
+        """Adds notes on groups of cases, and on cases that mean scores exclude because a method lacks them."""
         if (groups := self._summary.groups_note(metric)) and groups not in self._notes:
             self._notes.append(groups)
         if which := self._summary.over_which_cases(metric):
@@ -453,7 +460,7 @@ class _Maker:
 
 
 def _with_missing(entry: Entry | None, cell: Cell | None) -> Entry | None:
-    """Returns a cell with its number of planned seeds without a value; only that number if no seed has a value."""
+    """Returns a cell with its number of missing planned seeds. Without any value the cell has only this number."""
     if cell is None or not cell.missing:
         return entry
     entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)
@@ -467,7 +474,7 @@ def _time(value: float, of: SideCost | Overhead) -> Entry | None:
 
 
 def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
-    """Returns the methods of a snapshot that left a race: how far behind the one that threw it out each is."""
+    """Returns the methods eliminated from a race, with their distance from the method that eliminated them."""
     if summary.race is None:
         return {}
     whole = summary.snapshot
@@ -494,7 +501,7 @@ def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
 
 
 def _race_notes(summary: Summary) -> list[str]:
-    """Returns what is to be said of a race: who leads, and who left at which look."""
+    """Returns the notes on a race: its leader, and the looks at which methods were eliminated."""
     race, stored = summary.race, summary.snapshot.race
     if race is None or stored is None or race.leader is None:
         return []
@@ -517,7 +524,7 @@ def _race_notes(summary: Summary) -> list[str]:
 
 
 def _left_out(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
-    """Returns what is to be said of the checkpoints of runs that a table leaves out."""
+    """Returns the note on checkpoints of runs that a table leaves out; [] if it shows all."""
     if len(shown) == len(snapshot.subjects):
         return []
     count = sum(subject.who.has_theta for subject in snapshot.subjects)
@@ -527,7 +534,7 @@ def _left_out(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
 
 
 def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]) -> list[tuple[int, Heading]]:
-    """Returns places and their headings, group after group, those without a group at the end."""
+    """Returns places and their headings, group by group, with those without a group at the end."""
     title = dict(zip(places, titles, strict=True))
     found = [(place, group) for group, members in groups.items() for place in members if place in title]
     grouped = {place for place, _ in found}
@@ -536,10 +543,10 @@ def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, lis
 
 
 def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Returns the groups of methods and those of cases, by place in what is shown.
+    """Returns the groups of methods and those of cases, by place among the shown ones.
 
     Raises:
-      ConfigError: a member is neither a method nor a case, or a group has both.
+      ConfigError: A member is neither a method nor a case, or a group has both.
     """
     snapshot = pick_methods(summary.snapshot, spec.methods)
     of_methods: dict[str, list[int]] = {}
