@@ -12,14 +12,15 @@ __all__ = ["Arriving"]
 
 
 class Arriving:
-    """Takes what is given into the ledger, by position.
+    """Records subjects that are named, or that arrive during a run, in the ledger.
 
     Args:
-      given: Subjects that somebody names.
-      arrivals: What comes while the chief runs.
+      intake: Reads checkpoints and records sightings.
+      given: Subjects named by the user.
+      arrivals: Source of subjects that arrive while the chief runs.
 
     Attributes:
-      given: Variants of what is named.
+      given: Variants of the named subjects.
     """
 
     def __init__(self, intake: Intake, given: Sequence[Given], arrivals: Arrivals) -> None:
@@ -27,7 +28,7 @@ class Arriving:
         self.given = frozenset(one.variant for one in given)
 
     def first(self, log: Callable[[str], None]) -> dict[int, Subject]:
-        """Returns what is there at the start, each once; of two that are the same it is said."""
+        """Returns the subjects at the start, by position. Logs subjects that are given twice."""
         found: dict[int, Subject] = {}
         first: dict[SubjectKey, Subject] = {}
         for position, subject in filter(None, map(self._intake.give, self._given)):
@@ -39,7 +40,7 @@ class Arriving:
         return found
 
     def next(self) -> list[tuple[int, Subject]]:
-        """Returns what came since the last call; trials may be the same subject as others, and are not said to be."""
+        """Returns the subjects that arrived since the last call, with their positions. Duplicates are not logged."""
         found = [(given, self._intake.give(given)) for given in self._arrivals.given()]
         for given, sighting in found:
             self._arrivals.taken(given, sighting[1] if sighting is not None else None)

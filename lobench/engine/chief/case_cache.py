@@ -1,10 +1,12 @@
 """Case cache: descriptions of a suite's cases from earlier starts, so that a finished plan needs no worker.
 
-A worker alone can say which cases there are: it collects the suite and binds them. Its answer is kept in the store with
-all that it hangs on: the files, the gin text around the cases, the versions of what is installed. While none of these
-has changed, a start takes the answer from there; who runs something asks a worker again all the same. How an
-experiment's seeds are cut into blocks is no part of it: cases are cut as this start has them. (Four seeds that a first
-start calls one block are four blocks to the second, where `Case.seed_block = 1` made them so.)
+Only a worker can list the cases of a suite, because it collects and binds them. Its description is stored together with
+its inputs: the files, the gin text around the cases, and the versions of installed packages. A start uses the stored
+description while none of these has changed. If it has something to run, a worker describes the cases again anyway.
+
+The division of an experiment's seeds into blocks is not part of the description: cases are divided as this start
+requires. (Four seeds that are one block for a first start are four blocks for a second one that sets
+`Case.seed_block = 1`.)
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from lobench.engine.workers.protocol import Described
 __all__ = ["Collecting", "KnownCases"]
 
 _SUFFIXES = (".py", ".gin")
-_ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # changes what a worker collects
+_ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # variables that affect what a worker collects
 _PLUGIN_GROUPS = ("lobench", "pytest11")
 
 _Mark = tuple[str, int, int]  # path, size, time of the last change in nanoseconds
 
 
 class Collecting(Protocol):
-    """What a worker collects: of a `WorkerConfig` what the cases hang on."""
+    """Inputs of a worker's collection; implemented by `WorkerConfig`."""
 
     @property
     def arguments(self) -> tuple[str, ...]: ...
@@ -50,20 +52,22 @@ class Collecting(Protocol):
 
 
 class KnownCases:
-    """The cases of a suite by variant, as a store remembers them.
+    """Cases of a suite by variant, as recorded in a store.
 
     Args:
-      config: What workers are started with; asked for when it is needed, since a trainer may write its config.gin late.
-      suite: The suite's files.
+      ledger: Ledger of the store.
+      config: Returns the configuration of workers. Called when it is needed, because a trainer may write its
+        `config.gin` late.
+      suite: Files of the suite.
     """
 
     def __init__(self, ledger: Ledger, config: Callable[[], Collecting], suite: SuiteFiles) -> None:
         self._ledger, self._config, self._suite = ledger, config, suite
         self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
-        self._before: tuple[str, list[_Mark]] | None = None  # the same, before a worker has read them
+        self._before: tuple[str, list[_Mark]] | None = None  # the same, recorded before a worker reads the files
 
     def recall(self, variant: Variant) -> tuple[CaseInfo, ...] | None:
-        """Returns the cases of a variant; None where they are not known, or something has changed since."""
+        """Returns the recorded cases of a variant; None if unknown, or if an input has changed since."""
         row = self._ledger.described(variant.key)
         if row is None:
             return None
@@ -79,12 +83,15 @@ class KnownCases:
         return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)
 
     def begin(self) -> None:
-        """Takes the files as they are for those that workers read: called before each starts, the first call counts."""
+        """Records the state of the files before a worker reads them.
+
+        Called before each worker starts; the first call counts.
+        """
         if self._before is None:
             self._before = self._fingerprint(), self._around()
 
     def keep(self, variant: Variant, described: Described) -> None:
-        """Keeps what a worker said."""
+        """Stores a worker's description of a variant."""
         if self._before is None:
             return
         fingerprint, around = self._before
@@ -94,7 +101,7 @@ class KnownCases:
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
 
     def _around(self) -> list[_Mark]:
-        """Returns the files that a worker looks for, found or not: a new one counts too."""
+        """Returns stamps of the files that a worker looks for, including missing ones: creating one is a change."""
         config = self._config()
         files = set(self._suite.files())
         for suite in map(Path, config.arguments):
@@ -122,9 +129,9 @@ class KnownCases:
 
 
 def _plugins() -> Iterator[tuple[str, str]]:
-    installed = metadata.entry_points()  # once: each call looks through all that is installed
+    installed = metadata.entry_points()  # called once, because it scans all installed packages
     for group in _PLUGIN_GROUPS:
         for entry in installed.select(group=group):
             if entry.dist is not None:
-                about = entry.dist.metadata  # read anew by each of `name` and `version`
+                about = entry.dist.metadata  # `name` and `version` would each read it again
                 yield about["Name"], about["Version"]

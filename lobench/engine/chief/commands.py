@@ -1,4 +1,4 @@
-"""Meta-training commands run beside evaluations: their folders, states and checkpoints."""
+"""Meta-training commands that run alongside evaluations: their folders, states and checkpoints."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ from lobench.hookspecs import CheckpointReader, SourceContext
 __all__ = ["CommandRun", "CommandRuns", "holds_checkpoint"]
 
 _OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible", "stopped")
-_LOOKS = 2  # at a folder whose command does not write now: what two looks see alike is written to its end
+_LOOKS = 2  # polls of a finished command's folder: a file is complete if two polls find it unchanged
 _GIN_FILE = "method.gin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """One session of a method that is a command.
+    """Session of a method that is a command.
 
     Attributes:
-      folder: Of its checkpoints, or of what a script writes; absolute.
-      runs_in: Folder that its words are relative to: that of the experiment's file.
+      method: The method.
+      session: Number of the session.
+      folder: Absolute path of the folder for its checkpoints, or for a script's output.
+      runs_in: Working directory: the folder of the experiment's file.
       log: Path of its output, without `.out` and `.err`.
     """
 
@@ -53,12 +55,12 @@ class CommandRun:
 
     @property
     def name(self) -> str:
-        """Its place below the folder of all commands: another command of one name has another one."""
+        """Path below the folder of all commands. A different command of the same name has a different one."""
         return "/".join(self.folder.parts[-2:])
 
     @property
     def is_script(self) -> bool:
-        """Whether it brings curves, and no checkpoints."""
+        """Whether it produces curves instead of checkpoints."""
         return self.method.kind == "script"
 
     @property
@@ -71,7 +73,7 @@ class CommandRun:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """What stands for `{NAME}` in its words, and in the place of its curves."""
+        """Values of the placeholders `{NAME}` in the command and in its curves path."""
         own = {"session": str(self.session), "gin": str(self.folder.parent / _GIN_FILE)}
         return {**self.method.values, **own, **dict.fromkeys(("folder", "out"), str(self.folder))}
 
@@ -81,7 +83,7 @@ class CommandRun:
 
 
 def holds_checkpoint(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> bool:
-    """Says whether a command's folder holds a checkpoint that was written to its end."""
+    """Returns whether a command's folder contains a complete checkpoint."""
     return run.folder.is_dir() and bool(_polled(_source_of(run, readers)))
 
 
@@ -94,13 +96,14 @@ def _polled(source: DirectorySource) -> list[SeenCheckpoint]:
 
 
 class CommandRuns:
-    """What became of the commands, kept in the ledger's trials.
+    """States of the commands, which are recorded as trials in the ledger.
 
     Args:
-      runs: All of them; those that an earlier start was through with too.
-      states: What the ledger says of them.
-      record: Told each change of a state.
-      log: Told what people should know.
+      runs: All commands, including those that an earlier start finished.
+      readers: Checkpoint readers by name.
+      states: States in the ledger.
+      record: Called with each change of a state.
+      log: Called with lines for the user.
     """
 
     def __init__(
@@ -115,46 +118,46 @@ class CommandRuns:
         self._runs: dict[CommandId, CommandRun] = {}
         self._readers, self._record, self._log = readers, record, log
         self._sources: dict[CommandId, DirectorySource] = {}
-        self._announced: set[CommandId] = set()  # to the planner
-        self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
-        self._refused: dict[CommandId, str] = {}  # why cases cannot be bound for what it wrote
-        self._leases: dict[CommandId, tuple[int, int]] = {}  # of those that run, with the worker
+        self._announced: set[CommandId] = set()  # returned by `waiting`
+        self._drained: set[CommandId] = set()  # done, with all checkpoints returned by `poll`
+        self._refused: dict[CommandId, str] = {}  # reason why cases cannot be bound for its checkpoint
+        self._leases: dict[CommandId, tuple[int, int]] = {}  # worker and lease of running commands
         self._workers: WatchWorkers | None = None
         self.states: dict[CommandId, CommandState] = {}
         for run in runs:
             self.add(run, states.get(run.id, "waiting"))
 
     def add(self, run: CommandRun, known: CommandState = "waiting") -> None:
-        """Takes one more, with what the ledger says of it."""
+        """Adds a command, with its state in the ledger."""
         self._runs[run.id], self._sources[run.id] = run, self._source(run)
         self._set(run.id, known if known in _OVER else "waiting")
 
     @property
     def is_open(self) -> bool:
-        """Whether a checkpoint may come yet."""
+        """Whether another checkpoint may arrive."""
         return not all(map(self.is_through, self.states))
 
     def is_through(self, command: CommandId) -> bool:
-        """Whether it has ended, and all its checkpoints are taken."""
+        """Returns whether a command has ended, and all its checkpoints were returned."""
         state = self.states[command]
         return state in _OVER and (state != "done" or command in self._drained or self._runs[command].is_script)
 
     @property
     def has_news(self) -> bool:
-        """Whether there are some to be run that nobody was told of."""
+        """Whether `waiting` has new commands to return."""
         return any(state not in _OVER for command, state in self.states.items() if command not in self._announced)
 
     def taken(self, given: Given, subject: Subject | None) -> None:
-        """One that cannot be read is said and left out."""
+        """Does nothing: the intake logs checkpoints that cannot be read."""
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
-        """Its checkpoints come whatever the cases are."""
+        """Does nothing: commands do not depend on the cases."""
 
     def finished(self, subject: Subject) -> None:
-        """Evaluations change nothing of a command."""
+        """Does nothing: commands do not depend on evaluations."""
 
     def given(self) -> list[Given]:
-        """Returns what `poll` finds as subjects, with the method's bindings and the folder's `config.gin`."""
+        """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
         found: list[Given] = []
         for run, seen in self.poll():
             try:
@@ -164,7 +167,7 @@ class CommandRuns:
         return found
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
-        """Returns those that are to be run, with what each takes of a machine, each once."""
+        """Returns the commands that became ready since the last call, with the resources that each needs."""
         new = [command for command in self.states if command not in self._announced]
         left = tuple((command, self._runs[command].size) for command in new if self.states[command] not in _OVER)
         self._announced.update(new)
@@ -182,15 +185,16 @@ class CommandRuns:
             self.stop(action.command)
 
     def stop(self, command: CommandId) -> None:
-        """Ends a command of which nothing more is wanted, whether it runs or waits."""
+        """Stops a command whose results are no longer needed, whether it is running or waiting."""
         self._set(command, "stopped")
         if self._workers is not None and command in self._leases:
             self._workers.stop(*self._leases[command])
 
     def begin(self, command: CommandId, lease: int) -> Command:
-        """Returns what its worker is told. A folder without a checkpoint is emptied: what is there leads nowhere.
+        """Prepares a command's folder, and returns the message to its worker.
 
-        That of a script stays: it may hold what the script itself goes on from.
+        A folder without a complete checkpoint is emptied first, except a script's: the script may continue from its
+        files.
         """
         run = self._runs[command]
         if not run.is_script and not self._has_checkpoint(run):
@@ -203,7 +207,7 @@ class CommandRuns:
         return message
 
     def end(self, command: CommandId, problem: str) -> None:
-        """Takes note of its end; `problem` is "" where its exit code was 0."""
+        """Records the end of a command. `problem` is "" if its exit code was 0."""
         if self.states[command] == "stopped":
             return
         state: CommandState = "failed" if problem else "infeasible"
@@ -213,15 +217,15 @@ class CommandRuns:
         self._record_state(command, state, problem)
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
-        """Returns whether what a command that ended well should bring is there, and what is left out or lacks."""
+        """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""
         seen, left_out = self._look(run)
         missing = "" if seen else f"it wrote no checkpoint into {run.folder}"
         return bool(seen), "; ".join(filter(None, (missing, left_out)))
 
     def refuse(self, subject: Subject, problem: str) -> bool:
-        """Makes the command infeasible whose checkpoint the subject is; returns whether there is one.
+        """Marks the command that wrote a subject's checkpoint as infeasible; returns whether there is such a command.
 
-        A command that runs becomes infeasible once it has ended.
+        A running command is marked once it has ended.
         """
         return self._refuse_checkpoint(subject.uri, problem)
 
@@ -239,13 +243,13 @@ class CommandRuns:
         self._log(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 
     def leave(self) -> None:
-        """Says of those that were running that they wait: the chief ends, and they with it."""
+        """Sets running commands back to waiting, because the chief ends and stops them."""
         for command, state in self.states.items():
             if state == "running":
                 self._set(command, "waiting")
 
     def poll(self) -> list[tuple[CommandRun, SeenCheckpoint]]:
-        """Returns checkpoints that are to be evaluated: the last of a command that is done, or all as they come."""
+        """Returns checkpoints to evaluate: the last one of a finished command, or each new one, as the method asks."""
         found: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
             is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
@@ -267,10 +271,10 @@ class CommandRuns:
         return found
 
     def _look(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
-        """Returns the last checkpoint that a command wrote to its end, and why others in its folder are none."""
+        """Returns the last complete checkpoint of a command, and a message on incomplete ones."""
         source = self._source(run)
         seen = _polled(source)
-        pending = source.pending().items()  # nothing writes them any more: the command has ended
+        pending = source.pending().items()  # incomplete for good: the command has ended
         left_out = "; ".join(f"{path} is left out: it is half-written ({found.reason})" for path, found in pending)
         return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
 

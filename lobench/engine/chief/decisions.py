@@ -1,7 +1,6 @@
-"""Decision log of the chief: one file for each start in the store's folder `decisions/`, bounded together.
+"""Decision log of the chief: one file per start in the store's folder `decisions/`, with a limit on their total size.
 
-It serves people who ask why (`lobench doctor --replay`). No watch reads it, and where it cannot be written a watch
-goes on without.
+It is read by `lobench doctor --replay` only. If it cannot be written, the run continues without it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,23 @@ from lobench.core.wording import cause
 
 __all__ = ["DecisionLog", "read_decisions", "starts_of"]
 
-_MAX_BYTES = 16 << 20  # of all starts together
-_MAX_START_BYTES = 4 << 20  # of one of them: its log ends there
+_MAX_BYTES = 16 << 20  # limit of all logs together
+_MAX_START_BYTES = 4 << 20  # limit of one start's log, which ends there
 _WRITE_SECONDS = 1.0
 _GZIP = 31  # zlib's name for its own format with gzip's header
 _FULL = "full"
 
 
 class DecisionLog:
-    """Writes the log of one start, compressed, a second's events at a time. Whoever is killed loses the last second.
+    """Writes the log of one start, compressed, once a second. A kill loses the events of the last second.
 
     Args:
-      store: The store's folder.
-      start: What the planner was made of.
-      take: Returns the steps since it was last called.
-      log: Told, once, that it cannot be written.
-      max_bytes, max_start_bytes: Of the files together, the oldest of which go first, and of this one.
+      store: Folder of the store.
+      start: Arguments of the planner.
+      take: Returns the steps since its last call.
+      log: Called once with a message if the log cannot be written.
+      max_bytes: Largest total size of all logs. The oldest are removed first.
+      max_start_bytes: Largest size of this start's log, which ends there.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DecisionLog:
         self._next = -math.inf
 
     def write(self, *, is_last: bool = False) -> None:
-        """Writes what was decided since, once a second."""
+        """Writes the steps since the last call, at most once a second unless `is_last`."""
         now = time.monotonic()
         if now < self._next and not is_last:
             return
@@ -83,7 +83,7 @@ class DecisionLog:
         self._num_bytes += len(data)
 
     def _begin(self) -> Path:
-        """Returns this start's file, after the oldest of the others have made room for it."""
+        """Returns the path of this start's log, after removing old logs to make room."""
         self._folder.mkdir(parents=True, exist_ok=True)
         starts = starts_of(self._folder.parent)
         number = max(starts, default=0) + 1
@@ -103,10 +103,10 @@ def starts_of(store: Path) -> dict[int, Path]:
 
 
 def read_decisions(path: Path) -> tuple[Start, Iterator[LoggedStep]]:
-    """Reads one start's log; one whose writer was killed ends where that had come to.
+    """Reads the log of one start. If its writer was killed, it ends with the last complete step.
 
     Raises:
-      StoreError: it is none, or it is damaged; also while the steps are read.
+      StoreError: The file is not a log, or is damaged. Also raised while the steps are iterated.
     """
     try:
         lines = zlib.decompressobj(wbits=_GZIP).decompress(path.read_bytes()).decode().split("\n")[:-1]

@@ -19,26 +19,26 @@ __all__ = ["Dispatch"]
 
 
 class Dispatch:
-    """Sends workers jobs. A job of an optimizer without theta names no file."""
+    """Sends jobs to workers. The job of an optimizer without a theta names no file."""
 
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
         self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
         self._leases: dict[int, planner.Lease] = {}  # by worker
-        self._given_back: set[EvaluationId] = set()  # once, by a worker of other code
-        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
+        self._given_back: set[EvaluationId] = set()  # evaluations given back once by a worker with other code
+        self._copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Cases that workers evaluate now, each once."""
+        """Cases that workers are evaluating, without duplicates."""
         cases = (lease.case for lease in self._leases.values())
         return tuple(dict.fromkeys(f"{case.suite}/{case.name}" for case in cases))
 
     def forget(self, worker: int) -> None:
-        """Takes that a worker evaluates nothing any more."""
+        """Forgets the worker's running job."""
         self._leases.pop(worker, None)
 
     def killed_for_memory(self, worker: int, message: str, now: float) -> planner.Finished | None:
-        """Returns how a lease ended whose worker the system killed for want of memory; None if it had none."""
+        """Returns the end of the lease of a worker killed for lack of memory; None if it had no lease."""
         lease = self._leases.get(worker)
         self.forget(worker)
         if lease is None:
@@ -46,7 +46,7 @@ class Dispatch:
         return planner.Finished(worker, lease.lease, Outcome.OOM, now, message, replace_worker=True)
 
     def lease(self, action: planner.Lease) -> planner.Finished | None:
-        """Sends a job; where its theta is gone, returns how it ended instead."""
+        """Sends a job to a worker. If its theta is no longer available, returns the end of the lease instead."""
         evaluation = action.evaluation
         subject = self._subjects.first(evaluation)
         if not self._subjects.has_theta(evaluation):
@@ -69,10 +69,10 @@ class Dispatch:
         return None
 
     def returned(self, worker: int, result: JobResult, now: float) -> tuple[planner.Finished, Curves | None]:
-        """Returns a worker's result.
+        """Returns a worker's result as an event, with its curves.
 
-        An error whose theta left the spool meanwhile is void, and is tried again. So is what a worker of other code
-        gives back, once: another worker takes its place, and may have today's code.
+        An error is void, and retried, if the theta was lost from the spool meanwhile. It is also void, once per
+        evaluation, if the worker has other code: the worker that replaces it may have the current code.
         """
         lease = self._leases.get(worker)
         self.forget(worker)
@@ -85,7 +85,7 @@ class Dispatch:
         return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 
     def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
-        self._subjects.has_theta(evaluation)  # where it is gone, the worker does without it
+        self._subjects.has_theta(evaluation)  # if it is gone, the worker leaves this companion out
         subject = self._subjects.first(evaluation)
         return subject.uri, self._theta_path(subject)
 

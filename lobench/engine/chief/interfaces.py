@@ -1,4 +1,4 @@
-"""Interfaces of the chief: options, arrivals, progress, ending."""
+"""Interfaces of the chief: options, arrivals, progress, and the summary of a run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["ERRORS", "Arrivals", "Ending", "WatchOptions", "WatchProgress"]
 
-# Outcomes that another try may change, and that make a watch's exit code 3.
+# Outcomes that another attempt may change. A watch with any of them exits with code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
 
 class WatchProgress:
-    """What a watch tells while it runs; the command line shows it. By itself it shows nothing."""
+    """Receives progress events of a watch. The base class ignores them; the command line displays them."""
 
     def log(self, line: str) -> None: ...
 
     def announce(self, line: str) -> None:
-        """Report what is about to run; by default a line of the log."""
+        """Reports what is about to run. By default, logs the line."""
         self.log(line)
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
-        """Takes that a store is open, which a thread may read through a ledger of its own, until `closed`."""
+        """Called when the store is open. Call `open_reader` in each thread that reads it, until `closed`."""
 
     def closed(self) -> None: ...
 
@@ -46,22 +46,22 @@ class WatchProgress:
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 
     def grown(self) -> None:
-        """Called when a script has written more points of its curves."""
+        """Called when a running script has appended to its curves."""
 
     def completed(self, subject: Subject, left: Left) -> None:
         """Called when all evaluations of a subject are in the store."""
 
 
 class Arrivals(Protocol):
-    """What comes while a chief runs: commands and their checkpoints, the trials of searches."""
+    """Subjects and commands that arrive while a chief runs: commands with their checkpoints, and trials of searches."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a subject may come yet."""
+        """Whether another subject may arrive."""
 
     @property
     def has_news(self) -> bool:
-        """Whether `given` or `waiting` has something now, so that the chief need not wait before it asks."""
+        """Whether `given` or `waiting` has something to return now. The chief then polls without a pause."""
 
     def given(self) -> Sequence[Given]:
         """Returns the subjects that are new since the last call."""
@@ -92,12 +92,12 @@ class WatchOptions:
     """Options of how a watch continues and ends. Each `option` field is also an option of `lobench watch`.
 
     Attributes:
-      cases: Names of the cases to evaluate, any of `CaseInfo.names`; (): all cases of the suites.
-      traced: Whether the trainings of what is given are traced before anything is trained; what is wrong with values
-        that were written is said then.
+      cases: Names of the cases to evaluate, any of `CaseInfo.names`. Empty: all cases of the suites.
+      traced: Whether the trainings of given subjects are traced before anything is trained, so that errors in their
+        values are reported at once.
       elsewhere: Whether workers may be on other machines.
-      replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
-        checkpoint on.
+      replan: Whether subjects that earlier starts finished are planned again. If not, changes of the suite apply from
+        the next checkpoint on.
     """
 
     once: bool = option(False, "Evaluate the checkpoints that exist now, and end.")
@@ -123,10 +123,12 @@ class WatchOptions:
     replan: bool = True
 
     def is_enough(self, *, quiet_polls: int, highest_step: int, idle_seconds: float) -> bool:
-        """Says whether a watch waits for no further checkpoint.
+        """Returns whether a watch stops waiting for checkpoints.
 
         Args:
-          quiet_polls: Looks at the source, since the last that found one.
+          quiet_polls: Number of polls of the source since the last one that found a checkpoint.
+          highest_step: Highest outer step seen.
+          idle_seconds: Seconds since the last new checkpoint.
         """
         return (
             (self.once and quiet_polls >= 2)
@@ -137,18 +139,23 @@ class WatchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there.
+    """Summary of a watch.
 
     Attributes:
-      recorded: Outcomes of today's cases and programs in the store, whenever they were recorded.
-      num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
-      suite_changed: Ended so that another watch begins with the suite as it is now.
-      core_seconds: What its workers used.
-      programs: Keys of those whose results count today.
-      subjects: What was evaluated, or was before.
-      cases: Of each variant, by its key.
-      unread: Why, by its place, the newest checkpoint of a run could not be read: what was evaluated is older.
-      unbound: Why, by its folder, a run was not evaluated with its `config.gin`.
+      outcomes: Number of evaluations of this call, by outcome.
+      recorded: Number of stored evaluations of the current cases and programs, by outcome, whenever they were recorded.
+      interrupted: Whether a signal ended it.
+      over_budget: Whether the limit on core hours ended it.
+      num_left: Number of missing evaluations of the known checkpoints.
+      suite_changed: Whether it ended so that another watch begins with the changed suite.
+      core_seconds: Core seconds used by its workers.
+      num_checkpoints: Number of subjects.
+      behind: Number of outstanding deliveries by sink, for sinks that have any.
+      programs: Keys of the programs whose results count.
+      subjects: Subjects that were evaluated, now or before.
+      cases: Cases of each variant, by the variant's key.
+      unread: Reason why the newest checkpoint of a run could not be read, by path. An older one was evaluated.
+      unbound: Reason why a run was not evaluated with its `config.gin`, by the run's folder.
     """
 
     outcomes: Mapping[Outcome, int]

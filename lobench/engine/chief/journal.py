@@ -1,4 +1,4 @@
-"""Write journal: decisions gathered and written to the ledger in one transaction."""
+"""Write journal: decisions are collected and written to the ledger in one transaction."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from lobench.engine.store.states import free_states, state_folder, sweep_states
 
 __all__ = ["Decision", "Journal"]
 
-_GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
-_COMMITS = 10  # a result waits for as long as so many take: a busy chief spends less of its time on the disk
+_GATHER_SECONDS = 0.02  # longest delay of a result to share a commit with others
+_COMMITS = 10  # delay in durations of a commit, so that a busy chief spends less time on the disk
 
-# An action of the scheduler, and the curves of the result that it followed, where there are some.
+# An action of the scheduler, and the curves of the result that caused it, if any.
 Decision = tuple[planner.Action, Curves | None]
 
 
 class Journal:
-    """Decisions on their way into the ledger.
+    """Decisions that are not yet written to the ledger.
 
     Attributes:
-      programs: Keys of those whose results count today: what is expected, what it turned out to be, then and now.
-      commit_at: When what was gathered is due, by `time.monotonic`; infinite where nothing is.
+      programs: Keys of the programs whose results count: the expected ones, and those that computed results instead.
+      commit_at: Time at which the collected decisions are due, by `time.monotonic`; infinite if nothing is collected.
     """
 
     def __init__(self, ledger: Ledger, options: WatchOptions, subjects: Subjects, suite: SuiteFiles) -> None:
@@ -49,7 +49,7 @@ class Journal:
         self._expected_programs = {program.key for program in self._expected.all()}
         self.programs = ledger.accepted_programs(self._expected.all())
         self._collected: list[Decision] = []
-        self._registered: set[tuple[Program, Program]] = set()  # in this commit: computed, and expected to
+        self._registered: set[tuple[Program, Program]] = set()  # pairs (actual, expected) registered in this commit
         self._states = state_folder(ledger.store)
         sweep_states(self._states, ledger.connection)
         self._log: DecisionLog | None = None
@@ -57,24 +57,24 @@ class Journal:
         self.commit_at = math.inf
 
     def plan(self, start: Start, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
-        """Returns a planner whose events are logged in the store from now on."""
+        """Returns a planner whose events are logged in the store."""
         planner = RecordedPlanner(start, policy)
         self._log = DecisionLog(self._ledger.store, start, planner.take, log=log)
         return planner
 
     def close(self) -> None:
-        """Writes what of the log is not written yet."""
+        """Writes the rest of the decision log."""
         if self._log is not None:
             self._log.write(is_last=True)
 
     def gather(self, decision: Decision) -> None:
-        """Takes one. While more are gathered for, others arrive; the slower the disk is, the longer is worth it."""
+        """Adds a decision. The commit is delayed to collect more of them, for longer if the disk is slow."""
         self._collected.append(decision)
         if self.commit_at == math.inf:
             self.commit_at = time.monotonic() + min(_COMMITS * self._commit_seconds, _GATHER_SECONDS)
 
     def commit(self) -> Sequence[Decision]:
-        """Writes what was gathered, and returns it: it may be acted on now."""
+        """Writes the collected decisions and returns them. The caller may now act on them."""
         decisions, self._collected, self.commit_at = self._collected, [], math.inf
         if decisions:
             started = time.monotonic()
@@ -89,7 +89,10 @@ class Journal:
         return decisions
 
     def _free_states(self, decisions: Sequence[Decision]) -> None:
-        """Removes what trainings saved whose results are durable now; one without curves may be tried again."""
+        """Removes saved training states whose results are durable.
+
+        Evaluations without curves may be retried and keep theirs.
+        """
         records = [one for one, curves in decisions if isinstance(one, planner.Record) and curves is not None]
         free_states(self._states, [one.evaluation for one in records])
 
@@ -119,7 +122,7 @@ class Journal:
                 self._ledger.forget(evaluations, programs=self.programs, codes=self._subjects.codes())
 
     def _plan(self, position: int) -> None:
-        """Records what is to be evaluated for a position, before the first result of it."""
+        """Records the plan of a position before its first result."""
         subject = self._subjects[position]
         cases = self._subjects.known_cases(subject.variant.key)
         if not cases or self._planned.get(position) is cases:
@@ -128,7 +131,7 @@ class Journal:
         self._ledger.record_plan(subject, self._plan_of(subject.variant.key), self._expected_programs)
 
     def plan_cases(self, variant: str) -> None:
-        """Records that this start's plan is the last one of a variant, also if nothing of it is missing."""
+        """Records this start's plan as the last one of a variant, even if no evaluation is missing."""
         cases = self._subjects.known_cases(variant)
         make_plan = functools.partial(self._plan_of, variant)
         forms, codes = forms_of(cases.values()), codes_of(cases.values())

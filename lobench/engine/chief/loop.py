@@ -1,4 +1,4 @@
-"""The chief's event loop: from subjects, given or found, to a ledger and its sinks."""
+"""Event loop of the chief: from given or found subjects to a ledger and its sinks."""
 
 from __future__ import annotations
 
@@ -43,28 +43,40 @@ from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
 
-_GRACE_SECONDS = 3.0  # for evaluations, which the next watch can make again
-_COMMAND_GRACE_SECONDS = 10.0  # for commands, of which a whole meta-training would be lost
-_MOST_NAMED = 3  # of what runs
+_GRACE_SECONDS = 3.0  # for evaluations; the next watch can repeat them
+_COMMAND_GRACE_SECONDS = 10.0  # for commands; a whole meta-training may be lost
+_MOST_NAMED = 3  # most running evaluations and commands named in a line
 _FLUSH_SECONDS = 30.0
-_SILENT_SECONDS = 3.0  # of waiting for a checkpoint that is not complete, before a line says so
+_SILENT_SECONDS = 3.0  # of waiting for an incomplete checkpoint, before it is logged
 _AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
-# What the planner is told, and the curves that came with it, where it is a result's.
+# An event for the planner, and the result's curves, if it is a result.
 _EventAndCurves = tuple[planner.Event, Curves | None]
 
 
 class Chief:
-    """Evaluates subjects: those that it is given, and checkpoints as a source finds them. All it needs is handed in.
+    """Evaluates given subjects, and checkpoints that a source finds.
 
     Args:
-      source: Finds checkpoints; None: there are only the given ones.
-      arrivals: Subjects that come while it runs.
-      given: Subjects that somebody names. Where the gin text of one of them is wrong, nothing runs.
-      known: Remembers the suite's cases.
-      run_variant: Returns the bindings of a checkpoint of the source by its place.
+      ledger: Ledger opened for writing.
+      spool: Copies of thetas.
+      source: Finds checkpoints. None: only given subjects are evaluated.
+      given: Subjects named by the user. If the gin text of one is invalid, nothing runs.
+      readers: Checkpoint readers by name.
+      arrivals: Subjects and commands that arrive while it runs. None: no arrivals.
+      known: Recorded cases of the suite.
+      make_executor: Called when the first worker is needed, with a connection. Data on it must end the executor's
+        `wait`.
+      policy: Admission policy of checkpoints.
+      max_cores: Number of cores that all workers may use together.
+      max_gpus: Number of GPUs that all workers may use together.
+      deliverer: Delivers results to sinks.
+      manager: Plugin manager whose observing hooks are called.
+      progress: Receives progress events.
+      suite: Files of the suite.
+      options: Options of the watch.
+      run_variant: Returns the bindings of a checkpoint of the source, by its path.
       has_run_configs: Whether runs below the watched folder have bindings of their own.
-      make_executor: Called at the first subject with a connection whose data must end `wait`.
     """
 
     def __init__(
@@ -102,7 +114,7 @@ class Chief:
             only_newest=getattr(policy, "only_newest", False),
             run_variant=run_variant,
         )
-        # Runs below the folder may be all that there is: then its own config.gin need not name an optimizer.
+        # If all runs are below the folder, its own config.gin need not name an optimizer.
         self._is_one_run = self._has_source and not has_run_configs
         self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
         self._journal = Journal(ledger, options, self._subjects, suite)
@@ -132,22 +144,23 @@ class Chief:
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
         self._known, self._variants = known, Variants(known, options.cases)
-        self._own_events: list[planner.Event] = []  # what the chief found out while it acted
+        self._own_events: list[planner.Event] = []  # caused by the chief's own actions
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = self._has_cases = False
         self._accepted = set[planner.EvaluationId]()  # results of other code that count
-        self._commands: set[str] = set()  # that run
+        self._commands: set[str] = set()  # names of running commands
         self._signals = Signals()
         self._done = self._ended = False
         self._last_news = time.monotonic()
-        self._awaited: dict[str, float] = {}  # by its place, since when the end waits for a checkpoint
+        self._awaited: dict[str, float] = {}  # by checkpoint: time since which the end of the run waits for it
 
     def run(self) -> Ending:
-        """Runs until the run ends or a signal comes.
+        """Runs until the end of the run or until a signal arrives.
 
         Raises:
-          SuiteError: no case, or cases that cannot be bound. LobenchError: workers do not start.
+          SuiteError: There are no cases, or cases cannot be bound.
+          LobenchError: Workers do not start.
         """
         try:
             with self._signals.counted(self._waking.fileno()):
@@ -185,7 +198,7 @@ class Chief:
         )
 
     def _recover(self) -> None:
-        """Goes on where the ledger ends, and takes what is given."""
+        """Continues from the ledger's records, and plans the given subjects."""
         sightings = self._ledger.sightings()
         if self._has_source:
             sightings = self._intake.with_todays_configs(sightings)
@@ -214,7 +227,7 @@ class Chief:
             self._end()
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
-        """Returns the given subjects as `todays` does."""
+        """Returns the given subjects, in the form of `todays`."""
         found = self._arriving.first(self._progress.log)
         for subject in (one for position, one in found.items() if position not in self._history.admissions):
             self._observers.seen(subject)
@@ -246,7 +259,7 @@ class Chief:
                     announced = True
                 self._log_awaited(now)
                 self._maybe_end(quiet_polls)
-            # Who polls no more waits for the workers alone, and takes no core from them.
+            # After the last poll, wait for the workers only, without using a core.
             rest = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
             is_hurried = self._done or self._own_events or (is_polling and self._arrivals.has_news)
             self._wait(0.02 if is_hurried else min(rest, 0.5))
@@ -255,7 +268,7 @@ class Chief:
             self._intake.discard(self._subjects.needed)
 
     def _log_stopping(self) -> float:
-        """Says what the end waits for, and returns for how many seconds at most."""
+        """Logs what the shutdown waits for, and returns the time limit in seconds."""
         seconds = _COMMAND_GRACE_SECONDS if self._commands else _GRACE_SECONDS
         running = [*sorted(self._commands), *self._dispatch.running]
         waits = f"{first_of(running, _MOST_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
@@ -263,7 +276,7 @@ class Chief:
         return seconds
 
     def _log_awaited(self, now: float) -> None:
-        """Logs each checkpoint that keeps a run from its end for a while, once."""
+        """Logs each checkpoint for which the end of the run has been waiting for a while, once."""
         awaited = self._intake.awaited() if self._options.once else {}
         self._awaited = {uri: self._awaited.get(uri, now) for uri in awaited}
         for uri, since in self._awaited.items():
@@ -299,21 +312,27 @@ class Chief:
             self._last_news = time.monotonic()
         self._sighted += taken
         if self._sighted and self._is_suite_edited():
-            return num_found  # the ledger has them: they are the next watch's
-        if not self._intake.is_choosing:  # before, the newest that is known of would not be among them
+            return num_found  # the ledger has recorded them, and the next watch evaluates them
+        if not self._intake.is_choosing:  # until then the newest checkpoint would be missing from the choice
             for position, subject in self._sighted:
                 self._see(position, subject)
             self._sighted.clear()
         return num_found
 
     def _is_suite_edited(self) -> bool:
-        """Where the suite was edited, ends this watch once what runs has ended: workers have the cases as they were."""
+        """Returns whether the suite was edited.
+
+        If so, the watch ends after its running work, since workers have the old cases.
+        """
         if not self._suite_changed and (file := self._suite.changed()):
             self._begin_anew(f"{file} has changed")
         return self._suite_changed
 
     def _with_other_code(self, result: JobResult) -> JobResult:
-        """Returns what a worker gave back with the files that differ; begins anew if they were edited here."""
+        """Adds the names of the differing files to a result of other code.
+
+        If files were edited here, the watch begins again.
+        """
         parts = [
             self._ledger.code_parts(one) for code in self._subjects.codes().values() for one in parts_of_code(code)
         ]
@@ -389,9 +408,9 @@ class Chief:
         return []
 
     def _refuse(self, variant: str | None, why: str) -> None:
-        """Refuses the subjects whose cases cannot be bound, or ends the run if nothing goes on without them.
+        """Refuses the subjects whose cases cannot be bound; raises SuiteError if the run cannot continue without them.
 
-        Runs below the watched folder wait until their `config.gin` is another one.
+        Runs below the watched folder wait until their `config.gin` changes.
         """
         subjects = self._subjects.of_variant(variant) if variant else []
         error = SuiteError(why, where=", ".join(dict.fromkeys(repr(one.run or one.label) for one in subjects)))
@@ -417,7 +436,7 @@ class Chief:
             self._handle(planner.CasesKnown(cases, variant))
 
     def _accept_code(self, subjects: Sequence[Subject]) -> None:
-        """Has results that were made by other code count from now on, and logs which they are."""
+        """Accepts results made by other code from now on (`--keep-results`), and logs the differences."""
         plan, cases = Plan(self._history), self._subjects.cases_by_variant()
         outdated = {
             evaluation: codes
@@ -432,26 +451,26 @@ class Chief:
             self._ledger.accept_code(changes)
 
     def _plan_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
-        """Records what this start plans, also if nothing of it is missing."""
+        """Records the plans of this start, even if no evaluation is missing."""
         for variant, cases in cases_by_variant.items():
             self._subjects.know_cases(variant, cases)
             self._journal.plan_cases(variant)
 
-    # Decisions and what follows from them.
+    # Decisions and actions.
 
     def _handle(self, event: planner.Event) -> None:
         self._handle_all([(event, None)])
 
     def _handle_all(self, events: Sequence[_EventAndCurves]) -> None:
-        """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
+        """Acts at once on actions that need no record, and collects the others for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):
                 if isinstance(action, _AT_ONCE):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
-                    # What ends without a lease of its own (a deadline, a death) has no curves.
+                    # Records without a lease (a deadline, a lost worker) have no curves.
                     if isinstance(action, planner.Reopen):
-                        self._subjects.need(action.position)  # the leases that follow wait for no commit
+                        self._subjects.need(action.position)  # leases that follow do not wait for the commit
                     is_result = isinstance(action, planner.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
 
@@ -469,7 +488,7 @@ class Chief:
     def _act(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
             case planner.StartWorker(worker, size):
-                if not self._is_suite_edited():  # a new worker would have other cases
+                if not self._is_suite_edited():  # a new worker would collect other cases
                     self._suite.remember()
                     self._known.begin()
                     self._workers.start(worker, size)

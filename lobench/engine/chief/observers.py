@@ -1,4 +1,4 @@
-"""Notification of plugins; one that raises is named and stops nothing."""
+"""Calls of plugins' observing hooks. If a hook raises, the error is logged with the plugin's name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SLOW_COMPILE_SECONDS = 30.0
 
 
 class Observers:
-    """The observing hooks of plugins, and the progress of evaluations."""
+    """Calls the observing hooks of plugins, and reports the progress of evaluations."""
 
     def __init__(self, manager: PluginManager, ledger: Ledger, progress: WatchProgress) -> None:
         self._manager, self._ledger, self._progress = manager, ledger, progress
-        self._slow: set[str] = set()  # cases that were slow to compile, and it is said
-        self._problems: set[str] = set()  # of plugins' metrics, and it is said
-        self._alone: set[tuple[str, str]] = set()  # cases that were to be computed together, and why not
+        self._slow: set[str] = set()  # cases whose slow compilation was logged
+        self._problems: set[str] = set()  # problems of plugins' metrics that were logged
+        self._alone: set[tuple[str, str]] = set()  # cases not computed together with others, with the reason
 
     def seen(self, subject: Subject) -> None:
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._error)

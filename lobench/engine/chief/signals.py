@@ -12,10 +12,10 @@ __all__ = ["Signals"]
 
 
 class Signals:
-    """Counts the signals that ask a chief to end.
+    """Counts the signals that ask a chief to stop.
 
     Attributes:
-      count: How many came.
+      count: Number of signals received.
     """
 
     def __init__(self) -> None:
@@ -23,10 +23,10 @@ class Signals:
 
     @contextlib.contextmanager
     def counted(self, waking: int) -> Iterator[None]:
-        """Counts while the body runs; each signal writes to a file descriptor too, which wakes who waits for it.
+        """Counts signals while the body runs. Each signal also writes to the file descriptor `waking`, to end a wait.
 
-        Only the main thread may take signals. In another one they go on to do what they did before: Ctrl-C raises
-        KeyboardInterrupt in the main thread.
+        Only the main thread can handle signals. In another thread nothing changes: Ctrl-C raises KeyboardInterrupt in
+        the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

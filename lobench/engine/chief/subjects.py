@@ -1,4 +1,4 @@
-"""Subjects of a chief by position: the cases of their variants, and thetas still in use."""
+"""Subjects of a chief by position, the cases of their variants, and the thetas still in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Subjects", "todays"]
 
 
 class Subjects:
-    """The subjects that a chief knows. Positions are those of the ledger; one subject may be seen at several."""
+    """Subjects known to a chief. Positions are those of the ledger; a subject may have several."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
@@ -35,12 +35,12 @@ class Subjects:
         return max((subject.outer_step for subject in self._subjects.values()), default=-1)
 
     def run_of(self, position: int) -> str:
-        """Returns the run of a checkpoint; "" if there is one run, and of what is no checkpoint."""
+        """Returns the run of a subject; "" if there is only one run, or if the subject is not a checkpoint."""
         return self._subjects[position].run
 
     @property
     def needed(self) -> Collection[str]:
-        """Thetas that the spool must keep."""
+        """Hashes of the thetas that the spool must keep."""
         return self._needed.keys()
 
     def sha256s(self) -> set[str]:
@@ -52,7 +52,7 @@ class Subjects:
             self.need(position)
 
     def need(self, position: int) -> None:
-        """Says that something of a position is to be evaluated."""
+        """Marks a position as needed: it has evaluations to compute."""
         sha256, variant = self._subjects[position].key
         self._needed.setdefault(sha256, {}).setdefault(variant, set()).add(position)
 
@@ -60,26 +60,26 @@ class Subjects:
         self._cases[variant] = {case.key: case for case in cases}
 
     def variants(self) -> list[Variant]:
-        """Returns the variants of all subjects, each once."""
+        """Returns the variants of all subjects, without duplicates."""
         return list(dict.fromkeys(subject.variant for subject in self._subjects.values()))
 
     def of_variant(self, variant: str) -> list[Subject]:
-        """Returns who has a variant."""
+        """Returns the subjects with a variant."""
         return [one for one in self._subjects.values() if one.variant.key == variant]
 
     def cases(self, variant: str) -> Collection[str]:
-        """Returns the keys of a variant's cases; none while they are not known."""
+        """Returns the keys of a variant's cases; empty if unknown."""
         return self._cases.get(variant, {}).keys()
 
     def codes(self) -> dict[str, str]:
-        """Returns today's code of each case (`CaseInfo.code`) by its key."""
+        """Returns the current code of each case (`CaseInfo.code`), by `CaseInfo.key`."""
         return {key: case.code for cases in self._cases.values() for key, case in cases.items()}
 
     def all(self) -> tuple[Subject, ...]:
         return tuple(self._subjects.values())
 
     def known_cases(self, variant: str) -> Mapping[str, CaseInfo]:
-        """Returns a variant's cases by their keys; another mapping when they have changed."""
+        """Returns a variant's cases by key. The mapping is replaced, not modified, when they change."""
         return self._cases.get(variant, {})
 
     def cases_by_variant(self) -> dict[str, tuple[CaseInfo, ...]]:
@@ -100,15 +100,15 @@ class Subjects:
         return sorted(found)
 
     def first(self, evaluation: EvaluationId) -> Subject:
-        """Returns the first sighting that needs an evaluation; there is one."""
+        """Returns the first sighting that needs an evaluation. At least one must."""
         return self._subjects[self.positions(evaluation)[0]]
 
     def has_theta(self, evaluation: EvaluationId) -> bool:
-        """Says whether the spool has a theta, after copying it again where it has lost it and one of its places has."""
+        """Returns whether the spool has a theta, after trying to copy it again if the spool lost it."""
         return any(self._intake.fetch(self._subjects[position]) for position in self.positions(evaluation))
 
     def release(self, position: int) -> None:
-        """Says that nothing of a position is to be evaluated any more."""
+        """Marks a position as no longer needed."""
         subject = self._subjects[position]
         sha256, variant = subject.key
         variants = self._needed.get(sha256, {})
@@ -125,11 +125,11 @@ class Subjects:
 
 
 def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple[int, Subject, bool]]:
-    """Yields the positions of a watched run's plan, and whether an earlier start was through with them.
+    """Yields the planned positions of a watched run, with their subjects and whether they were finished before.
 
-    Of several things that lay at one place, and that earlier starts were through with, the last one counts. What was
-    given by name, with bindings of its own or without theta, is no checkpoint of the run. A run below the watched
-    folder may have a config of its own.
+    Of several finished or skipped subjects at one path, only the last one is yielded. Subjects that were
+    given by name, that have bindings of their own, or that have no theta are not checkpoints of the run. Runs below the
+    watched folder may have a config of their own.
     """
     of_the_run = {
         position: one
@@ -144,5 +144,5 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
 
 
 def is_through(position: int, history: History) -> bool:
-    """Says whether an earlier start has finished or skipped a position."""
+    """Returns whether an earlier start finished or skipped a position."""
     return position in history.finished or history.admissions.get(position) == "skipped"

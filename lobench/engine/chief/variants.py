@@ -1,4 +1,4 @@
-"""Variants of what a chief evaluates: their cases, as the store remembers them or a worker describes them."""
+"""Variants that a chief evaluates, and their cases, as recorded in the store or described by a worker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _Cases = tuple[CaseInfo, ...]
 
 
 class Variants:
-    """Knows the cases of a few variants. Those of all are told together: before, nothing may run.
+    """Cases of the variants of a run. Nothing runs until the cases of all initial variants are known.
 
     Args:
-      names: Of the cases that count, any of `CaseInfo.names`; (): all.
+      known: Recorded cases.
+      names: Names of the cases that count, any of `CaseInfo.names`. Empty: all cases.
     """
 
     def __init__(self, known: KnownCases, names: Sequence[str] = ()) -> None:
@@ -32,24 +33,26 @@ class Variants:
         return iter(self._variants.values())
 
     def add(self, variants: Iterable[Variant]) -> list[Variant]:
-        """Returns those that are new."""
+        """Adds variants, and returns the new ones."""
         new = {variant.key: variant for variant in variants if variant.key not in self._variants}
         self._variants |= new
         return list(new.values())
 
     def remembered(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
-        """Returns the cases of every variant as the store remembers them, if with them nothing is left to do.
+        """Returns the recorded cases of all variants, if no evaluation is missing for them; else an empty mapping.
 
-        Where something is, a worker is needed in any case, and it will say them itself.
+        If one is missing, a worker is needed anyway and describes the cases itself.
         """
         found = self._recalled(self._variants.values(), subjects, history)
         self._reported = dict(found) if found.keys() == self._variants.keys() else {}
         return self._reported
 
     def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
-        """Takes subjects that came late; returns the cases of new variants, and those that a worker must be asked for.
+        """Adds subjects that arrived late.
 
-        Of a variant whose subjects have been through all of it before, nobody need be asked.
+        Returns the known cases of new variants, and the variants that a worker must describe.
+
+        A variant needs no description if its cases are recorded and its subjects lack no evaluation.
         """
         new = self.add(subject.variant for subject in subjects)
         found = self._recalled(new, [one for one in subjects if one.variant in new], history)
@@ -59,7 +62,7 @@ class Variants:
     def _recalled(
         self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
     ) -> dict[str, _Cases]:
-        """Returns the cases of each variant that the store remembers and of which no subject lacks anything."""
+        """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         recalled = ((one.key, self._known.recall(one)) for one in variants)
         known = {key: self._counting(cases) for key, cases in recalled if cases is not None}
         plan = Plan(history)
@@ -70,12 +73,15 @@ class Variants:
         return known
 
     def describe(self, described: Described) -> Mapping[str, _Cases]:
-        """Takes a worker's description, and returns what can be reported: with the last variant, the cases of all."""
+        """Adds a worker's description.
+
+        Returns the cases to report: those of all variants, once the last one is described.
+        """
         self._known.keep(self._variants[described.variant_key], described)
         return self._take(described.variant_key, self._counting(described.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
-        """Takes that the cases of a variant cannot be bound: it has none. Returns what `describe` does."""
+        """Records that a variant has no cases because they cannot be bound. Returns the same as `describe`."""
         return self._take(variant.key, ())
 
     def _take(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
@@ -87,7 +93,7 @@ class Variants:
         return {}
 
     def has_changed(self, described: Described) -> bool:
-        """Says whether a worker found other cases than were reported: the suite is not what the store remembered."""
+        """Returns whether a worker found other cases than were reported, which means that the suite was changed."""
         found = self._counting(described.cases)
         return self._reported.get(described.variant_key, found) != found
 

@@ -1,4 +1,4 @@
-"""Worker link: workers through an executor that starts with the first checkpoint, and their cost."""
+"""Link to the workers: an executor that is created with the first worker, messages, and the cost of the workers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["WatchWorkers", "WorkerEvent", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
 
-# A worker's number and what it says, or what its executor says.
+# A worker's number and its message, or an event of the executor.
 WorkerEvent: TypeAlias = tuple[int, protocol.FromWorker] | WorkerExited | Notice | ExecutorCapacity
 
 
 class WatchWorkers:
-    """Starts, ends, tells and hears workers.
+    """Starts and stops workers, and exchanges messages with them.
 
     Args:
-      make_executor: Called when the first worker is wanted.
-      wakeup: A connection whose data end `wait`.
-      logs: Where workers write.
-      max_core_seconds: What they may use together.
-      log: Gets a line when a worker takes long to start.
+      make_executor: Called when the first worker is needed, with `wakeup`.
+      wakeup: Connection on which data ends `wait`.
+      logs: Folder of the workers' logs.
+      max_core_seconds: Core seconds that workers may use in total.
+      log: Called with a line if a worker is slow to start.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class WatchWorkers:
         self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
         self._ready: list[int] = []
-        self._away: set[int] = set()  # those of them that run a command
-        self._held: list[int] = []  # ready, and not said so yet: no cases are known
-        self._wanted: dict[str, protocol.Describe] = {}  # by variant, what is not answered
-        self._asked: dict[str, int] = {}  # whom
+        self._away: set[int] = set()  # ready workers that run a command
+        self._held: list[int] = []  # ready, but not reported as such until cases are known
+        self._wanted: dict[str, protocol.Describe] = {}  # unanswered questions, by variant
+        self._asked: dict[str, int] = {}  # worker that was asked, by variant
         self._is_described = False
 
     @property
@@ -76,24 +76,24 @@ class WatchWorkers:
         self._forget(worker)
 
     def describe(self, variant: Variant, *, is_traced: bool = False, names: tuple[str, ...] = ()) -> None:
-        """Has the first worker that is ready say which cases a variant has; if it dies meanwhile, another one.
+        """Asks the first ready worker for a variant's cases, and another one if it dies.
 
-        No worker is told to be ready before the first answer: until then there is nothing that it could do.
+        Workers are not reported as ready before the first answer, because there is nothing that they could run.
         """
         self._wanted[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
-        """Sends a job, which holds the worker's cores until its result comes; one that has died holds none."""
+        """Sends a job. The worker's cores count as used until its result arrives or it dies."""
         self._begin(worker, job, [path for path in (job.theta_path, *(path for _, path in job.companions)) if path])
 
     def command(self, worker: int, command: Command) -> None:
-        """Gives a worker's slot to a command; until its end the worker hears nothing else."""
+        """Lets a command use a worker's cores. The worker receives no other messages until the command ends."""
         self._away.add(worker)
         self._begin(worker, command)
 
     def stop(self, worker: int, lease: int) -> None:
-        """Ends the command of a lease, whose result comes as that of any other."""
+        """Stops the command of a lease. Its result arrives as usual."""
         if self._executor is not None and worker in self._away:
             self._executor.send(worker, StopCommand(lease=lease).to_bytes(), ())
 
@@ -103,7 +103,7 @@ class WatchWorkers:
         self._executor.send(worker, message.to_bytes(), files)
 
     def wait(self, timeout: float) -> Sequence[WorkerEvent]:
-        """Returns the messages of workers, after `timeout` seconds at the latest."""
+        """Returns messages of workers. Waits for at most `timeout` seconds."""
         if self._executor is None:
             self._wakeup.poll(timeout)
             return ()
@@ -115,7 +115,7 @@ class WatchWorkers:
         return found
 
     def _take(self, event: ExecutorEvent, ended: set[int]) -> Sequence[WorkerEvent]:
-        """Returns the events of it. A worker that sends what is no message is killed."""
+        """Returns the events for an executor's event. A worker that sends an invalid message is killed."""
         if isinstance(event, WorkerMessage):
             try:
                 message = protocol.FROM_WORKER.from_bytes(event.message)
@@ -149,7 +149,7 @@ class WatchWorkers:
         return self._released() if isinstance(message, protocol.Ready) else [(worker, message)]
 
     def _released(self) -> Sequence[WorkerEvent]:
-        """Returns that workers are ready, once there are cases that they could run."""
+        """Returns the events of ready workers, once there are cases that they could run."""
         if not self._is_described and self._wanted:
             return ()
         held, self._held = self._held, []
@@ -165,17 +165,16 @@ class WatchWorkers:
                 self._executor.send(free[0], self._wanted[variant].to_bytes())
 
     def mention_slow_starts(self) -> None:
-        """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
+        """Logs workers that take long to start. Importing a suite may take a while."""
         now = time.monotonic()
         for worker, since in list(self._starting.items()):
             if now - since > _SLOW_START_SECONDS:
                 del self._starting[worker]
-                log = self._logs / f"worker-{worker}.log"  # one elsewhere keeps its own, or waits for a machine
+                log = self._logs / f"worker-{worker}.log"  # missing for a worker on another machine
                 see = f", see {log}" if log.is_file() else ""
                 self._log(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{see}")
 
     def close(self) -> None:
-        """Ends them all."""
         if self._executor is not None:
             self._executor.close()
         self._wakeup.close()
@@ -192,7 +191,10 @@ class WatchWorkers:
 
 
 def finished_of(worker: int, result: JobResult, now: float) -> tuple[Finished, Curves | None]:
-    """Returns a worker's result; one that cannot be read is the evaluation's error, and the worker is replaced."""
+    """Returns the event and curves of a worker's result.
+
+    If the result cannot be read, the evaluation ends in an error and the worker is replaced.
+    """
     curves, problem = None, ""
     try:
         curves = curves_of(result.payload) if result.payload else None
