@@ -42,7 +42,7 @@ class AdmissionPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EveryCheckpoint:
-    """Runs all, in order."""
+    """Runs all checkpoints in order."""
 
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
         return tuple(waiting), ()
@@ -62,7 +62,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class EveryNth:
-    """Runs positions 0, N, 2N, ...; the newest of the others waits, since it may be the last of all."""
+    """Runs positions 0, N, 2N, ... The newest of the others waits, because it may be the last checkpoint of the run."""
 
     n: int
 

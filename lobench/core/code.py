@@ -1,8 +1,8 @@
-"""Code fingerprints: the user's code that an evaluation was made by, and whether it is today's.
+"""Code fingerprints: the user's code behind an evaluation, and whether it has changed since.
 
-An evaluation has two: of the case (its task, data, metrics and test function) and of the subject (its optimizer).
-`CaseInfo.code` holds both in one text, `CASE:SUBJECT`. "" stands for code that is not known, as in older stores, and
-for evaluations that run no code of the user's: it is the same as any other.
+An evaluation has two fingerprints: of the case (task, data, metrics and test function) and of the subject (optimizer).
+`CaseInfo.code` joins them as `CASE:SUBJECT`. "" means that the code is unknown, as in older stores, or that no code of
+the user ran. It matches any other code.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def joined_code(case: str, subject: str) -> str:
 
 
 def parts_of_code(code: str) -> tuple[str, str]:
-    """Returns the fingerprints of the case and of the subject of what `joined_code` returned."""
+    """Splits the result of `joined_code` into the fingerprints of case and subject."""
     case, _, subject = code.partition(":")
     return case, subject
 
@@ -92,19 +92,19 @@ def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = 
 
 
 def changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Returns the names of files and packages that differ between two fingerprints, added and removed ones too."""
+    """Returns the sorted names of files and packages that were changed, added or removed between two fingerprints."""
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
 def changed_code_line(
     changes: Collection[tuple[str, str]], parts_of: Callable[[str], Mapping[str, str] | None], *, kept: bool = False
 ) -> str:
-    """Returns why evaluations are planned again: "12 results were made by other code: signs.py".
+    """Returns a line on results of other code, such as "12 results were made by other code: signs.py".
 
     Args:
-      changes: The code of each result, and today's.
-      parts_of: Returns the parts of a fingerprint, None if they are not known.
-      kept: Whether the results count all the same.
+      changes: Code of each result, and the current code.
+      parts_of: Function that returns the parts of a fingerprint; None if they are unknown.
+      kept: Whether the results are kept nevertheless.
     """
     names: dict[str, None] = {}
     for stored, todays in sorted(set(changes)):
@@ -140,7 +140,7 @@ def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
 
 
 def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Returns one fingerprint for each group of those that pairs declare to be the same."""
+    """Returns a canonical fingerprint by fingerprint, given pairs of fingerprints that were declared equivalent."""
     groups: dict[str, str] = {}
 
     def root(code: str) -> str:

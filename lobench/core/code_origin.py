@@ -71,6 +71,6 @@ def origin_of_module(name: str) -> Origin:
 
 
 def loaded_modules(origin: Origin) -> list[tuple[str, ModuleType]]:
-    """Returns the modules of this process that are from somewhere, by their names."""
+    """Returns the loaded modules of an origin, with their names."""
     modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
     return [(name, module) for name, module in modules if origin_of_module(name) is origin]

@@ -30,10 +30,10 @@ _Reader = Callable[[object, str], Any]
 
 
 class Message:
-    """Base of what crosses. A subclass is a frozen dataclass, and its kind is its name in lower case.
+    """Base of messages. A subclass is a frozen dataclass; its kind is its name in lower case.
 
     Fields may be str, int, float, bool, a string enum, another dataclass, `X | Y`, `X | None`, `tuple[X, ...]`,
-    `tuple[X, Y]`, `Mapping[str, X]`; and one of them bytes.
+    `tuple[X, Y]` or `Mapping[str, X]`. At most one field may be bytes.
     """
 
     __slots__ = ()
@@ -65,10 +65,10 @@ M = TypeVar("M", bound=Message)
 
 
 class Codec(Generic[M]):
-    """Reads messages of several kinds: all that one end of a pipe may say to the other.
+    """Reads messages of several kinds, such as all those that one end of a connection may receive.
 
     Args:
-      kinds: The classes, each with a name of its own.
+      kinds: Classes of messages with distinct names.
     """
 
     def __init__(self, *kinds: type[M]) -> None:

@@ -73,10 +73,10 @@ def _work(case: CaseInfo) -> float:
 
 
 class Usage:
-    """Core-seconds that leases have held, those that run now included.
+    """Core-seconds used by leases, including running ones.
 
     Args:
-      limit: Core-seconds; `is_over` from there on.
+      limit: Number of core-seconds from which on `is_over` is true.
     """
 
     def __init__(self, limit: float = math.inf) -> None:

@@ -1,7 +1,7 @@
-"""Summary of curves: what tables need of an evaluation, so that they decode no curves.
+"""Summary of curves: the numbers of an evaluation that tables need, so that they need not decode curves.
 
-A store holds one beside each payload. `summarize` makes it, when an evaluation is recorded and later of older ones;
-`CurveSummary` gives exactly the numbers that `Curves` computes from the payload.
+A store has a summary beside each payload. `summarize` creates it when an evaluation is recorded, or later for older
+evaluations. `CurveSummary` returns exactly the numbers that `Curves` computes from the payload.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _NUM_COLUMNS = 4  # of a metric: first, last, lowest and highest value of each s
 
 
 def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
-    """Returns the summary of curves: a text that many evaluations have alike, and the numbers of this one.
+    """Returns the summary of curves: a text that many evaluations share, and the numbers of this one.
 
     Args:
-      primary: Metric whose mean curve is kept at `NUM_SPARKS` of its points.
+      curves: Curves to summarize.
+      primary: Metric whose mean curve is included, at `NUM_SPARKS` of its points.
     """
     shapes = {name: curves.metrics[name].shape or () for name in sorted(curves.metrics)}
     head = {
@@ -71,18 +72,18 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
 
 
 def _kept(shapes: Mapping[str, Sequence[int]]) -> list[str]:
-    """Returns the metrics that have a value of each seed at evaluations."""
+    """Returns the metrics with a value per seed and evaluation."""
     return [name for name, shape in shapes.items() if len(shape) == 2 and all(shape) and not is_of_batch(name)]
 
 
 def _finite_ends(row: Sequence[float]) -> tuple[float, float]:
-    """Returns the lowest and the highest finite value; NaN where there is none."""
+    """Returns the lowest and the highest finite value; NaN if there is none."""
     known = row if math.isfinite(sum(row)) else [value for value in row if math.isfinite(value)]
     return min(known, default=math.nan), max(known, default=math.nan)
 
 
 def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Returns the mean over the seeds at points that are spread evenly over the curve."""
+    """Returns the mean over seeds at points spread evenly over the curve."""
     step = (len(rows[0]) - 1) / (NUM_SPARKS - 1)
     columns = [round(index * step) for index in range(NUM_SPARKS)]
     values = ([row[column] for column in columns] for row in rows)
@@ -92,10 +93,10 @@ def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Head:
-    """What many summaries have alike.
+    """Part of a summary that many evaluations share.
 
     Attributes:
-      places: Where the numbers of a metric begin, by name; the metrics that are kept.
+      places: Offset of the numbers of each included metric, by name.
     """
 
     seeds: tuple[int, ...]
@@ -143,12 +144,13 @@ _shared_head = functools.lru_cache(maxsize=4096)(_read_head)
 
 
 def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> CurveSummary:
-    """Returns the summary that `summarize` wrote.
+    """Returns a summary written by `summarize`.
 
     Args:
-      load: Reads the curves; called for what the summary does not hold.
+      head, numbers: Parts of the summary.
+      load: Function that reads the curves. Called for values that are not in the summary.
     Raises:
-      ValueError: it is damaged.
+      ValueError: The summary is damaged.
     """
     found = _shared_head(head)
     if len(numbers) < found.cost_at:
@@ -157,9 +159,9 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
 
 
 class CurveSummary:
-    """Curves of which only a summary was read. `Curves` has all that this has.
+    """Curves of which only a summary was read. Has a subset of the interface of `Curves`.
 
-    What the summary does not hold is read from the store when it is asked for, and is not kept.
+    Values that are not in the summary are read from the store each time.
     """
 
     __slots__ = ("_head", "_load", "_numbers")
@@ -169,11 +171,11 @@ class CurveSummary:
 
     @classmethod
     def of(cls, curves: Curves, primary: str) -> CurveSummary:
-        """Returns the summary of curves that are at hand."""
+        """Returns the summary of curves in memory."""
         return read_summary(*summarize(curves, primary), curves.whole)
 
     def whole(self) -> Curves:
-        """Returns the curves, as the store holds them."""
+        """Returns the complete curves from the store."""
         return self._load()
 
     @property
@@ -191,7 +193,7 @@ class CurveSummary:
 
     @property
     def kept(self) -> Collection[str]:
-        """The metrics of which it has the numbers: those with values at evaluations."""
+        """Metrics whose numbers are in the summary: those with values at evaluations."""
         return self._head.places.keys()
 
     @property
@@ -200,7 +202,7 @@ class CurveSummary:
 
     @property
     def origin(self) -> Provenance:
-        """The provenance without its bindings."""
+        """Provenance without its bindings."""
         return self._head.origin
 
     @property
@@ -253,7 +255,7 @@ class CurveSummary:
         return sum(self.exploded(case))
 
     def sparks(self) -> list[float]:
-        """Returns the mean curve of the primary metric at `NUM_SPARKS` points; [] where there is none."""
+        """Returns the mean curve of the primary metric at `NUM_SPARKS` points; [] if it is not in the summary."""
         at = self._head.sparks_at
         return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, at)) if at >= 0 else []
 

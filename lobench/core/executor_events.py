@@ -36,7 +36,7 @@ class WorkerExited(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(Message):
-    """A line to be shown to people."""
+    """A line of text for people."""
 
     message: str
 

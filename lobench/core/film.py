@@ -1,4 +1,4 @@
-"""Film of moving shapes: one episode of a policy."""
+"""Film: moving shapes that show one episode of a policy."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Film:
     seed: int
 
     def header(self) -> dict[str, Any]:
-        """Returns everything but the frames' numbers, for JSON."""
+        """Returns everything except the frames' numbers, as JSON values."""
         shapes = [[shape.kind, shape.style, shape.width] for shape in self.scene.shapes]
         scene = {"title": self.scene.title, "shapes": shapes, "frame_seconds": self.scene.frame_seconds}
         return {**scene, "seed": self.seed, "shape": list(self.frames.shape or ())}
 
     @classmethod
     def read(cls, header: Mapping[str, Any], values: memoryview) -> Film:
-        """Reads what `header` gave, and the frames' bytes."""
+        """Returns the film of a `header` and the bytes of its frames."""
         shapes = tuple(Shape(kind=kind, style=style, width=width) for kind, style, width in header["shapes"])
         scene = Scene(title=header["title"], shapes=shapes, frame_seconds=header["frame_seconds"])
         frames = values[: 4 * math.prod(header["shape"])].cast("f", header["shape"])

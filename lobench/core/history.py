@@ -17,7 +17,7 @@ __all__ = ["EvaluationId", "History"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class EvaluationId:
-    """(theta's sha256, `CaseInfo.key`, seed block)."""
+    """Identity of an evaluation: sha256 of theta, `CaseInfo.key`, seed block."""
 
     sha256: str
     case_key: str

@@ -26,7 +26,7 @@ EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # that exist only whe
 
 
 class Direction(enum.StrEnum):
-    """Which way a metric is better."""
+    """Direction in which a metric improves."""
 
     MIN = "min"
     MAX = "max"

@@ -1,4 +1,4 @@
-"""Phases of a training, and the shared prefix of trainings that begin alike."""
+"""Phases of a training, and hashes of the prefix that trainings share."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class EvaluationKey:
-    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, and what else fixes the bits.
+    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, and all else that fixes the bits.
 
     Attributes:
       program_version: `Program.key`.
-      code: `CaseInfo.code`: the user's code behind case and optimizer; "" if it is not known.
+      code: `CaseInfo.code`, the user's code behind case and optimizer; "" if unknown.
     """
 
     checkpoint_sha256: str
@@ -398,7 +398,7 @@ def exploded_seeds(
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Returns the mean, whatever the order; infinities of both signs make NaN, where `math.fsum` would raise."""
+    """Returns the mean, independent of the order. Infinities of both signs give NaN, where `math.fsum` would raise."""
     try:
         return math.fsum(values) / len(values)
     except (ValueError, OverflowError):  # infinities of both signs, or a sum that overflows
@@ -406,12 +406,12 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
-    """Returns the JSON header of what `Curves.to_payload` wrote, and where the values begin.
+    """Returns the JSON header of a payload of `Curves.to_payload`, and the offset of the values.
 
-    Its provenance and its `eval_steps` are read as they stand in `Curves`.
+    `eval_steps` and `provenance` in the header are converted to the types of `Curves`.
 
     Raises:
-      ValueError: not such a payload, or a damaged one.
+      ValueError: The bytes are not such a payload, or damaged.
     """
     if payload[:4] != _MAGIC:
         raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
@@ -431,9 +431,9 @@ def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
 
 
 def _without_shared(text: str) -> tuple[str, tuple[tuple[int, ...], Provenance] | None]:
-    """Returns a header without its steps and its provenance, and these: thousands of evaluations have a few of them.
+    """Returns a header with steps and provenance cut out, and these from a cache, since many evaluations share them.
 
-    They are found by what `to_payload` writes around them, which no text of JSON has inside. None: not found.
+    They are found by the text that `to_payload` writes around them, which JSON strings cannot contain. None: not found.
     """
     steps, origin = text.find(_STEPS), text.find(_ORIGIN)
     stop, end = text.find("]", steps), max(text.find(follower, origin) for follower in _BEHIND_ORIGIN)

@@ -30,5 +30,5 @@ class Option:
 
 
 def option(default: Any, help: str, **words: Any) -> Any:
-    """Returns a field of a dataclass that is an option too; `words` are those of `Option`."""
+    """Returns a dataclass field with a command-line option; `words` are the other fields of `Option`."""
     return field(default=default, metadata={"option": Option(help=help, **words)})

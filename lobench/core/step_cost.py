@@ -52,7 +52,7 @@ class StepSeconds:
 
     @classmethod
     def of(cls, costs: Iterable[StepCost]) -> StepSeconds:
-        """Returns the time over all samples of some evaluations, which are of one class."""
+        """Returns the time over all samples of evaluations on one class of machines."""
         own = [cost for cost in costs if cost.samples]
         assert len({cost.machine_class for cost in own}) <= 1, "of several classes of machines"
         samples = [seconds for cost in own for seconds in cost.samples]
@@ -72,12 +72,12 @@ class StepSeconds:
 
     @property
     def error(self) -> float:
-        """Standard error of the median, over the median: of samples whose middle is about normal."""
+        """Standard error of the median, relative to the median, for nearly normal samples."""
         return 1.2533 * self.spread / 1.349 / math.sqrt(self.num_samples) if self.num_samples > 1 else math.nan
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether the samples are too few or too far apart, or something else had the processor meanwhile."""
+        """Whether there are few samples, they vary much, or other processes used the processor meanwhile."""
         is_wide = not self.spread <= _MOST_SPREAD
         return self.num_samples > 0 and (self.num_samples < _LEAST_SAMPLES or is_wide or self.busy < _LEAST_BUSY)
 
@@ -96,7 +96,7 @@ class Overhead:
 
     @classmethod
     def of(cls, costs: Iterable[StepCost]) -> Overhead:
-        """Returns the overhead of some evaluations, which are of one class of machines."""
+        """Returns the overhead in evaluations on one class of machines."""
         own = [cost for cost in costs if cost.gradient is not None]
         return cls(step=StepSeconds.of(own), gradient=StepSeconds.of(cost.gradient for cost in own if cost.gradient))
 

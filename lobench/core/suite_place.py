@@ -1,4 +1,4 @@
-"""Place of a suite, as a store keeps it."""
+"""Location of a suite, as stored with the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity of a training: what its data and its initial parameters depend on."""
+"""Identity of a training, from the bindings that determine its data and initial parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_TRAINING = ("task", "num_tasks", "sessions", "num_lanes", "phases")
 
 @functools.lru_cache(maxsize=4096)
 def training_of(bindings: str) -> str:
-    """Returns a hash of the bindings that the data and the initial parameters of a training depend on; "" of no task.
+    """Returns a hash of the bindings that determine a training's data and initial parameters; "" if there is no task.
 
     >>> one = "a/lobench.Case.task = @T()\\na/lobench.Case.num_inner_steps = 100\\na/lobench.T.width = 8"
     >>> other = one.replace("a/", "b/").replace("100", "400")
@@ -25,7 +25,7 @@ def training_of(bindings: str) -> str:
     (True, False)
 
     Args:
-      bindings: Lines of everything that the case and its optimizer reach, as `Provenance.bindings`.
+      bindings: gin lines that the case and its optimizer reach, as in `Provenance.bindings`.
     """
     lines = [line.partition(" = ")[::2] for line in bindings.splitlines() if " = " in line]
     scope = next((name.rpartition("lobench.Case.task")[0] for name, _ in lines if name.endswith("Case.task")), "")
@@ -48,7 +48,7 @@ def training_of(bindings: str) -> str:
 
 
 def _is_of(name: str, references: Iterable[str]) -> bool:
-    """Returns whether a binding is of something that a value refers to: `lobench.T.width` of `@T`, `@s/T` or `%T`."""
+    """Returns whether a binding belongs to a referenced object: `lobench.T.width` for `@T`, `@s/T` or `%T`."""
     scope, _, selector = name.rpartition("/")
     owner = selector.rpartition(".")[0]
     for reference in references:

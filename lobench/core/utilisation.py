@@ -33,7 +33,7 @@ class CoreUse:
 
     @property
     def cores(self) -> float:
-        """Cores that were busy, on average."""
+        """Mean number of busy cores."""
         return self.cpu_seconds / self.wall_seconds
 
 

@@ -31,7 +31,7 @@ def one_line(text: str) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """Returns `1 method`, `2,000 methods`."""
+    """Returns a count with its noun: `1 method`, `2,000 methods`."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
@@ -56,7 +56,7 @@ def short_path(path: str) -> str:
 
 
 def significant(value: float, digits: int) -> str:
-    """Return a number with so many significant digits, trailing zeros too: `0.300`, `123456`, `1.23e-07`."""
+    """Formats a number with `digits` significant digits, including trailing zeros: `0.300`, `123456`, `1.23e-07`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:z.0f}"
     mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
@@ -67,7 +67,7 @@ def significant(value: float, digits: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration as people say it: `0.4 s`, `40 s`, `7 min`, `3 h`."""
+    """Returns a duration in readable units: `0.4 s`, `40 s`, `7 min`, `3 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

@@ -1,1 +1,1 @@
-"""The inner program, the only room with jax: tasks, optimizers, schedules and the training loop."""
+"""Inner program in jax: tasks, optimizers, schedules and the training loop."""

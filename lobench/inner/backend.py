@@ -1,7 +1,7 @@
 """jax backend of this process: threads, compilations, devices.
 
-On a CPU the bits of a result hang on the number of threads, and only NPROC in the environment before jax's backend
-exists fixes it. A process whose backend exists otherwise must evaluate in another one.
+On a CPU the bits of a result depend on the number of threads, which only NPROC in the environment can set, and only
+before jax's backend exists. A process with a different backend must evaluate in another process.
 """
 
 from __future__ import annotations
@@ -109,8 +109,9 @@ def foreign_maker() -> str:
 def compiler_options() -> dict[str, Any]:
     """Returns the options of XLA that the inner program is compiled with.
 
-    On a CPU LLVM's first level, unless XLA_FLAGS name another: a step is a hundred short kernels, which higher ones
-    unroll until they no longer stay in the instruction cache together. It compiles in two thirds of the time, too.
+    On a CPU the first level of LLVM, unless XLA_FLAGS sets another one. A step is about a hundred short kernels, which
+    higher levels unroll until they no longer fit into the instruction cache together. Compilation also takes a third
+    less time.
     """
     if jax.default_backend() != "cpu":
         return {}
@@ -178,7 +179,10 @@ def machine_class(num_devices: int) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Returns the processor's model; virtual machines call different ones alike, and their numbers tell."""
+    """Returns the processor's model with its family and model numbers.
+
+    Virtual machines give different processors the same name, so the numbers are needed too.
+    """
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -196,7 +200,7 @@ def device_peak_bytes() -> int | None:
 
 
 class CompilationCounter:
-    """Counts programs that XLA really compiled for this thread: compilations minus hits of the persistent cache."""
+    """Counts programs that XLA compiled for this thread: compilations minus hits of the persistent cache."""
 
     def __init__(self) -> None:
         self._here = threading.local()  # jax reports in the thread that requested a program

@@ -1,6 +1,6 @@
-"""Backend guard: records who initialises jax's backend in this process, without importing jax.
+"""Backend guard: records which code initialises jax's backend in this process, without importing jax.
 
-jax logs a line when it makes a backend; the module that is nearest on the stack and not jax's own asked for it.
+jax logs a line when it creates a backend. The nearest module on the stack that is not part of jax requested it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def register(target: T) -> T:
 def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
     """Imports the modules of a package, and returns the configurables that they register, by gin name.
 
-    A task or an optimizer is therefore one file, and no list has to name it.
+    A new task or optimizer is therefore a single file, and needs no entry in a list.
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")

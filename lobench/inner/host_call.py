@@ -1,7 +1,7 @@
 """Calls from a compiled program to Python.
 
-`jax.pure_callback` hands arrays that jax copies in the background. Where the backend computes with one thread, that
-thread is in the call, and large arrays never arrive. Here the function gets numpy's views of the program's memory.
+`jax.pure_callback` passes arrays that jax copies in the background. On a backend with one thread, this thread is busy
+with the call, and large arrays never arrive. Here the function receives numpy views of the program's memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`optax.lookahead`, whose update wants fast and slow parameters at once."""
+"""`optax.lookahead`, whose update needs fast and slow parameters at once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["is_lookahead", "refuse_lookahead_inside", "synced_lookahead"]
 
 
 def is_lookahead(optimizer: Any) -> bool:
-    """Whether `optax.lookahead` returned the optimizer."""
+    """Returns whether an optimizer was made by `optax.lookahead`."""
     made_by = getattr(optimizer.init, "__qualname__", "")
     return made_by.startswith("lookahead.") and getattr(optimizer.init, "__module__", "").startswith("optax.")
 
 
 def refuse_lookahead_inside(opt_state: PyTree) -> None:
-    """Raises ConfigError if a part of an optimizer is a lookahead: it would need parameters of another structure."""
+    """Raises ConfigError if a part of an optimizer is a lookahead, because its parameters have another structure."""
     kinds = (_Lookahead, optax.LookaheadState)
     parts = jax.tree.leaves(opt_state, is_leaf=lambda part: isinstance(part, kinds))
     if any(isinstance(part, optax.LookaheadState) for part in parts):
@@ -34,7 +34,7 @@ def refuse_lookahead_inside(opt_state: PyTree) -> None:
 class _Lookahead(NamedTuple):
     """State of a lookahead: the inner state, and the slow parameters.
 
-    The fast parameters are those that are trained.
+    The fast parameters are the trained ones.
     """
 
     inner: PyTree
@@ -42,7 +42,7 @@ class _Lookahead(NamedTuple):
 
 
 def synced_lookahead(transformation: Any) -> TransformationWithEvalParams:
-    """Returns `optax.lookahead(...)` with its slow parameters in its state; it is evaluated at them."""
+    """Returns `optax.lookahead(...)` with its slow parameters as part of its state. Evaluations use these."""
 
     def init(params: PyTree) -> _Lookahead:
         return _Lookahead(transformation.init(optax.LookaheadParams.init_synced(params)), params)

@@ -1,4 +1,4 @@
-"""Optimizer interface of the inner program: optax transformations, made from theta by a learned optimizer."""
+"""Optimizer interface of the inner program: optax transformations, which a learned optimizer makes from theta."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class InnerOptimizer(Protocol):
 
 @dataclass(frozen=True)
 class TransformationWithEvalParams:
-    """An optax transformation that is evaluated elsewhere than at its parameters (averaging, schedule-free).
+    """An optax transformation with different parameters for evaluation (averaging, schedule-free).
 
     Attributes:
       init: params -> state.
@@ -58,20 +58,21 @@ class TransformationWithEvalParams:
 
 
 class LearnedOptimizer(abc.ABC):
-    """A family of optimizers indexed by theta.
+    """A family of optimizers, indexed by theta.
 
-    The vocabulary of google/learned_optimization: `init(key)` makes theta, `opt_fn(theta, num_steps)` an optimizer.
+    It has the methods of google/learned_optimization: `init(key)` returns a theta, `opt_fn(theta, num_steps)` an
+    optimizer.
     """
 
     @abc.abstractmethod
     def init(self, key: jax.Array) -> Theta:
-        """Returns an initial theta: a pytree of arrays whose structure, shapes and dtypes checkpoints must match."""
+        """Returns an initial theta, a pytree of arrays. Checkpoints must match its structure, shapes and dtypes."""
 
     @abc.abstractmethod
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        """Returns the optimizer of this theta.
+        """Returns the optimizer of a theta.
 
         Args:
-          theta: As `init` returns it; may be traced.
-          num_steps: Length of the inner training, for optimizers that schedule by it.
+          theta: Theta with the structure of `init`; may be traced.
+          num_steps: Length of the inner training, for optimizers with a schedule.
         """

@@ -1,4 +1,4 @@
-"""Inner tasks, their families and their data, in the vocabulary of google/learned_optimization."""
+"""Inner tasks, families of tasks, and their data, with the names of google/learned_optimization."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ OPTIONAL = ("memory_loss", "losses", "num_losses")  # optional methods, for opti
 
 @dataclass(frozen=True, eq=False)
 class ArrayDataset:
-    """Examples that live on the device and are drawn by key inside the compiled program.
+    """Examples in the device's memory, drawn by key inside the compiled program.
 
     Attributes:
       arrays: Pytree of arrays, leading axis [num_examples].
-      batch_size: Examples of a batch, drawn uniformly with replacement.
+      batch_size: Number of examples per batch, drawn uniformly with replacement.
     """
 
     arrays: PyTree
@@ -53,7 +53,7 @@ class ArrayDataset:
         return int(jax.tree.leaves(self.arrays)[0].shape[0])
 
     def indices(self, key: jax.Array) -> jax.Array:
-        """Returns which examples make up the batch of `key`, int32[batch_size]."""
+        """Returns the indices of the examples in the batch of `key`, int32[batch_size]."""
         if self.num_examples >= 1 << 16:
             return jax.random.randint(key, (self.batch_size,), 0, self.num_examples)
         # The high half of a 32 by 16 bit product: half the random bits of `randint` and none of its divisions.
@@ -75,7 +75,7 @@ class SampledDataset:
     """Batches computed from a key inside the compiled program (a generated grammar, synthetic regression).
 
     Attributes:
-      sample: key -> batch.
+      sample: Function of a key that returns a batch.
     """
 
     sample: Callable[[jax.Array], Batch]
@@ -100,7 +100,7 @@ Dataset: TypeAlias = ArrayDataset | SampledDataset | IteratorDataset
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Datasets:
-    """The splits of a task; `train` is trained on, each split that is there is evaluated."""
+    """Splits of a task. `train` is trained on, and every present split is evaluated."""
 
     train: Dataset
     inner_valid: Dataset | None = None
@@ -149,7 +149,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} defines neither init nor init_with_state")
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
-        """Returns initial parameters and model state; the model state is None if there is none."""
+        """Returns initial parameters and model state; the model state may be None."""
         return self.init(key), None
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
@@ -163,22 +163,22 @@ class Task:
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, PyTree, Mapping[str, jax.Array]]:
-        """Returns the loss, the model state after it and named metrics (float32[])."""
+        """Returns the loss, the model state after it, and metrics by name (float32[])."""
         loss, state = self.loss_with_state(params, state, key, data)
         return loss, state, {}
 
     def eval_loss_with_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, Mapping[str, jax.Array]]:
-        """Returns loss and metrics for an evaluation: batch norm in inference mode, no gradient noise.
+        """Returns loss and metrics of an evaluation, with batch norm in inference mode and without gradient noise.
 
-        The default is the training loss with its state dropped.
+        By default, it is the training loss without its model state.
         """
         loss, _, aux = self.loss_with_state_and_aux(params, state, key, data)
         return loss, aux
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Maps a loss to a scale on which tasks compare; the identity unless overridden."""
+        """Maps a loss to a scale on which tasks are comparable. The default is the identity."""
         return loss
 
     def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
@@ -214,12 +214,12 @@ class Task:
         """
 
     def scale_invariant(self, params: PyTree) -> PyTree:
-        """Returns for each leaf the axis that counts its neurons, or None: a tree like params, the same at any time.
+        """Returns for each leaf the axis that counts its neurons, or None, as a tree like params. It must be constant.
 
-        A neuron's incoming weights are what lies at one index of that axis, and its norm is over all other axes. The
-        training loss must not change when one neuron's weights are multiplied by a positive number, as it does not
-        where batch norm follows without a bias. So `{"w": 1, "b": None}` for weights [inputs, neurons], and 3 for a
-        kernel [height, width, inputs, neurons]. Unless overridden it is None everywhere.
+        The incoming weights of a neuron are the elements at one index of that axis; its norm is over all other axes.
+        The training loss must not change if one neuron's weights are multiplied by a positive number. This is the case
+        if batch norm follows without a bias. Example: `{"w": 1, "b": None}` for weights [inputs, neurons], and 3 for a
+        kernel [height, width, inputs, neurons]. The default is None for all leaves.
         """
         return jax.tree.map(lambda leaf: None, params)
 
@@ -228,7 +228,7 @@ class TaskFamily(abc.ABC):
     """Tasks indexed by a configuration that is sampled inside the compiled program.
 
     Attributes:
-      datasets: Common to all tasks of the family. If it is None, each task has its own, if any: `ArrayDataset` or
+      datasets: Data sets shared by all tasks of the family. None: each task has its own, if any, as `ArrayDataset` or
         `SampledDataset`, made from its configuration, of equal shapes in all tasks.
       metric_directions: As of a `Task`.
     """

@@ -1,4 +1,4 @@
-"""Theta between checkpoint and optimizer: flat leaves by path, matched to the structure the optimizer declares."""
+"""Conversion of checkpoints to theta: flat leaves by path, matched to the structure that the optimizer declares."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_SHOWN = 12
 
 
 def leaf_paths(tree: Theta) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the leaves of a tree by path, components joined by "/": dict keys, indices, attribute names."""
+    """Returns the leaves of a tree by path. Dict keys, indices and attribute names are joined by "/"."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {"/".join(_component(key) for key in path): leaf for path, leaf in leaves}
 
@@ -93,13 +93,13 @@ def _forms(expected: _Expected) -> Iterator[_Expected]:
 
 
 def _inside(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
-    """Returns the leaves below a path, by the rest of theirs."""
+    """Returns the leaves below a path, by their paths relative to it."""
     prefix = f"{place}/" if place else ""
     return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}
 
 
 def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
-    """Returns the paths below which leaves have expected names, each with the number of them."""
+    """Returns the paths with leaves of expected names below them, with the number of these leaves."""
     found: Counter[str] = Counter()
     for name in expected:
         for path in leaves:
@@ -129,7 +129,7 @@ def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
 
 
 def _likeliest(places: list[str]) -> list[str]:
-    """Returns the one place that is theta, or all between which only the user can decide."""
+    """Returns the single path that is theta, or all paths that only the user can decide between."""
     if len(places) > 1:
         places = [place for place in places if not _OF_A_META_OPTIMIZER.search(place)] or places
     if len(places) > 1:
@@ -159,7 +159,7 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
 
 
 def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
-    """Returns the known optimizers, with their default arguments, that leaves fit, and those that they fit by name."""
+    """Returns the known optimizers, with default arguments, that fit the leaves, and those that fit by name only."""
     fitting, alike = [], []
     for kind in _kinds(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:

@@ -332,10 +332,10 @@ class Planner:
     # Beginning and end.
 
     def _warm_up(self) -> None:
-        """At the first checkpoint workers of one core start; it is they who report the cases.
+        """Starts workers of one core at the first checkpoint, because workers report the cases.
 
-        One is enough to find that nothing is missing of what earlier starts were through with, and to report the cases
-        of a further variant.
+        A single worker is enough to find that earlier runs left nothing to do, and to report the cases of a further
+        variant.
         """
         if self._backlog.variants() <= self._cases.keys() or self._is_complete():
             return

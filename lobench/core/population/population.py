@@ -1,7 +1,7 @@
 """Population: members with a fitness, dominance, and the answer of a selection strategy.
 
-Fitness is oriented before it gets here: larger is better in every place of the tuple, NaN is minus infinity, and a
-member that is infeasible has none. Missing fitness and NaN fitness are two things.
+Fitness is oriented: larger is better in every element, and NaN was replaced by minus infinity. An infeasible member has
+no fitness, which is not the same as a NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN = 12  # metrics that an error names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A metric that counts, its direction, and its weight (> 0) where objectives are summed."""
+    """A metric to optimize, its direction, and its weight (> 0) in weighted sums."""
 
     metric: str
     direction: Direction
@@ -47,7 +47,7 @@ class Member:
 
     Attributes:
       id: Unique in its population.
-      fitness: One value an objective, larger is better, no NaN; None for an infeasible member.
+      fitness: One value per objective, without NaN; larger is better. None for an infeasible member.
     """
 
     id: int
@@ -84,10 +84,10 @@ class Selection:
 
 
 def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> Fitness:
-    """Returns one value an objective, larger is better, NaN as minus infinity.
+    """Returns one value per objective; larger is better, NaN becomes minus infinity.
 
     Raises:
-      UsageError: a metric is missing.
+      UsageError: A metric is missing.
     """
     missing = [objective.metric for objective in objectives if objective.metric not in metrics]
     if missing:
@@ -100,7 +100,7 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
 
 
 def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
-    """Returns the weighted sum, as a fitness of one value; infinities that cancel are minus infinity."""
+    """Returns the weighted sum as a fitness of one value. Infinities of both signs give minus infinity."""
     total = sum(objective.weight * value for objective, value in zip(objectives, fitness, strict=True))
     return (-math.inf if math.isnan(total) else total,)
 
@@ -128,7 +128,7 @@ def front(population: Iterable[Member]) -> list[Member]:
 def rank(population: Iterable[Member]) -> list[Member]:
     """Returns the members best first, infeasible ones last; ties by id.
 
-    With several values: front by front. O(n log n) with one value, O(n^2) a front with several.
+    With several values: front by front. O(n log n) with one value, O(n^2) per front with several.
     """
     members = sorted(population, key=lambda member: member.id)
     if all(member.fitness is None or len(member.fitness) == 1 for member in members):

@@ -61,7 +61,7 @@ class Tournament:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """A uniform draw among the best (Such et al. 2017): `count` of them, or a share of the population."""
+    """Uniform draw among the best (Such et al. 2017): `count` members, or a share of the population."""
 
     count: int | None = None
     share: float = 0.2
@@ -127,7 +127,7 @@ class Continuation:
 
 
 def _split(population: Sequence[Member], initiator: int) -> tuple[Member, list[Member]]:
-    """Returns the initiator and the others by id, so that no draw hangs on the order of rows."""
+    """Returns the initiator, and the others sorted by id so that draws do not depend on the order of the population."""
     others = sorted((member for member in population if member.id != initiator), key=lambda member: member.id)
     own = [member for member in population if member.id == initiator]
     if len(own) != 1:

@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it can be the best."""
+        """Whether the trial has a fitness that is not NaN."""
         return self.fitness is not None and not math.isnan(self.fitness)
 
 

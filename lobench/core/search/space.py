@@ -1,10 +1,10 @@
 """Search spaces: parameters by gin path, priors, conditions among parameters.
 
-A parameter is active when each parameter that it depends on is active and holds one of the values named. All functions
-are pure; each parameter draws from a stream of its own, so that one more parameter changes no other's values.
+A parameter is active if each parameter that it depends on is active and has one of the given values. All functions are
+pure. Each parameter has its own random stream, so that an additional parameter does not change the values of others.
 
-One language for every search: populations sample and mutate, grids count through `Parameter.grid`, and a search of an
-experiment finds a parameter where a value stands (`adam.learning_rate = @rate/Real()`; see `parameter_of`).
+All searches use these spaces: populations sample and mutate, grids use `Parameter.grid`, and experiments find a
+parameter in place of a value (`adam.learning_rate = @rate/Real()`; see `parameter_of`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTEGERS = range(-(1 << 63), 1 << 63)  # range of integers in messages
 
 
 class Kind(enum.StrEnum):
-    """REAL and INT between bounds; DISCRETE: ordered numbers; CATEGORICAL: unordered values."""
+    """Kind of a domain. REAL and INT are ranges, DISCRETE is ordered numbers, CATEGORICAL is unordered values."""
 
     REAL = "real"
     INT = "int"
@@ -86,7 +86,7 @@ class Parameter:
 
     @property
     def domain(self) -> str:
-        """Its values as text, without its name."""
+        """Domain as text, without the parameter's name."""
         if self.is_range:
             return f"{self.low:g} to {self.high:g}{', log' * (self.scale is Scale.LOG)}"
         return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in self.values)
@@ -99,7 +99,7 @@ class Parameter:
         return self.low <= value <= self.high
 
     def grid(self, num_values: int) -> tuple[Value, ...]:
-        """Returns the values that a grid takes: `num_values` of a range, all of the others."""
+        """Returns the values in a grid: `num_values` of a range, or all values of the other kinds."""
         return self.between(self.low, self.high, num_values) if self.is_range else self.values
 
     def between(self, low: float, high: float, num_values: int) -> tuple[Value, ...]:
@@ -122,7 +122,7 @@ class Parameter:
         return tuple(dict.fromkeys(found))
 
     def sample(self, draws: Draws) -> Value:
-        """Draws from the prior."""
+        """Returns a draw from the prior."""
         if not self.is_range:
             return draws.choice(self.values)
         if self.kind is Kind.INT and self.scale is Scale.LINEAR:
@@ -137,7 +137,7 @@ class Parameter:
         return self._clip(value)
 
     def mutate(self, value: Value, draws: Draws, p_resample: float, p_switch: float) -> Value:
-        """Moves a value; the result is in the domain, whatever the value was."""
+        """Mutates a value. The result is in the domain even if the value is not."""
         if self.kind is Kind.CATEGORICAL:
             return self.sample(draws) if draws.chance(p_switch) or not self.contains(value) else value
         up = draws.chance(0.5)
@@ -167,10 +167,10 @@ class Parameter:
 
 
 def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
-    """Refuses a space that cannot be searched.
+    """Checks that a space can be searched.
 
     Raises:
-      ConfigError: a reversed range, a multiplicative rule over a domain with 0, a cycle in the conditions, ...
+      ConfigError: A reversed range, a multiplicative rule over a domain with 0, a cycle in the conditions, ...
     """
     by_path = {parameter.path: parameter for parameter in parameters}
     if len(by_path) != len(parameters):
@@ -292,18 +292,18 @@ def _crosses(value: object) -> bool:
 
 
 def _order(by_path: Mapping[str, Parameter]) -> list[str]:
-    """Returns the paths, each after those that it depends on; a fixed order."""
+    """Returns the paths in a fixed order, each after those that it depends on."""
     sorter = graphlib.TopologicalSorter({path: sorted(by_path[path].when) for path in sorted(by_path)})
     return list(sorter.static_order())
 
 
 class Space:
-    """The parameters of a study, checked before.
+    """Parameters of a study, validated before.
 
     Attributes:
-      parameters: In the order given.
-      parents_first: In that order too, but each after those that it depends on.
-      parents: Paths of those that others depend on.
+      parameters: Parameters in the given order.
+      parents_first: Parameters in the given order, but each after those that it depends on.
+      parents: Paths of the parameters that others depend on.
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
@@ -340,7 +340,7 @@ class Space:
         return active == set(params) and all(self._by_path[path].contains(value) for path, value in params.items())
 
     def sample(self, seed: int) -> dict[str, Value]:
-        """Draws the active parameters from the prior."""
+        """Draws values of the active parameters from the prior."""
         return self._walk({}, seed)
 
     def mutate(self, params: Mapping[str, Value], seed: int, *, p_resample: float, p_switch: float) -> dict[str, Value]:
@@ -357,16 +357,16 @@ class Space:
     def cross(
         self, winner: Mapping[str, Value], loser: Mapping[str, Value], seed: int, probability: float
     ) -> tuple[dict[str, Value], bool]:
-        """Returns the winner's values, some of them the loser's, and whether one was taken.
+        """Returns the winner's values with some replaced by the loser's, and whether any was replaced.
 
-        Conditions are settled by the mutation that follows.
+        The mutation that follows corrects the set of active parameters.
         """
         shared = sorted(set(winner) & set(loser))
         taken = {path: loser[path] for path in shared if Draws(seed, "cross", path).chance(probability)}
         return {**winner, **taken}, bool(taken)
 
     def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
-        """Makes the active set right without mutating: newly active from the prior, newly inactive dropped."""
+        """Corrects the set of active parameters: draws newly active ones from the prior and drops inactive ones."""
         return self._walk(params, seed)
 
     def _walk(

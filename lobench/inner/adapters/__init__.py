@@ -1,4 +1,4 @@
-"""Adapters of foreign tasks and optimizers, recognised by shape."""
+"""Adapters of foreign tasks and optimizers, which are recognised by their methods."""
 
 from __future__ import annotations
 

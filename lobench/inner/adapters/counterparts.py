@@ -1,9 +1,9 @@
-"""Counterparts of google/learned_optimization's learned optimizers: their objects run as lobench's classes.
+"""Counterparts of google/learned_optimization's learned optimizers, so that their objects run as lobench's classes.
 
 Both follow the same trajectories (tests/inner/optimizers states how closely), and lobench's are several times as fast.
-An object is replaced only if it cannot differ: it is of exactly their class, its module and those that it uses have the
-texts that were compared, none of their functions was replaced since, the object is as its constructor makes it, and
-lobench's class has every setting that is not at its default. All other objects run themselves.
+An object is replaced only if there can be no difference: it has exactly the foreign class, the texts of its modules are
+those that were compared, no function was replaced since, the object is as its constructor makes it, and lobench's class
+has all settings that are not at their defaults. All other objects run themselves.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Counterpart:
     description: str = ""
 
     def opt_fn(self, theta: Theta, num_steps: int | None) -> Any:
-        """Returns our optimizer of a theta in their structure."""
+        """Returns lobench's optimizer for a theta in the foreign structure."""
         assert self.ours is not None
         leaves, template = leaf_paths(theta), jax.eval_shape(self.ours.init, jax.random.key(0))
         own = [leaves[path] for path in leaf_paths(template)]
@@ -124,7 +124,7 @@ class Counterpart:
 
 
 class _Differs(Exception):
-    """Why an object is not taken for ours."""
+    """Reason why an object is not replaced by lobench's class."""
 
 
 def counterpart_of(candidate: Any) -> Counterpart:
@@ -149,7 +149,7 @@ def counterpart_of(candidate: Any) -> Counterpart:
 
 
 def _check_module(name: str, text: str) -> None:
-    """Raises _Differs where a module is not the one that was compared, as far as classes and functions go."""
+    """Raises _Differs if the classes and functions of a module are not those that were compared."""
     module = sys.modules.get(name)
     try:
         source = inspect.getsource(module) if module is not None else ""
@@ -161,7 +161,7 @@ def _check_module(name: str, text: str) -> None:
 
 
 def _check_names(code: CodeType, names: Mapping[str, Any], where: str) -> None:
-    """Checks that names mean the functions and classes that a module's, or a class's, text defines."""
+    """Checks that names refer to the functions and classes defined by the text of a module or class."""
     for defined in code.co_consts:
         if not isinstance(defined, CodeType) or defined.co_name.startswith("<"):
             continue
@@ -173,13 +173,13 @@ def _check_names(code: CodeType, names: Mapping[str, Any], where: str) -> None:
 
 
 def _code(value: Any) -> CodeType | None:
-    """Returns the code that a function, a method or what wraps one was made of."""
+    """Returns the code of a function or method, without wrappers."""
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
 
 
 def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
-    """Makes ours with the settings of theirs."""
+    """Creates lobench's optimizer with the settings of the foreign one."""
     from lobench.inner import optimizers  # here, since few processes meet such an object and these take a while
 
     kind, ours = type(candidate), getattr(optimizers, type(candidate).__name__)
@@ -213,7 +213,7 @@ def _held(candidate: Any, name: str, default: Any) -> Any:
 
 
 def _check_object(candidate: Any, fresh: Any) -> None:
-    """Checks that an object is what its constructor makes."""
+    """Checks that an object is as its constructor makes it."""
     if vars(candidate).keys() != vars(fresh).keys():
         odd = sorted(vars(candidate).keys() ^ vars(fresh).keys())
         raise _Differs(f"{', '.join(odd)} has been set")

@@ -1,4 +1,4 @@
-"""Adapters of google/learned_optimization's tasks and learned optimizers, without that package."""
+"""Adapters for tasks and learned optimizers of google/learned_optimization, without importing that package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["as_learned_optimizer", "as_task", "runs_as"]
 
 
 class _ForeignLearnedOptimizer(LearnedOptimizer):
-    """An object of google/learned_optimization's signatures, or what lobench has of the same class, on its theta."""
+    """A learned optimizer with google/learned_optimization's signatures, or lobench's counterpart on its theta."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
@@ -47,10 +47,10 @@ class _ForeignLearnedOptimizer(LearnedOptimizer):
 
 
 def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
-    """Returns the object itself if it is ours, else a wrapper around one with `init(key)` and `opt_fn(theta)`.
+    """Returns an object of lobench unchanged, or wraps one with `init(key)` and `opt_fn(theta)`.
 
     Raises:
-      ConfigError: it has neither.
+      ConfigError: The object lacks these methods.
     """
     if isinstance(candidate, LearnedOptimizer):
         return candidate
@@ -65,7 +65,7 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
 
 
 def runs_as(candidate: Any) -> str:
-    """Returns which program of a class that lobench has too runs for a learned optimizer; "" for all others."""
+    """Returns a description of the program that runs for a foreign learned optimizer; "" if there is no counterpart."""
     learned = as_learned_optimizer(candidate)
     return learned.counterpart.description if isinstance(learned, _ForeignLearnedOptimizer) else ""
 
@@ -130,7 +130,7 @@ def as_task(candidate: Any) -> Task | TaskFamily:
 
 
 class _Batches:
-    """A callable that makes an iterator, and an iterator of its own for code that wants just some batches."""
+    """A callable that creates iterators, and itself an iterator, for code that needs just some batches."""
 
     def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Stepper with schedules that know the number of updates, and see losses where they ask for them."""
+"""Stepper with schedules that know the number of updates, and observe losses if they request them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Watches:
 
     @staticmethod
     def own_state(opt_state: PyTree) -> PyTree:
-        """Returns the optimizer's own state."""
+        """Returns the state of the optimizer itself."""
         return opt_state.opt_state if isinstance(opt_state, ScheduledState) else opt_state
 
     def extra_inputs(self, params: PyTree) -> ExtraInputs:
@@ -115,7 +115,7 @@ class Watches:
     def _asked(
         self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array, extra_values: ExtraValues
     ) -> Watch:
-        """Returns which losses and counts the schedules read in an update."""
+        """Returns the losses and counts that schedules read in an update."""
         watch = Watch()
         if not any_schedules():
             return watch
@@ -139,7 +139,10 @@ class Watches:
     def _observed(
         self, schedule: LossSchedule, origin: int, opt_state: ScheduledState, index: int, loss: jax.Array
     ) -> PyTree:
-        """Returns the state of a schedule after a loss. It is initialized at the start of its horizon."""
+        """Returns the state of a schedule after a loss.
+
+        The state is initialized at the start of the schedule's horizon.
+        """
         initial = schedule.init()
         is_new = opt_state.num_updates <= origin
         state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial, opt_state.states[index])

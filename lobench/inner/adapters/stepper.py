@@ -1,4 +1,4 @@
-"""Stepper: one interface for optax transformations, averaging ones and google/learned_optimization's objects."""
+"""Stepper: common interface of optax transformations, averaging ones, and google/learned_optimization's objects."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ class Stepper:
 
 
 def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
-    """Wraps an optimizer; the schedules that it takes for rates run over `num_steps` updates.
+    """Wraps an optimizer. Schedules used as its rates run over `num_steps` updates.
 
     Args:
       optimizer: optax transformation (with or without extra arguments, with optional `eval_params`,
         `initial_params` and `metrics`), or an object with google/learned_optimization's `init`, `update`,
         `get_params` and `get_state`.
-      num_steps: Updates of the inner training.
-      first_step: Updates that its state has seen before; a schedule's first one comes after them.
+      num_steps: Number of updates of the inner training.
+      first_step: Number of updates that its state has already made. Schedules start after them.
     Raises:
-      ConfigError: it is neither.
+      ConfigError: The object is neither.
     """
     stepper = _stepper(optimizer, num_steps)
     watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.extra_inputs, num_steps, first_step)
@@ -139,7 +139,7 @@ def _optax_stepper(optimizer: Any) -> Stepper:
 
 
 def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
-    """Returns the arguments of optax's line searches and second-order methods, by the names that these use."""
+    """Returns the arguments that optax's line searches and second-order methods use, by name."""
 
     # A line search refuses arguments that it does not know, unless this one takes them.
     def value_at(params: PyTree, key: Any = None, obj_fn: Any = None) -> jax.Array:

@@ -1,1 +1,1 @@
-"""Executables of programs kept from one process to the next, and the hash of all that tracing them could reach."""
+"""Executables of programs, stored for other processes, and the hash of everything that tracing them could read."""

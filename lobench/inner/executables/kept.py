@@ -1,4 +1,4 @@
-"""Compiled programs in files, each found again by the hash of all that tracing it could reach."""
+"""Compiled programs in files, found by a hash of everything that tracing could read."""
 
 from __future__ import annotations
 
@@ -110,7 +110,10 @@ class Asked:
         )
 
     def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-        """Compiles, or takes from jax's cache. What XLA did not compile here it cannot write whole once more."""
+        """Compiles a program, or loads it from jax's cache.
+
+        XLA can only serialize programs that it compiled in this process.
+        """
         before = _compilations().count
         compiled = lowered.compile(compiler_options())
         self._is_fresh = _compilations().count > before
@@ -125,7 +128,7 @@ class Asked:
         places: frozenset[int],
         text_sha256: str,
     ) -> None:
-        """Keeps a program that `compile` returned, where it can be known again."""
+        """Stores a program returned by `compile`, if its hash is still the same."""
         try:
             if self.trace.saw:
                 raise Unhashable(self.trace.saw)
@@ -217,7 +220,7 @@ def _compilations() -> CompilationCounter:
 
 
 def _name_of_code(traced: jax.stages.Traced, program: jax.stages.Compiled, text_sha256: str) -> str:
-    """Returns a name that hangs on all that jax makes machine code from, and knows of its arguments."""
+    """Returns a name that depends on all inputs of jax's compilation, and on the types of the arguments."""
     jaxpr = traced.jaxpr.jaxpr
     _, are_read = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     parts = (
@@ -229,7 +232,7 @@ def _name_of_code(traced: jax.stages.Traced, program: jax.stages.Compiled, text_
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Writes a file that is whole or not there."""
+    """Writes a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:

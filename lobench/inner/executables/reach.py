@@ -1,8 +1,8 @@
-"""Hash of all that tracing a program could reach in this process, before anything is traced.
+"""Hash of everything that tracing a program could read in this process, computed before tracing.
 
-Python lets code reach anything, so nothing is followed: every module that is loaded counts. The user's count by the
-content of their files and by all that they hold, lobench's by the content of its files, installed packages by the sizes
-and times of theirs; then the environment, jax's settings, and the machine.
+Python code can read anything, so references are not followed: every loaded module counts. Modules of the user count by
+the content of their files and by their values, those of lobench by the content of their files, installed packages by
+the sizes and times of theirs. The environment, jax's settings and the machine count too.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ InstalledFiles = dict[str, tuple[int, int]]  # by path: bytes, and time of the l
 
 
 def reach(*objects: Any) -> str:
-    """Returns a hash of all that tracing these objects could reach.
+    """Returns a hash of everything that tracing these objects could read.
 
     Raises:
-      Unhashable: it could reach something that no hash would tell all of.
+      Unhashable: A value cannot be hashed completely.
     """
     state = StateHash()
     state.add(sys.version, sys.flags.optimize, sys.path, platform.machine(), processor())
@@ -85,10 +85,10 @@ def reach(*objects: Any) -> str:
 
 
 def _content(file: str) -> str:
-    """Returns the hash of a file of the user's code; "" of none.
+    """Returns the hash of a file of the user's code; "" if there is no file.
 
     Raises:
-      Unhashable: it is compiled, or cannot be read, or changed after this process began.
+      Unhashable: The file is compiled code, cannot be read, or was changed after this process started.
     """
     if not file:
         return ""
@@ -157,9 +157,9 @@ _PATHS = sysconfig.get_paths()
 
 
 def outlines() -> dict[str, str]:
-    """Returns an outline of each module of lobench: its constants, and where its code is.
+    """Returns an outline of each module of lobench, which changes if a function is replaced.
 
-    A replaced function changes it.
+    It consists of the module's constants and the positions of its code.
     """
     names = sorted(name for name, _ in loaded_modules(Origin.LOBENCH) if name.startswith("lobench.inner."))
     return {name: _outline(sys.modules[name]) for name in names if not name.startswith(f"{__package__}.")}

@@ -1,4 +1,4 @@
-"""Hash of Python values as tracing can see them: data, instances, functions with their closures, classes.
+"""Hash of Python values as seen by tracing: data, instances, functions with their closures, classes.
 
 Values of unknown kinds are refused, so that they never count as equal.
 """
@@ -84,7 +84,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Unhashable(Exception):
-    """Something that tracing can reach, of a kind whose hash would not tell all of it."""
+    """A value that tracing can reach cannot be hashed completely."""
 
 
 class StateHash:
@@ -112,7 +112,7 @@ class StateHash:
             raise Unhashable("what holds itself too deeply") from None
 
     def module(self, module: types.ModuleType) -> None:
-        """Adds all that a module holds."""
+        """Adds all values of a module."""
         self._items("module", module.__name__, vars(module).items())
 
     def _say(self, *words: Any) -> None:

@@ -1,4 +1,4 @@
-"""Extra inputs, the optimizer's side: transformations that ask for more than a gradient, at any depth of nesting."""
+"""Optimizers with extra inputs: transformations that request more than a gradient, at any depth of nesting."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Provided:
-    """Facts and extra values for optimizers that are called now, however deeply nested."""
+    """Facts and extra values for the optimizers that are being called, at any depth of nesting."""
 
     facts: Facts = field(default_factory=dict)
     extra_values: ExtraValues = field(default_factory=dict)
@@ -164,7 +164,7 @@ def providing(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
 
 
 def extra_inputs_of(optimizer: Any, params: PyTree) -> ExtraInputs:
-    """Returns the extra inputs of an optimizer and of those inside of it that `with_extra_inputs` has made."""
+    """Returns the extra inputs of an optimizer and of the optimizers inside it that `with_extra_inputs` made."""
     found = dict(declared_extra_inputs(optimizer))
     for requests in _requests_of(optimizer, params):
         found |= dict.fromkeys(requests.extra_inputs, requests.name)
@@ -178,10 +178,10 @@ def declared_extra_inputs(optimizer: Any) -> ExtraInputs:
 
 
 def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, available: dict[str, Any]) -> Callable[..., T]:
-    """Returns an update with the requested inputs bound; they are taken out of those that are only available.
+    """Returns an update with the requested inputs bound. They are removed from `available`.
 
     Raises:
-      ConfigError: nothing has computed it.
+      ConfigError: A requested input was not computed.
     """
     _require(extra_inputs, available)
     return functools.partial(update, **{requested: available.pop(requested) for requested in extra_inputs})
@@ -219,7 +219,7 @@ def _name(optimizer: Any) -> str:
 
 
 def _require(extra_inputs: ExtraInputs, given: ExtraValues) -> None:
-    """Raises ConfigError where a requested input was not computed."""
+    """Raises ConfigError if a requested input was not computed."""
     for requested, name in extra_inputs.items():
         if requested not in given:
             raise ConfigError(

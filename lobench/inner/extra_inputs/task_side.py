@@ -1,6 +1,6 @@
-"""Extra inputs, the task's side: curvature, losses and the like, computed only where an optimizer asks for them.
+"""Values of extra inputs, such as curvature or losses. They are computed only if an optimizer requests them.
 
-`optimizer_side.py` has the optimizers' side.
+`optimizer_side.py` defines the requests.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _task_name(task: Task) -> str:
 
 
 def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
-    """Returns `Task.scale_invariant` with axes from 0 up, and whether there is any."""
+    """Returns `Task.scale_invariant` with non-negative axes, and whether any leaf has one."""
     given_axes = task.scale_invariant(params)
     structure: Any = jax.tree.structure(params)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
@@ -118,7 +118,7 @@ class BatchLosses:
 
 
 def extra_values_at(extra_inputs: ExtraInputs, batch: BatchLosses, params: PyTree) -> ExtraValues:
-    """Returns the extra inputs of a step, by the names that `update` takes; nothing else is computed."""
+    """Returns the requested extra inputs of a step, by argument of `update`."""
     if not extra_inputs:
         return NOTHING
     facts = facts_of(extra_inputs, batch.task, params)

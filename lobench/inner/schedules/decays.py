@@ -1,4 +1,4 @@
-"""Schedules that go from a peak to a final rate, which the last update (num_steps - 1) has exactly."""
+"""Schedules from a peak to a final rate, which the last update (num_steps - 1) has exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedule interface: rates over a training whose number of updates is known when it is made."""
+"""Schedule interface: rates over a training whose length is provided when the optimizer steps."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Schedule:
         return self._of(horizon.num_steps)(count)
 
     def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
-        """Returns optax's kind of schedule over so many updates, for use outside of lobench."""
+        """Returns an optax schedule over a number of updates, for use outside of lobench."""
 
         def schedule(count: Count) -> jax.Array:
             with within(Horizon(num_steps)):
@@ -154,7 +154,7 @@ class LossSchedule(Schedule):
 
     @abstractmethod
     def init(self) -> PyTree:
-        """Returns the state before the first loss; its structure, shapes and dtypes stay."""
+        """Returns the state before the first loss. Its structure, shapes and dtypes must not change."""
 
     @abstractmethod
     def observe(self, state: PyTree, loss: jax.Array) -> PyTree:
@@ -186,8 +186,8 @@ class Watch:
     """Values that the schedules of one update read, and the schedules that read them.
 
     Attributes:
-      count: Index of the update since the optimizer's state was made.
-      states: States of the schedules that look at losses.
+      count: Index of the update since the optimizer's state was created.
+      states: States of the schedules that observe losses.
       asked: Those schedules, each with its first update, in the order of their calls.
       counted: Whether a schedule was used as a number.
     """
@@ -218,11 +218,11 @@ class Horizon:
     watch: Watch = field(default_factory=Watch)
 
     def counted_from_zero(self) -> Horizon:
-        """Returns the horizon of schedules inside a schedule: the counts that they get begin with it."""
+        """Returns the horizon of schedules inside a schedule, whose counts start with it."""
         return Horizon(self.num_steps, 0, self.origin, self.watch)
 
     def after(self, steps: int) -> Horizon:
-        """Returns the horizon that remains after some steps; at least one update."""
+        """Returns the horizon that remains after some steps; it has at least one update."""
         return Horizon(max(self.num_steps - steps, 1), 0, self.origin + steps, self.watch)
 
 
@@ -242,7 +242,7 @@ def within(horizon: Horizon) -> Iterator[None]:
 
 @contextlib.contextmanager
 def horizon_reads() -> Iterator[list[None]]:
-    """Yields a list that has an entry for each time that an optimizer traced inside asks how long the training is."""
+    """Yields a list that gets an entry each time an optimizer traced inside reads the length of the training."""
     found: list[None] = []
     token = _READS.set(found)
     try:
@@ -252,7 +252,7 @@ def horizon_reads() -> Iterator[list[None]]:
 
 
 def note_horizon_read() -> None:
-    """Takes note for `horizon_reads`."""
+    """Adds an entry to the lists of `horizon_reads`."""
     if (found := _READS.get()) is not None:
         found.append(None)
 

@@ -1,1 +1,1 @@
-"""The training program: one compiled loop over inner steps, phases, saved states, replay."""
+"""Training program: one compiled loop over inner steps, phases, saved states, replay."""

@@ -28,11 +28,11 @@ Constants: TypeAlias = tuple[float | None, ...]  # by place; None for an argumen
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SettingValues:
-    """Values of all settings, as one program takes them.
+    """Values of all settings, as one program receives them.
 
     Attributes:
-      arguments: Those that are its arguments, in order: numbers, or inside of it traced scalars.
-      constants: The others.
+      arguments: Settings that are arguments, in order: numbers, or traced scalars inside of the program.
+      constants: All other settings.
     """
 
     arguments: tuple[Any, ...]
@@ -40,7 +40,7 @@ class SettingValues:
 
     @classmethod
     def of(cls, values: Sequence[float], arguments: Set[int]) -> SettingValues:
-        """Returns values with those at some places as arguments."""
+        """Returns values in which the settings at some positions are arguments."""
         numbers = [float(value) if isinstance(value, float) else value for value in values]
         constants = tuple(None if place in arguments else value for place, value in enumerate(numbers))
         return cls(tuple(value for place, value in enumerate(numbers) if place in arguments), constants)
@@ -52,7 +52,7 @@ class SettingValues:
 
     @property
     def places(self) -> list[int]:
-        """Returns the place of each argument."""
+        """Returns the position of the setting of each argument."""
         return [place for place, constant in enumerate(self.constants) if constant is None]
 
 
@@ -61,10 +61,10 @@ Trace: TypeAlias = Callable[[SettingValues], jax.stages.Traced]  # may raise any
 
 
 class Arguments:
-    """Chooses the arguments of a program, once for each set of settings that are left to their defaults.
+    """Chooses the arguments of a program, once for each set of settings with default values.
 
     Args:
-      usual: A value of each setting that stands for it where its own must not count.
+      usual: A placeholder value per setting, for choices that must not depend on its value.
     """
 
     def __init__(self, usual: Sequence[float]) -> None:
@@ -80,10 +80,10 @@ class Arguments:
         self._chosen[_defaults(values)] = places
 
     def settle(self, values: Sequence[float], theta: Theta, trace: Trace) -> SettingValues:
-        """Returns the settings in the form in which the program takes them.
+        """Returns the settings in the form that the program receives.
 
         Args:
-          values: Values of the settings; `LeftToDefault` if nothing binds one.
+          values: Values of the settings; `LeftToDefault` for unbound ones.
           theta: Theta of the program.
           trace: Function that traces the program.
         """
@@ -95,7 +95,10 @@ class Arguments:
         return SettingValues.of(values, frozenset()) if settings.constants in self._refused else settings
 
     def refuse(self, settings: SettingValues) -> SettingValues:
-        """Takes note that the program cannot be traced with these constants; returns the same values as constants."""
+        """Records that the program cannot be traced with these constants.
+
+        Returns the values with all settings as constants.
+        """
         self._refused.add(settings.constants)
         return SettingValues.of(settings.values, frozenset())
 
@@ -118,7 +121,7 @@ class Arguments:
         return frozenset(place for place, is_read in zip(settings.places, are_read, strict=True) if is_read)
 
     def _exact(self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
-        """Returns the defaults that can be arguments, together with the bound settings, without a change of bits."""
+        """Returns the defaults that, together with the bound settings, can be arguments without a change of bits."""
         before = self._traced(bound, trace) if defaults else None
         if before is None:
             return frozenset()
@@ -138,7 +141,7 @@ class Arguments:
         return defaults
 
     def _traceable(self, bound: frozenset[int], defaults: frozenset[int], trace: Trace) -> frozenset[int]:
-        """Returns those of some defaults, which cannot all be arguments, that can be arguments; halves them."""
+        """Returns a subset of defaults that can be arguments, found by halving, if not all of them can."""
         if len(defaults) == 1:
             return frozenset()
         order = sorted(defaults)
@@ -162,7 +165,12 @@ def _defaults(values: Sequence[float]) -> frozenset[int]:
 
 
 def read_settings(traced: jax.stages.Traced, given: Given) -> list[bool]:
-    """Returns for each setting whether a traced program reads it; `given` is the first argument of the program."""
+    """Returns for each setting whether a traced program reads it.
+
+    Args:
+      traced: Traced program.
+      given: First argument of the program.
+    """
     theta, settings = given
     first = len(jax.tree.leaves(theta))
     program = traced.jaxpr.jaxpr

@@ -40,13 +40,13 @@ class Saves(Protocol):
     """Storage for the states of one seed block."""
 
     def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
-        """Returns the leaves and the header of the furthest state that is there and whole."""
+        """Returns the leaves and the header of the most advanced complete state."""
 
     def save(self, state: SavedState, *, is_final: bool) -> None:
-        """Keeps a state in place of the one before; a final one stays for good."""
+        """Stores a state in place of the previous one. Final states are never replaced."""
 
     def refuse(self, why: str) -> None:
-        """Takes that the state which was loaded is of no use."""
+        """Discards the loaded state, because it cannot be used."""
 
 
 class StateMismatch(Exception):
@@ -75,7 +75,7 @@ class SavePoints:
         return time.monotonic() - self._last >= self._wait if every is None else every > 0 and step % every == 0
 
     def took(self, seconds: float) -> None:
-        """Takes how long a save took: a large state is saved less often."""
+        """Records the duration of a save. Large states are saved less often."""
         self._last, self._wait = time.monotonic(), max(_SECONDS, seconds / _SHARE)
 
 
@@ -142,7 +142,7 @@ def _by_path(carry: Carry) -> dict[str, Any]:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """Returns an array that every reader of the format knows: keys as their data, rare kinds of numbers as bytes."""
+    """Returns an array of a standard type: keys as their data, unusual number types as bytes."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         leaf = jax.random.key_data(leaf)
     array = np.asarray(leaf)
@@ -176,7 +176,7 @@ def _put(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def _last_ones(old: np.ndarray, new: np.ndarray, step: int) -> np.ndarray:
-    """Moves the last batches before a step from one ring into another, which may be longer."""
+    """Copies the last batches before a step from one ring buffer into another, which may be longer."""
     for at in range(max(step - min(len(old), len(new)), 0), step):
         new[at % len(new)] = old[at % len(old)]
     return new

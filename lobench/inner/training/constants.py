@@ -40,10 +40,10 @@ class _StateWithConstants:
 
 
 def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-    """Returns the parameters that are trained, and the model state with those that are not.
+    """Returns the trained parameters, and the model state with the others.
 
     Raises:
-      ConfigError: none is trained, or a leaf is an array of something else than numbers.
+      ConfigError: No parameter is trained, or the elements of an array are not numbers.
     """
     structure: Any
     leaves, structure = jax.tree.flatten(params)
@@ -67,7 +67,7 @@ def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def merged(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-    """Returns parameters and model state as the task has them: the inverse of `split_constants`."""
+    """Returns the task's parameters and model state; inverse of `split_constants`."""
     if not isinstance(state, _StateWithConstants):
         return params, state
     constants = {**state.arrays, **dict(state.other)}
@@ -77,7 +77,7 @@ def merged(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def with_state(before: PyTree, state: PyTree) -> PyTree:
-    """Returns a model state with the constants that the one before it has."""
+    """Returns a model state with the constants of the previous one."""
     if not isinstance(before, _StateWithConstants):
         return state
     return _StateWithConstants(state, before.arrays, before.structure, before.other)

@@ -1,9 +1,9 @@
-"""Defaults of settings that are arguments of a program without a change of its bits.
+"""Defaults of settings that can be arguments of a program without a change of its bits.
 
-A bound setting is an argument wherever the program can be traced with it. A default has always been a constant, and
-stored results have that program's bits. Python computes with a constant in double precision (`1 - b2`), and XLA
-simplifies some operations of constants (`x / c` is `x * (1 / c)`). So a default is an argument only if the program
-combines it with nothing but values of the training, and by operations that give the same bits with a constant.
+A bound setting is an argument if the program can be traced with it. Defaults have always been constants, and stored
+results have the bits of that program. Python computes with a constant in double precision (`1 - b2`), and XLA
+simplifies some operations with constants (`x / c` is `x * (1 / c)`). Therefore a default is an argument only if the
+program combines it with values of the training alone, by operations that give the same bits with a constant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Value:
     """An intermediate value of a program.
 
     Attributes:
-      settings: Places of the settings that it is, unchanged or negated.
+      settings: Positions of the settings that it equals, up to the sign.
       is_run: Whether it is computed while the program runs; otherwise it is a constant or a setting.
       is_chained: Whether it is the result of an operation with a constant or a setting that XLA may join with the next.
       chained_with: Settings of that operation.
@@ -96,7 +96,7 @@ class _Walk:
         return [_Value(is_run=True, is_chained=True, chained_with=settings)]
 
     def _called(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
-        """Follows settings into the programs of a call, of branches or of a loop."""
+        """Follows settings into the programs of a call, a branch or a loop."""
         name, params, count = equation.primitive.name, equation.params, len(equation.outvars)
         results = [_RUN] * count
         called: list[tuple[Jaxpr, list[_Value]]] = []
@@ -136,11 +136,11 @@ def exact_arguments(
     """Returns the defaults that can be arguments of a program without a change of bits.
 
     Args:
-      with_constants: The program in which defaults are constants.
-      with_arguments: The program in which they are arguments.
+      with_constants: Program in which defaults are constants.
+      with_arguments: Program in which they are arguments.
       num_before: Number of its inputs before the settings' arguments.
-      places: Place of the setting of each of these arguments.
-      defaults: Places of those that are constants of the first program. The others are arguments of both.
+      places: Position of the setting of each of these arguments.
+      defaults: Positions of settings that are constants of the first program. The others are arguments of both.
     """
     walks = []
     for traced in (with_constants, with_arguments):
@@ -169,7 +169,7 @@ def _settings_of(values: Sequence[_Value]) -> frozenset[int]:
 
 
 def _programs(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
-    """Yields the programs in the parameters of an operation."""
+    """Yields the programs among the parameters of an operation."""
     for value in params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, ClosedJaxpr):

@@ -61,7 +61,7 @@ def jitted(function: Callable[..., Any], parts: int, axes: tuple[Axes, ...], *, 
 
 
 def place(values: Any, parts: int, axes: Axes) -> Any:
-    """Returns the values on the devices that compute on them, so that no call has to send them again."""
+    """Moves values to the devices that use them, so that calls need not send them again."""
     return values if parts == 1 else jax.device_put(values, _shardings(parts, axes))
 
 

@@ -1,4 +1,4 @@
-"""Gradient steps: the time of an inner step whose optimizer only adds the gradient to the parameters."""
+"""Gradient steps: time of an inner step whose optimizer only adds the gradient to the parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST_STEPS, _LONG = 2, 4 * _SECONDS  # a chunk above this ends the timing with
 
 
 class _TimedSteps(TrainingLoop):
-    """Runs the first inner steps again and again, and nothing else: neither an evaluation nor the end."""
+    """Loop that repeats the first inner steps, without evaluations and without the end of the training."""
 
     def _run_phase(
         self,
@@ -69,12 +69,12 @@ class _TimedSteps(TrainingLoop):
 
 
 class GradientSteps(TrainingProgram):
-    """The program of a case with the smallest optimizer there is; everything else is the case's.
+    """Program of a case with the simplest possible optimizer in place of its own.
 
     Args:
-      case: With task (or family) built.
-      task: `case.task` as a Task or TaskFamily.
-      num_seeds: Seeds of a block.
+      case: Case with its task (or family).
+      task: `case.task` as a `Task` or `TaskFamily`.
+      num_seeds: Number of seeds of a block.
     """
 
     def __init__(self, case: Case, task: Task | TaskFamily, num_seeds: int) -> None:
@@ -89,10 +89,8 @@ class GradientSteps(TrainingProgram):
     def cost(self, block: SeedBlock, num_thetas: int = 0) -> StepCost | None:
         """Measures the time of gradient steps of a block, for several thetas at once.
 
-        None if the case has too few steps.
-
-        The learning rate is 0 and an argument of the program: parameters do not change, and the compiler cannot use
-        that.
+        Returns None if the case has too few steps. The learning rate is 0, so that the parameters do not change, and an
+        argument of the program, so that the compiler cannot remove the steps.
         """
         rate = jnp.zeros(num_thetas or (), jnp.float32)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._bare)

@@ -20,13 +20,13 @@ __all__ = ["refuse_missing_inputs"]
 
 
 def refuse_missing_inputs(case: Case, where: str) -> None:
-    """Checks the extra inputs of a case's optimizers against what its task gives.
+    """Checks that a case's task provides the extra inputs of its optimizers.
 
-    A learned optimizer names its inputs in an attribute `extra_inputs` of its own. Inputs that only the optimizer which
-    `opt_fn` returns requests are checked when `opt_fn` is called.
+    A learned optimizer declares its inputs in an attribute `extra_inputs`. Inputs that only the optimizer returned by
+    `opt_fn` requests are checked when `opt_fn` is called.
 
     Raises:
-      ConfigError: the task, or a task of the family, does not give it.
+      ConfigError: The task, or a task of the family, does not provide an input.
     """
     parts: Any = case.phases or (case,)
     made = [each.learned_optimizer if each.optimizer is None else each.optimizer for each in parts]

@@ -76,7 +76,10 @@ class TrainingLoop:
         self.peak_bytes: int | None = None
 
     def resume(self) -> None:
-        """Goes to the furthest saved state that fits; one that does not is refused, and the start stays the start."""
+        """Continues from the most advanced saved state that fits, if there is one.
+
+        States that do not fit are discarded.
+        """
         found = self._saves.load() if self._saves is not None else None
         if self._saves is not None and found is not None:
             try:
@@ -178,7 +181,7 @@ class TrainingLoop:
     def _timed(
         self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, *, is_first: bool
     ) -> Carry:
-        """Runs a chunk; the first one of a phase, which places its arguments, is not timed."""
+        """Runs a chunk, and measures its time except for the first chunk of a phase, which places its arguments."""
         wall, cpu = time.perf_counter(), time.process_time()
         carry = program.program(*fixed, batches, carry, steps.start, steps.stop)
         carry.step.block_until_ready()

@@ -1,7 +1,7 @@
-"""One inner step: an update of a replica, or of replicas that train one set of parameters.
+"""One inner step: an update of one replica, or of several replicas that share parameters.
 
-Hogwild's processes write one set of parameters without locks, and what comes of it depends on who was faster. Here
-each of `Case.num_lanes` replicas takes one turn in a round, in order, and the same bits come of it every time.
+The processes of Hogwild write shared parameters without locks, so that results depend on timing. Here the
+`Case.num_lanes` replicas take turns in a fixed order, so that the bits are always the same.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class _Synced(NamedTuple):
 
 
 def num_replicas(case: Case) -> int:
-    """Returns how many replicas train one set of parameters."""
+    """Returns the number of replicas that share parameters."""
     return (case.num_lanes or 1) if case.sessions != "apart" else 1
 
 
 def num_updates(case: Case) -> int:
-    """Returns how many updates an inner step makes; a schedule's steps are updates."""
+    """Returns the number of updates of an inner step. Steps of schedules are updates."""
     return num_replicas(case) if case.sessions in ("shared", "synced") else 1
 
 
 def members(replica: Replica, count: int) -> Replica:
-    """Returns the replicas of a round along a new last axis: `replica` first, then those of the seeds that follow."""
+    """Returns the replicas of a round along a new last axis: `replica`, then those of the following seeds."""
     if count == 1:
         return replica
     seeds = jnp.asarray(replica.seed)[..., None] + jnp.arange(count, dtype=jnp.uint32)
@@ -100,7 +100,7 @@ def inner_step(
 def _shared(
     stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
-    """Each turn uses the parameters as the turn before has left them."""
+    """Computes a round in which each turn uses the parameters left by the previous one."""
 
     def turn(state: State, each: tuple[Replica, PyTree]) -> tuple[State, Values]:
         state, values, _ = _turn(stepper, losses_of, *each, index, state, state[1])
@@ -112,7 +112,7 @@ def _shared(
 def _synced(
     stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
-    """Each turn's gradient is that of the replica's own copy, which the replica took after its last turn."""
+    """Computes a round in which each gradient is that of the replica's own copy, made after its previous turn."""
     kept: _Synced = state[0]
 
     def turn(state: State, each: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
@@ -127,7 +127,10 @@ def _synced(
 def _turn(
     stepper: Stepper, losses_of: LossesOf, replica: Replica, drawn: PyTree, index: jax.Array, state: State, at: PyTree
 ) -> tuple[State, Values, PyTree]:
-    """Updates the parameters by the gradient of a replica's batch at `at`; returns the new ones a second time."""
+    """Updates the parameters by the gradient of a replica's batch at `at`.
+
+    Returns state, values and the new parameters.
+    """
     opt_state, params, model_state = state
     batch = losses_of(replica, drawn, model_state)
     (loss, (new_state, named)), grads = jax.value_and_grad(batch.loss, has_aux=True)(at)
@@ -142,7 +145,7 @@ def _turn(
 def _mean(
     stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
-    """Updates the parameters once, by the mean of the replicas' gradients; the values are each replica's."""
+    """Updates the parameters once, by the mean of the replicas' gradients. Returns the values of each replica."""
     opt_state, params, model_state = state
 
     def of_replicas(function: Callable[[BatchLosses], Any]) -> Any:

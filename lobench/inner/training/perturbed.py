@@ -1,7 +1,7 @@
-"""Perturbed training: the same compiled program, with parameters moved by their last place between steps.
+"""Perturbed training: the same compiled program, with parameters changed by one unit in the last place between steps.
 
-What rounding does to a training is measured so: another machine rounds other sums otherwise, and how far that carries
-is up to the training. One that converges forgets it, and one that is chaotic makes it as large as the loss.
+It measures the effect of rounding, which differs between machines. A training that converges forgets a perturbation; a
+chaotic one amplifies it up to the size of the loss.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _leaf_moved(leaf: jax.Array, key: jax.Array) -> jax.Array:
 
 
 class PerturbedProgram(TrainingProgram):
-    """A program whose trainings are perturbed; takes what `TrainingProgram` takes."""
+    """Program of perturbed trainings, with the arguments of `TrainingProgram`."""
 
     def run_perturbed(
         self,

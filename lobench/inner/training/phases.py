@@ -61,7 +61,7 @@ class LaterPhase:
     """A phase after the first one.
 
     Attributes:
-      make_stepper, usual: As those of `Program`, which are the first phase's.
+      make_stepper, usual: As those of `TrainingProgram`, which belong to the first phase.
     """
 
     num_inner_steps: int
@@ -74,8 +74,8 @@ def stepper_in(case: Case, index: int, theta: Theta, made: Any = None) -> Steppe
     """Returns the stepper of a case's phase.
 
     Args:
-      case: With its phases built, their defaults chosen.
-      made: In place of the phase's own optimizer, or learned optimizer.
+      case: Case with its phases built and their defaults resolved.
+      made: Optimizer or learned optimizer that replaces the phase's own.
     """
     phase, per_step = case.phases[index], num_updates(case)
     start = clocks(case.phases, updates_per_step=per_step)[index].schedule_start
@@ -89,12 +89,12 @@ def stepper_in(case: Case, index: int, theta: Theta, made: Any = None) -> Steppe
 def later_phases(
     case: Case, make_stepper: Callable[..., Stepper], *, usual: Sequence[Sequence[float]] = (), where: str = "the case"
 ) -> list[LaterPhase]:
-    """Returns the phases after the first one, as a program takes them.
+    """Returns the phases after the first one, as `TrainingProgram` expects them.
 
     Args:
       case: As for `stepper_in`.
-      make_stepper: (index of the phase, theta, *settings) -> Stepper.
-      usual: By phase; see `Program`.
+      make_stepper: Function of (index of the phase, theta, *settings) that returns a `Stepper`.
+      usual: Placeholder values of the settings, by phase.
     """
     stand = clocks(case.phases, updates_per_step=num_updates(case))
     return [

@@ -1,4 +1,4 @@
-"""Prefetch: chunks of inner steps fed with batches from Python iterators."""
+"""Prefetch: chunks of inner steps with batches from Python iterators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ALIGNMENT = 64  # bytes
 
 
 class _Chunk(NamedTuple):
-    """Batches of some steps, and where the iterators are behind them."""
+    """Batches of some steps, and the positions of the iterators after them."""
 
     batches: PyTree
     positions: list[Any] | None
@@ -97,15 +97,15 @@ class Feed:
             self._reader.close()
 
     def read_ahead(self, count: int) -> None:
-        """Has the `count` batches behind all that were asked for read, without waiting for them."""
+        """Starts to read the `count` batches after all requested ones, without waiting for them."""
         if self.feeds_training:
             self._ahead.append((count, self._reader.read(lambda: self._read(count))))
 
     def next_chunk(self, count: int) -> PyTree:
-        """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]; a short chunk repeats its last batch.
+        """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]. The last batch pads a short chunk.
 
         Args:
-          count: As many as were read ahead, where some were.
+          count: Number of batches. If batches were read ahead, it must be their number.
         """
         if not self.feeds_training:
             return None
@@ -131,7 +131,10 @@ class Feed:
     # Runs in the reader's thread:
 
     def _start(self) -> PyTree:
-        """Opens the iterators; returns their first batches, for their shapes: the first chunk has them too."""
+        """Opens the iterators.
+
+        Returns their first batches, which are also part of the first chunk, for their shapes.
+        """
         self._iterators = self._open()
         self._first = [_some_batches(iterator, 1, "train")[0] for iterator in self._iterators]
         self._like = _stacked(self._first)
@@ -141,7 +144,7 @@ class Feed:
         return [iter(self._batches(seed)) for seed in self._seeds]
 
     def _read(self, count: int) -> _Chunk:
-        """Copies each batch to its place as it comes: while the processor's cache has it."""
+        """Copies each batch to its place when it is read, while it is in the processor's cache."""
         first, self._first = self._first, []
         chunk = jax.tree.map(_room_for_chunk, self._like)
         structure: Any = jax.tree.structure(chunk)
@@ -180,7 +183,7 @@ class Feed:
                 collections.deque(itertools.islice(iterator, step), maxlen=0)
 
     def _by_round(self, chunk: PyTree) -> PyTree:
-        """Returns the batches of each iterator, leaves [chunk, num_iterators, ...], as those of each training."""
+        """Converts batches by iterator, leaves [chunk, num_iterators, ...], to batches by training."""
         num_rounds = len(self._seeds) // self._num_replicas
 
         def of_rounds(leaf: np.ndarray) -> np.ndarray:
@@ -199,17 +202,20 @@ class Feed:
 
 
 def next_chunk(chunk: int, seconds: float) -> int:
-    """Returns the length of the chunk after one that took `seconds`: towards `_CHUNK_SECONDS`, never shorter."""
+    """Returns the length of the next chunk after one that took `seconds`.
+
+    Aims at `_CHUNK_SECONDS`, never gets shorter.
+    """
     return chunk * max(1, min(_MOST_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
 
 
 def next_read(num_read: int) -> int:
-    """Returns how many batches are read together after `num_read` of them: 5, 5, 10, 20, 40, and 50 from then on."""
+    """Returns the number of batches to read next after `num_read`: 5, 5, 10, 20, 40, and then always 50."""
     return min(ITERATOR_CHUNK, max(_LEAST_CHUNK, num_read))
 
 
 def empty(leaf: jax.ShapeDtypeStruct) -> Any:
-    """Returns zeros of a shape, for a program to start from."""
+    """Returns zeros of a shape, as initial value of a program's input."""
     # NumPy's cost no dispatch each, but it knows nothing of arrays of keys.
     extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)

@@ -21,7 +21,7 @@ Values = Mapping[str, jax.Array]  # float32[(num_replicas)] by name
 
 
 def eval_steps(num_inner_steps: int, eval_every: int, ends: Sequence[int] = ()) -> list[int]:
-    """Returns 0, every `eval_every`, and the last step always; the ends of a stream's phases too."""
+    """Returns the steps of evaluations: 0, every `eval_every`, the last step, and the ends of a stream's phases."""
     return sorted({*range(0, num_inner_steps + 1, eval_every), *ends, num_inner_steps})
 
 
@@ -168,7 +168,7 @@ class Recorder:
 
 
 def _rows_before(step: jax.Array, every: int) -> jax.Array:
-    """Returns how many rows of the log the steps before one have."""
+    """Returns the number of log rows of the steps before a given one."""
     return (step + (every - 1)) // max(every, 1)
 
 

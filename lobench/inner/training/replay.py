@@ -1,7 +1,7 @@
 """Replay of a training: the same compiled program, one step at a time, with its state inspected between steps.
 
-The calls' lengths change no bit, so that the states between the steps, and the curves at the end, are those of the
-evaluation. The width of a block does: the whole block is replayed, and one replica is looked at.
+The lengths of calls change no bit, so the states between steps and the final curves equal those of the evaluation. The
+width of a block does affect the bits. Therefore the whole block is replayed, and one replica is inspected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Look", "ReplayState", "ReplayedProgram"]
 
 
 class ReplayState(NamedTuple):
-    """One replica between two steps; leaves are numpy's."""
+    """State of one replica between two steps, with numpy leaves."""
 
     opt_state: PyTree
     params: PyTree
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 
 class _Steps(TrainingLoop):
-    """Goes step by step while it is watched, and then as always."""
+    """Loop that runs single steps while it is watched, and chunks afterwards."""
 
     watch: Callable[[int, Found, Any, ReplayState, ReplayState, int], bool]
     state_of: Callable[[Carry], ReplayState]
@@ -82,7 +82,7 @@ class _Steps(TrainingLoop):
 
 
 class ReplayedProgram(TrainingProgram):
-    """A program that is replayed; takes what `TrainingProgram` takes."""
+    """Program whose trainings can be replayed, with the arguments of `TrainingProgram`."""
 
     def replay(
         self,

@@ -23,7 +23,7 @@ _MOST_FRAMES = 200
 
 
 class Camera:
-    """Films the first replica of a block, where its task can be filmed."""
+    """Records the first replica of a block, if its task supports films."""
 
     def __init__(self, task: Task | TaskFamily) -> None:
         self._scene = task.scene if isinstance(task, Task) else None
@@ -35,7 +35,7 @@ class Camera:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is anything to film."""
+        """Whether the task supports films."""
         return self._scene is not None
 
     def film(self, stepper: Stepper, seed: int, carry: Carry) -> Film | None:

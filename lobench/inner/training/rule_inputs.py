@@ -1,7 +1,8 @@
 """Inputs of a learned rule's networks, found in the traced program.
 
-An input is an array that is multiplied with a leaf of theta, or a part of one, and that depends on no such product: the
-inputs of the first layer, and the state of a recurrent one. Inputs of deeper layers are computed by the rule itself.
+An input is an array that is multiplied with a leaf of theta, or a part of one, and does not depend on such a product
+itself: the inputs of the first layer, and the state of a recurrent one. Inputs of deeper layers are computed by the
+rule.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LOOPS = ("scan", "while", "cond")
 
 
 def rule_inputs(rule: Callable[[Theta], PyTree], theta: Theta) -> Ranges:
-    """Computes a rule again, and returns the range of each input of its networks. Traced.
+    """Computes a rule again, and returns the range of each input of its networks. May be traced.
 
     Args:
       rule: Update rule, as a function of theta only.
@@ -44,7 +45,7 @@ def rule_inputs(rule: Callable[[Theta], PyTree], theta: Theta) -> Ranges:
 
 
 class _Reader:
-    """Evaluates a program, equation by equation, and looks at the products with theta."""
+    """Evaluates a program equation by equation, and records products with theta."""
 
     def __init__(self) -> None:
         self.found: Ranges = {}
@@ -52,7 +53,7 @@ class _Reader:
     def read(
         self, program: Any, consts: Any, values: Any, const_marks: list[Any], marks: list[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Returns the results and their marks: a leaf of theta by name, True behind a product with one, or False."""
+        """Returns the results and their marks: the name of a leaf of theta, True after a product with one, or False."""
         known: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*consts, *values], strict=True))
         marked: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*const_marks, *marks], strict=True))
 
@@ -103,7 +104,7 @@ class _Reader:
 
 
 def _inner(equation: Any) -> Any:
-    """Returns the program that an equation calls; None if it calls none."""
+    """Returns the program that an equation calls; None if it calls no program."""
     for name in _CALLS:
         found = equation.params.get(name)
         if found is not None:

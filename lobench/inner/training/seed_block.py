@@ -101,12 +101,12 @@ def curves_of(
 
 
 def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[float]:
-    """[count and more, replicas] -> float32[num_seeds, count], the mean over a seed's tasks."""
+    """Returns float32[num_seeds, count] from rows [count and more, replicas], averaged over a seed's tasks."""
     by_seed = np.asarray(values)[:count].reshape(count, *shape)
     rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
     return rows_of(rows.T)
 
 
 def rows_of(values: np.ndarray) -> memoryview[float]:
-    """Returns values [num_seeds, count] as curves have them."""
+    """Returns values [num_seeds, count] in the form that curves store."""
     return memoryview(np.ascontiguousarray(values, dtype="<f4").data)

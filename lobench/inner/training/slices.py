@@ -26,11 +26,11 @@ _MOST_BYTES = 1 << 19
 
 
 def num_at_once(program: Any, num_together: int) -> int:
-    """Returns how many trainings a slice may have.
+    """Returns the number of trainings of a slice.
 
     Args:
-      program: The jaxpr of `Traced.advance`, of trainings mapped together.
-      num_together: How many these are, on each device.
+      program: jaxpr of `Traced.advance`, for trainings mapped together.
+      num_together: Number of these trainings on each device.
     """
     if num_together == 1 or jax.default_backend() != "cpu":
         return num_together
@@ -39,7 +39,7 @@ def num_at_once(program: Any, num_together: int) -> int:
 
 
 def widest(size: int, most: int) -> int:
-    """Returns the largest divisor of a size that is at most so much."""
+    """Returns the largest divisor of a size that is at most `most`."""
     return next(width for width in range(max(1, min(size, most)), 0, -1) if size % width == 0)
 
 
@@ -55,7 +55,7 @@ def _loop_over_steps(program: Any) -> Any:
 
 
 def _largest(equation: Any) -> int:
-    """Returns the bytes of the largest array that an equation gives, or one inside of it."""
+    """Returns the size in bytes of the largest array that an equation, or one inside of it, computes."""
     own = max((math.prod(out.aval.shape) * _bytes_of(out.aval.dtype) for out in equation.outvars), default=0)
     return max((own, *(max(map(_largest, inner.eqns), default=0) for inner in _inside(equation))))
 
@@ -65,7 +65,7 @@ def _bytes_of(dtype: Any) -> int:
 
 
 def _inside(equation: Any) -> Iterator[Any]:
-    """Yields the programs that an equation calls, its branches and its bodies."""
+    """Yields the programs inside an equation: calls, branches and loop bodies."""
     for parameter in equation.params.values():
         for one in parameter if isinstance(parameter, tuple | list) else (parameter,):
             inner = getattr(one, "jaxpr", one)
@@ -115,7 +115,7 @@ def _spread(axes: Axes, values: Any) -> list[int | None]:
 
 
 def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
-    """Returns an array [num_slices, ...] of slices; slices of more than one keep the axis."""
+    """Cuts an array into slices, [num_slices, ...]. Slices of more than one training keep the axis."""
     leaf = jnp.asarray(leaf)
     if width == 1:
         return jnp.moveaxis(leaf, axis, 0)

@@ -1,4 +1,4 @@
-"""Step clock: wall time of inner steps, from chunks in which nothing is evaluated."""
+"""Step clock: wall time of inner steps, from chunks without an evaluation."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class StepClock:
 
     @property
     def needs_call(self) -> bool:
-        """Whether a call of no step is to be timed."""
+        """Whether a call without steps should be timed."""
         is_wanted = len(self.calls) < _MOST_CALLS and self._num_calls < min(3, len(self._samples))
         return is_wanted and self._has_time_for(self._num_calls)
 
     def called(self, seconds: float) -> None:
-        """Takes how long a call of no step took."""
+        """Records the duration of a call without steps."""
         self.calls.append(seconds)
         self._num_calls += 1
 
@@ -77,7 +77,7 @@ class StepClock:
         return cut
 
     def took(self, start: int, stop: int, wall: float, cpu: float, *, evaluates_end: bool) -> None:
-        """Takes how long a chunk took; `evaluates_end`: the program evaluated after its last step."""
+        """Records the duration of a chunk; `evaluates_end`: the program evaluated after its last step."""
         self._elapsed += wall
         if stop - start >= _LEAST_STEPS and self._next_evaluation(start) >= stop and not evaluates_end:
             self._samples.append((wall, stop - start, self.calls))
@@ -85,11 +85,11 @@ class StepClock:
 
     @property
     def samples(self) -> tuple[float, ...]:
-        """Seconds of a step, one a chunk."""
+        """Seconds of a step, one value per chunk."""
         timed = [(wall - min(calls, default=0.0), steps) for wall, steps, calls in self._samples]
         return tuple(wall / steps for wall, steps in timed if wall > 0)
 
     @property
     def busy(self) -> float:
-        """Processor seconds over wall seconds; NaN without a sample."""
+        """Processor seconds per wall second; NaN without samples."""
         return self._cpu / self._wall if self._wall else math.nan

@@ -98,7 +98,7 @@ class Replica(NamedTuple):
         return cls(seeds, tasks, *_keys_of(tuple(seeds.tolist()), num_splits, num_batches))
 
     def alone(self) -> Replica:
-        """Returns the only one of these, without its axis."""
+        """Returns a single replica without its axis."""
         found: Replica = jax.tree.map(lambda leaf: leaf[0], self)
         return found
 
@@ -121,14 +121,17 @@ def _as_key(data: jax.Array | np.ndarray) -> jax.Array:
 
 
 def per_replica(function: Any, replicas: Replica) -> Any:
-    """Maps over the leading axes of replicas; a single one has no such axis, which is cheaper to compile and to run."""
+    """Maps over the leading axes of replicas.
+
+    A single replica has no such axis, which is cheaper to compile and run.
+    """
     for _ in range(replicas.seed.ndim):
         function = jax.vmap(function)
     return function
 
 
 def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
-    """Returns the splits that are there; a task without data has one, `train`, of None."""
+    """Returns the splits that exist. A task without data has the split `train` with the value None."""
     datasets: Datasets | None = task.datasets
     if datasets is None and isinstance(task, TaskFamily):
         return _splits_of_tasks(task)
@@ -147,10 +150,10 @@ def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DataPerTask:
-    """A split of a family whose tasks have data of their own.
+    """A split of a family whose tasks have their own data.
 
     Attributes:
-      of: Replica -> the dataset of its task.
+      of: Function of a `Replica` that returns the data set of its task.
     """
 
     of: Callable[[Replica], ArrayDataset | SampledDataset]
@@ -165,7 +168,7 @@ def task_of(task: Task | TaskFamily, replica: Replica) -> Task:
 
 
 def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
-    """Returns the splits of the tasks' own datasets, as `present_splits` does."""
+    """Returns the splits of the data sets of single tasks, as `present_splits` does."""
     found: dict[str, Any] = {}
 
     def look(seed: jax.Array) -> jax.Array:
@@ -193,9 +196,9 @@ def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
 
 
 def draw_ahead(dataset: ArrayDataset, replicas: Replica, first: jax.Array, count: int) -> jax.Array:
-    """Returns the examples of the steps `first` .. `first + count - 1`, int32[count, (num_replicas,) batch_size].
+    """Returns the examples of steps `first` to `first + count - 1`, int32[count, (num_replicas,) batch_size].
 
-    Random bits for many steps at once cost a fraction of as many draws inside the loop.
+    Drawing random bits for many steps at once costs a fraction of drawing them inside the loop.
     """
 
     def of_step(offset: jax.Array) -> jax.Array:
@@ -240,7 +243,7 @@ class Evaluation(NamedTuple):
 def draw_evaluation(
     datasets: dict[str, Any], arrays: PyTree, fed: PyTree, replica: Replica, num_batches: int
 ) -> dict[str, Evaluation]:
-    """Returns the evaluation of one training; a key of the dictionary names its splits, joined by commas."""
+    """Returns the evaluation of one training. A key of the dictionary is a list of splits, joined by commas."""
     drawn = {}
     for index, (split, dataset) in enumerate(datasets.items()):
         data_keys, loss_keys = map(_as_key, replica.evaluation[index])
@@ -263,10 +266,10 @@ def draw_evaluation(
 
 
 def fits_ahead(evaluation: PyTree) -> bool:
-    """Whether the batches of all replicas are small enough to be kept between evaluations."""
+    """Returns whether the batches of all replicas are small enough to be kept between evaluations."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(evaluation)) <= _AHEAD_BYTES
 
 
 def steps_ahead(dataset: ArrayDataset, num_replicas: int) -> int:
-    """Returns how many steps' examples to draw together: enough to be cheap, few enough to be small."""
+    """Returns the number of steps whose examples are drawn together, a compromise between time and memory."""
     return max(1, min(_MOST_AHEAD, _DRAWN_BYTES // (4 * dataset.batch_size * num_replicas)))

@@ -115,7 +115,7 @@ class Traced:
         )
 
     def enter(self, given: Given, replicas: Replica, before: Carry, place: PhasePlace | None = None) -> Carry:
-        """Returns the initial carry of a later phase: that of the previous phase, with a new optimizer state."""
+        """Returns the initial carry of a later phase: that of the previous phase, with the new optimizer state."""
         stepper, handover, at = self._stepper(given), self._handover, place or self._place
         assert handover is not None
 
@@ -152,7 +152,7 @@ class Traced:
         params: PyTree,
         model_state: PyTree,
     ) -> dict[str, jax.Array]:
-        """Returns each metric, float32[(num_replicas)]: the mean over the evaluation's batches."""
+        """Returns the metrics, float32[(num_replicas)], as means over the evaluation's batches."""
 
         def one(
             replica: Replica, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
@@ -186,7 +186,7 @@ class Traced:
         stop: jax.Array,
         place: PhasePlace | None = None,
     ) -> Carry:
-        """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
+        """Runs inner steps `start` to `stop - 1` of the phase, and the evaluations in between and at its end."""
         case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
         at = place or self._place
         arguments = (given, replicas, arrays, eval_batches, chunk)
@@ -296,7 +296,10 @@ class Traced:
     def _step(
         self, stepper: Stepper, replicas: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
     ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-        """One inner step of every replica; the values are the batch's before the update, float32[(num_replicas)]."""
+        """Computes one inner step of every replica.
+
+        Values are those of the batch before the update, float32[(num_replicas)].
+        """
 
         def losses_of(replica: Replica, drawn: PyTree, model_state: PyTree) -> BatchLosses:
             return self._batch_losses(replica, arrays, drawn, index, model_state)

@@ -1,9 +1,9 @@
 """Training program of one case's seed block, compiled once; theta and real-valued settings are arguments.
 
-One program does everything: its first call makes initial parameters, then it runs inner steps and evaluations
-between, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
-deadline can end it, and the calls' lengths change no bit: the loop body is compiled once. A training of several phases
-has a program for each. What `traced.py` has is compiled, and this file calls it.
+The first call creates initial parameters. Each call runs inner steps, and evaluations between them, up to a step that
+is an argument too. A long run is divided into calls, for progress reports and deadlines. Their lengths change no bit,
+because the loop body is compiled once. A training of several phases has a program per phase. `traced.py` defines the
+compiled functions; this file calls them.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class TrainingProgram:
         return jitted(shard(advance, parts, axes, axes[5]), parts, axes, placed=_PLACED, donated=5), at_once
 
     def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
-        """Returns the function that makes the carry of a phase from that of the previous one."""
+        """Returns the function that creates the carry of a phase from that of the previous one."""
         key = (num_thetas, 0 if self._are_alike else phase)
         if key not in self._enters:
             axes = _axes(num_thetas)
@@ -384,7 +384,7 @@ class TrainingProgram:
 
 
 def _axes(num_thetas: int) -> tuple[Any, ...]:
-    """Returns the axes of replicas, or of thetas, of the arguments of `Traced.advance`."""
+    """Returns the axes of replicas, or of thetas, in the arguments of `Traced.advance`."""
     if num_thetas:
         return (0, None), None, None, None, None, OF_THETAS, None, None
     return None, 0, None, 0, 1, OF_REPLICAS, None, None
