@@ -54,25 +54,30 @@ def debug(
 ) -> Debugged:
     """Replays a training bit for bit, step by step, and writes a page on it.
 
-    It takes a process whose jax backend it can make as the case wants it, as the command line's is.
+    The backend of jax must not be initialized yet, because the case decides its number of threads.
+
+    Example:
+        found = debug("quick/relu32", optimizer="sgd(); sgd.learning_rate = 30.0", seed=3)
+        found.verdict.line
 
     Args:
       case: `suites/quick/relu32`, or `relu32` with a suite.
-      suite: A folder, a `.gin` file, or a shipped suite's name.
-      checkpoint, optimizer: What it is trained with, one of them, as `lobench.evaluate` takes them; none where the case
-        insists on an optimizer.
-      seed: Whose training.
-      task_index: Of a family of tasks, which of the seed's.
-      home: The suite whose trainings tell the usual range of a learned rule's inputs; "": nobody looks.
-      store: Where names are looked up: a label, a scope, an outer step; `STORE@NAME` says it too.
-      output: Of the page; None: below `.lobench/debug`.
-      gin_files, gin_params: Bound over the suite's own bindings.
-      allow_pickle: Load a checkpoint that is a pickle; it can run code.
+      suite: Folder, `.gin` file, or name of a shipped suite.
+      checkpoint, optimizer: Checkpoint or optimizer to train with, as for `lobench.evaluate`. Neither is needed if the
+        case binds an optimizer.
+      seed: Seed of the training, at least 0.
+      task_index: Index of the task among the seed's tasks, for a family of tasks.
+      home: Suite whose trainings give the usual ranges of a learned rule's inputs. "": no ranges.
+      store: Store in which names are looked up: a label, a scope or an outer step. `STORE@NAME` works too.
+      output: Path of the page. None: a file in `.lobench/debug`.
+      gin_files, gin_params: Bound over the bindings of the suite, in this order.
+      allow_pickle: Whether a pickled checkpoint may be loaded. Unpickling can run arbitrary code.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
-      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a seed below 0.
-      SuiteError: no such case.
-      LobenchError: as for `lobench.evaluate`.
+      UsageError: Both a checkpoint and an optimizer are given, or neither although the case needs one; or the seed is
+        negative.
+      SuiteError: There is no such case.
+      LobenchError: As for `lobench.evaluate`.
     """
     if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
@@ -143,7 +148,10 @@ def debug(
 def _usual(
     home: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
 ) -> Ranges:
-    """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
+    """Returns the ranges of the rule's inputs in a suite, without the case itself.
+
+    They are cached next to the pages.
+    """
     from lobench.tools.debug.replayed_case import ranges_on, widened
 
     around = hashlib.sha256(repr(layers).encode()).hexdigest()[:8]

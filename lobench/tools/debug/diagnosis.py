@@ -1,4 +1,4 @@
-"""Diagnosis of a training from each step's facts, by readable rules."""
+"""Diagnosis of a training by readable rules, from measurements of each step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "update_ratios",
 ]
 
-# Where values become non-finite, in the order in which a step computes them; then troubles of finite numbers.
+# Places of non-finite values, in the order in which a step computes them.
 Place: TypeAlias = Literal["parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"]
 Kind: TypeAlias = Literal[
     "non_finite", "one_layer", "all_layers", "jump", "dead_layer", "underflow", "lost_updates", "frozen",
@@ -35,11 +35,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
 
-_TIMES = 10.0  # how many times its best a loss is that is in trouble
-_ALONE = 8.0  # how many times those of the other layers the updates of one are that is at fault alone
+_TIMES = 10.0  # a loss of this many times its best is in trouble
+_ALONE = 8.0  # a layer with updates of this many times those of the others is at fault alone
 _LOW = ("bfloat16", "float16")
-_SMALL = 0.01  # updates over weights that no loss explodes of
-_TINY = 1e-6  # updates over weights that change nothing
+_SMALL = 0.01  # ratio of updates to weights below which a loss does not explode
+_TINY = 1e-6  # ratio of updates to weights below which nothing is learned
 _PLACES = {
     "parameters": "the parameters",
     "batch": "the batch",
@@ -53,7 +53,7 @@ _PLACES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bad:
-    """A leaf that is not finite: how many NaNs and infinities it has, of how many values."""
+    """Leaf with non-finite values: numbers of NaNs, infinities and all values."""
 
     place: Place
     leaf: str
@@ -76,11 +76,16 @@ class DiagnosedStep:
     """One inner step. Sizes are root mean squares, by leaf of the parameters.
 
     Attributes:
-      zeros: Share of the gradient that is exactly 0.
-      unmoved: Share of the values with a gradient that the step left as they were.
+      step: Number of the step.
+      loss: Loss of the batch. NaN if unknown.
+      weights: Sizes of the parameters before the step.
+      updates: Sizes of the updates.
+      gradients: Sizes of the gradients.
+      zeros: Fraction of the gradient that is exactly 0.
+      unmoved: Fraction of the values with a gradient that the step did not change.
       state: Largest absolute value, by leaf of the optimizer's state.
-      bad: In the order in which a step computes them.
-      inputs: Of a learned rule, by leaf of theta the lowest and the highest value of each input.
+      bad: Leaves with non-finite values, in the order of computation.
+      inputs: Lowest and highest value of each input of a learned rule, by leaf of theta.
     """
 
     step: int
@@ -97,13 +102,14 @@ class DiagnosedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A training as it was replayed.
+    """Replayed training.
 
     Attributes:
-      dtypes: By leaf of the parameters.
-      num_inner_steps: Of the whole; the steps may be fewer.
-      minimum: The lowest value that the loss can have, `Case.minimum`.
-      usual: The ranges of a learned rule's inputs where it is at home; {} where nobody looked.
+      steps: The steps.
+      dtypes: Dtypes by leaf of the parameters.
+      num_inner_steps: Number of steps of the whole training; fewer may have been replayed.
+      minimum: Lowest possible loss, `Case.minimum`.
+      usual: Usual ranges of a learned rule's inputs. {} if unknown.
     """
 
     steps: tuple[DiagnosedStep, ...]
@@ -115,14 +121,15 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What a training suffers from.
+    """Diagnosis of a training.
 
     Attributes:
-      place: Where the first non-finite value is; "" where all are finite.
-      leaf: That it is about: of the parameters, of the state; "" where it is about all.
-      step: At which it shows; None where there is no trouble.
-      onset: The last step before: what to look at.
-      line: One sentence.
+      kind: Kind of the trouble, "none" if there is none.
+      place: Place of the first non-finite value. "" if all are finite.
+      leaf: Leaf of the parameters or of the state that is affected. "" if all are.
+      step: Step at which the trouble shows. None if there is none.
+      onset: Last step before the trouble.
+      line: The diagnosis in one sentence.
       facts: Further sentences.
     """
 
@@ -136,10 +143,10 @@ class Diagnosis:
 
 
 def diagnose(training: Training) -> Diagnosis:
-    """Returns the verdict on a training of one step or more.
+    """Returns the verdict on a training of at least one step.
 
-    Non-finite values come first, unless the training had exploded before; then a loss that is ten times its best; then
-    layers that learn nothing; then a loss that no longer falls.
+    Non-finite values come first, unless the training had exploded before. Then come a loss of ten times its best,
+    layers that learn nothing, and a loss that no longer falls.
     """
     steps = training.steps
     bad = next((step for step in steps if step.bad), None)
@@ -162,7 +169,7 @@ def diagnose(training: Training) -> Diagnosis:
 
 
 def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
-    """Returns means over the last few values: float64[num_steps]."""
+    """Returns means over the last few values, float64[num_steps]."""
     found = np.asarray(values, np.float64)
     width = max(1, min(10, len(found) // 20))
     with np.errstate(invalid="ignore"):
@@ -172,9 +179,11 @@ def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
-    """Returns by leaf the size of a step's update over that of the weights; small weights count as middling ones.
+    """Returns the size of a step's update relative to that of the weights, by leaf.
 
-    A bias that begins at 0 would have an infinite one.
+    Small weights count as the median size.
+
+    Otherwise a bias that begins at 0 would have an infinite ratio.
     """
     sizes = [size for size in step.weights.values() if math.isfinite(size)]
     usual = float(np.median(sizes)) if sizes else 0.0
@@ -199,9 +208,9 @@ def outside(training: Training) -> tuple[int, str] | None:
 
 
 def _burst(training: Training) -> int | None:
-    """Returns the place of the first step whose loss is ten times its best, and stays so.
+    """Returns the index of the first step from which on the loss is ten times its best.
 
-    Single batches differ: medians of a few are compared.
+    Single batches vary, so medians of a few are compared.
     """
     losses, best = _losses(training), math.inf
     width = max(1, min(21, len(losses) // 6))
@@ -215,7 +224,7 @@ def _burst(training: Training) -> int | None:
 
 
 def _before(training: Training, bad: DiagnosedStep | None) -> int:
-    """Returns the place at which a training began to run away that is not finite soon after."""
+    """Returns the index of the step at which a training began to diverge that soon becomes non-finite."""
     place = training.steps.index(bad) if bad is not None else 0
     losses = _losses(training)
     return _run_up(losses, place, float(np.median(losses[: max(place // 2, 1)])))
@@ -226,14 +235,14 @@ def _losses(training: Training) -> NDArray[np.float64]:
 
 
 def _run_up(losses: NDArray[np.float64], place: int, best: float) -> int:
-    """Returns the first step of those up to a place whose losses are ten times the best."""
+    """Returns the first of the consecutive steps up to an index whose losses are ten times the best."""
     while place and not losses[place - 1] <= _TIMES * best:
         place -= 1
     return place
 
 
 def _was_exploding(training: Training, bad: DiagnosedStep, burst: int | None) -> bool:
-    """Says whether weights or losses had run away before the first value was not finite."""
+    """Returns whether weights or losses had exploded before the first non-finite value."""
     if bad.bad[0].place in ("batch", "parameters", "model_state"):
         return False
     before = [step for step in training.steps if step.step < bad.step]
@@ -266,10 +275,10 @@ def _non_finite(training: Training, bad: DiagnosedStep) -> Diagnosis:
 
 
 def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Diagnosis:
-    """Returns whose updates were too large when the loss was still good."""
+    """Returns the diagnosis of an explosion: the layers with too large updates when the loss was still good."""
     steps = training.steps
     onset, here = steps[max(place - 1, 0)], steps[place]
-    # The updates that led there, the first of them that were large: once it runs away, those of all layers are.
+    # Only the updates just before it: once the loss explodes, the updates of all layers are large.
     ratios: dict[str, float] = {}
     for step in steps[max(place - 3, 0) : max(place, 1)]:
         for leaf, ratio in update_ratios(training, step).items():
@@ -298,7 +307,7 @@ def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Dia
 
 
 def _since(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
-    """Returns the step since which something holds without a break; None where that is not the last half."""
+    """Returns the step since which a condition holds; None if it does not hold for the last half of the steps."""
     start = len(steps)
     while start and holds[start - 1]:
         start -= 1
@@ -306,7 +315,7 @@ def _since(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
 
 
 def _idle(training: Training) -> Diagnosis | None:
-    """Returns which layer learns nothing, and why."""
+    """Returns the diagnosis for a layer that learns nothing; None if there is none."""
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
         is_low = dtype in _LOW
@@ -334,7 +343,7 @@ def _idle(training: Training) -> Diagnosis | None:
 
 
 def _moves(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
-    """Says whether other layers are updated at the end."""
+    """Returns whether other layers are updated at the last step."""
     return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
 
 
@@ -344,7 +353,7 @@ def _of_leaf(kind: Kind, leaf: str, since: int, line: str) -> Diagnosis:
 
 def _stalled(training: Training) -> Diagnosis:
     losses = smoothed([step.loss for step in training.steps]) - training.minimum
-    if not np.isfinite(losses).all():  # of rounds nobody knows the losses
+    if not np.isfinite(losses).all():  # the losses of rounds are unknown
         return Diagnosis(
             kind="none", line="no value that is not finite was found, and the batches' losses are not known"
         )

@@ -34,7 +34,7 @@ class LayerRecord(TypedDict):
 
 
 class DebugRecord(TypedDict):
-    """`lobench debug`: what went wrong in a training."""
+    """`lobench debug`: diagnosis of a training."""
 
     case: str
     trained_with: str
@@ -53,20 +53,24 @@ class DebugRecord(TypedDict):
     command: str
 
 
-_MOST_LINES = 8  # of a chart: the layers that stand out most
+_MOST_LINES = 8  # layers in a chart, the most conspicuous ones
 _MOST_POINTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debugged:
-    """What a replay of one training showed.
+    """Result of `debug`.
 
     Attributes:
-      name: Of the case, `quick/relu32`.
-      trained_with: The checkpoint's path, or the optimizer's text.
-      block: The seeds that were trained together, `0+4`.
-      difference: Of the replay's curves from the evaluation's; 0: the same bits.
-      command: What repeats it.
+      name: Name of the case, such as `quick/relu32`.
+      trained_with: Path of the checkpoint, or text of the optimizer.
+      seed: Seed of the training.
+      block: Seeds that were trained together, such as `0+4`.
+      training: The replayed training.
+      verdict: Its diagnosis.
+      difference: Largest difference between the curves of the replay and of the evaluation. 0: equal bits.
+      home: Note on the suite of the usual ranges. "": none.
+      command: Command line that repeats the call.
     """
 
     name: str
@@ -81,13 +85,13 @@ class Debugged:
 
     @property
     def sameness(self) -> str:
-        """Says whether the replay is the evaluation."""
+        """Sentence on whether the replay equals the evaluation."""
         if self.difference == 0:
             return "the replay's losses equal those of the evaluation bit for bit"
         return f"the replay's losses differ from those of the evaluation by {self.difference:.3g} at most"
 
     def to_record(self) -> DebugRecord:
-        """Returns what `--format json` prints."""
+        """Returns the record for `--format json`."""
         verdict = self.verdict
         record: DebugRecord = {
             "case": self.name,
@@ -135,7 +139,7 @@ def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
 
 
 def debugged_text(found: Debugged) -> str:
-    """Returns the verdict, the facts and the layers at the step before the trouble."""
+    """Returns the verdict, the facts, and the layers at the step before the trouble."""
     verdict, rows = found.verdict, _table(found)
     lines = [f"{found.name}, seed {found.seed}: {verdict.line}", *verdict.facts]
     before = ", before the trouble" if verdict.step is not None else ""
@@ -153,7 +157,7 @@ def _table(found: Debugged) -> list[list[str]]:
 
 
 def write_debug_page(found: Debugged, output: Path) -> None:
-    """Writes the page, whole or not at all: self-contained, with plots."""
+    """Writes the page atomically. It is self-contained, with plots."""
     rows = _table(found)
     text = rendered(
         "debug.html",
@@ -206,7 +210,7 @@ def _of_leaf(of: Callable[[DiagnosedStep, str], float], leaf: str) -> Callable[[
 
 
 def _standing_out(training: Training, verdict: Diagnosis) -> list[str]:
-    """Returns the layers that are drawn: the one at fault, and those of the largest updates."""
+    """Returns the layers to draw: the one in trouble, and those with the largest updates."""
     ratios = update_ratios(training, _shown(training, verdict))
     order = sorted(ratios, key=lambda leaf: (leaf != verdict.leaf, -ratios[leaf] if math.isfinite(ratios[leaf]) else 0))
     return order[:_MOST_LINES]

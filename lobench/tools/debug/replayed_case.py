@@ -1,4 +1,4 @@
-"""Replayed case: the training of one seed as it was evaluated, with each step's facts."""
+"""Replay of the training of one seed as it was evaluated, with measurements of each step."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Place, Ranges, Tra
 
 __all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
 
-_AFTER = 3  # steps that are looked at behind the first value that is not finite
+_AFTER = 3  # steps to replay from the first non-finite value on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a replay showed.
+    """Result of a replay.
 
     Attributes:
-      difference: The largest one between the curves of the evaluation, computed as always, and those of the replay, NaN
-        as a value like others; 0: bit for bit the same.
+      training: The replayed training.
+      block: Seeds that were trained together.
+      difference: Largest difference between the curves of a normal evaluation and of the replay; NaNs are equal. 0:
+        equal bits.
     """
 
     training: Training
@@ -40,14 +42,14 @@ class Replayed:
 
 
 def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *, task_index: int = 0) -> Replayed:
-    """Trains the seed block of a seed twice: as it is evaluated, and step by step.
+    """Trains the seed block of a seed twice: as in an evaluation, and step by step.
 
     Args:
       layers, spec, theta: As for a `BlockRunner`.
-      seed: Any; its block is the case's own, or one of that width.
-      task_index: Of a family, which of the seed's tasks.
+      seed: Any seed. Its block is one of the case's, or one of the same width.
+      task_index: Index of the task among the seed's tasks, for a family.
     Raises:
-      WrongThreads, ThetaMismatch, ConfigError: as for `BlockRunner.run`.
+      WrongThreads, ThetaMismatch, ConfigError: As for `BlockRunner.run`.
     """
     runner = BlockRunner(layers)
     bound = runner.bind(spec, "", theta.own_bindings)
@@ -83,20 +85,20 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
 
 
 def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
-    """Returns the ranges that a rule's inputs have in the training of one seed; {} for a rule without networks."""
+    """Returns the ranges of a rule's inputs in the training of one seed; {} for a rule without networks."""
     found: Ranges = {}
     training = replay_case(layers, spec, theta, seed).training
     verdict = diagnose(training)
     ends_at = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
     for step in training.steps:
         if ends_at is not None and step.step >= ends_at:
-            break  # what a training that runs away reads is not usual
+            break  # inputs during an explosion are not usual
         found = widened(found, step.inputs)
     return found
 
 
 def widened(ranges: Ranges, others: Ranges) -> Ranges:
-    """Returns ranges that hold others too."""
+    """Returns ranges that include those of both arguments."""
     found = dict(ranges)
     for name, (low, high) in others.items():
         before = found.get(name, (low, high))
@@ -105,7 +107,7 @@ def widened(ranges: Ranges, others: Ranges) -> Ranges:
 
 
 def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
-    """Returns the case's block that has a seed; beyond them, one as wide as the first."""
+    """Returns the case's block that contains a seed, or a block of the first one's width."""
     own = next((block for block in blocks if seed in block.seeds), None)
     if own is not None:
         return own
@@ -114,7 +116,7 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
 
 
 def step_of(look: Look) -> DiagnosedStep:
-    """Returns what one look shows, in few numbers."""
+    """Summarizes the values of one step."""
     before, after, seen = leaf_paths(look.before.params), leaf_paths(look.after.params), look.observed
     gradients = leaf_paths(seen.get("gradient", {}))
     updates, unmoved, zeros = {}, {}, {}
@@ -141,7 +143,7 @@ def step_of(look: Look) -> DiagnosedStep:
 
 
 def _bad(before: ReplayState, after: ReplayState, seen: Mapping[str, Any]) -> Iterator[Bad]:
-    """Yields what is not finite, in the order in which the step computes it."""
+    """Yields the leaves with non-finite values, in the order in which the step computes them."""
     places: tuple[tuple[Place, Any], ...] = (
         ("parameters", before.params),
         ("batch", seen.get("batch")),
@@ -162,7 +164,7 @@ def _bad(before: ReplayState, after: ReplayState, seen: Mapping[str, Any]) -> It
 
 
 def _was_so(before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
-    """Says whether a leaf of the state has had as many: an infinity that a state begins with is its own business."""
+    """Returns whether a leaf of the state had as many non-finite values before. A state may begin with infinities."""
     old = _wide(leaf_paths(before.opt_state)[path])
     return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)
 
@@ -172,7 +174,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _wide(leaf: Any) -> np.ndarray:
-    """Returns float64; bfloat16 is no dtype of NumPy's own."""
+    """Converts to float64, because NumPy has no bfloat16."""
     return np.asarray(leaf).astype(np.float64)
 
 

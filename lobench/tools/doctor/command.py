@@ -29,13 +29,13 @@ class CheckRecord(TypedDict):
 
 
 class DoctorRecord(TypedDict):
-    """`lobench doctor`: what was checked."""
+    """`lobench doctor`: results of the checks."""
 
     checks: list[CheckRecord]
 
 
 class ReplayRecord(TypedDict):
-    """`lobench doctor --replay`: what a watch decided, and whether it would today."""
+    """`lobench doctor --replay`: decisions of a watch, and whether they would be the same today."""
 
     store: Path
     start: int
@@ -81,7 +81,7 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
 
 
 def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
-    """Makes a check, says how it went, and returns that."""
+    """Runs a check, prints its result and returns it."""
     try:
         is_ok, found = True, check()
     except LobenchError as error:
@@ -100,7 +100,10 @@ def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Call
 
 
 def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
-    """Prints what one start decided and why; returns that, and whether it decides the same today."""
+    """Prints the decisions of one run with their reasons.
+
+    Returns the record, and whether all decisions are equal today.
+    """
     from lobench.core.planner.replay import Replay
     from lobench.engine.chief.decisions import read_decisions, starts_of
 
@@ -136,7 +139,7 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
 
 
 def _check_jax() -> str:
-    # In a process of its own: a broken driver may take its process down.
+    # In a separate process, because a broken driver may crash it.
     done = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -165,7 +168,7 @@ def _check_store(store: Path) -> str:
     from lobench.engine.store.schema import store_errors
 
     with Ledger.open(store, read_only=True) as ledger:
-        # Without the ledger's lock: a watch may be writing it.
+        # Without the ledger's lock, because a watch may be writing.
         with store_errors(store), tempfile.TemporaryFile(dir=store) as file:
             file.write(bytes(4096))
         if not os.access(store / "ledger.sqlite", os.W_OK):

@@ -1,4 +1,4 @@
-"""`lobench falsify`: a case, as small as can be, on which a checkpoint loses to a tuned optimizer."""
+"""`lobench falsify`: the smallest case on which a checkpoint loses to a tuned optimizer."""
 
 COMMANDS = {
     "falsify": ("lobench.tools.falsify.command:falsify", "Find the smallest case on which a checkpoint loses."),

@@ -1,4 +1,4 @@
-"""Cells of a case: what is bound of it, varied along axes, as gin files that stand alone."""
+"""Cells of a case: its bindings, varied along axes, as self-contained gin files."""
 
 from __future__ import annotations
 
@@ -34,21 +34,24 @@ from lobench.tools.falsify.search import Cell, GridAxis
 
 __all__ = ["CellAxis", "Cells", "read_cells"]
 
-_ABSENT = object()  # of an axis: what it varies is not there
-_DOWN, _UP = 16, 4  # how far an axis goes that nobody has given, in powers of two
+_ABSENT = object()  # value on an axis: no binding, or no wrapper
+_DOWN, _UP = 16, 4  # range of the default axes: largest factors down and up
 _NO_AXES = ("Case.num_inner_steps",)
-# What the search binds by itself, or stands for what is searched: to vary it would change nothing, or all.
+# Parameters that the search itself binds, or that define the case as a whole.
 _SEARCHS_OWN = {"task", "optimizer", "learned_optimizer", "num_seeds", "first_seed", "seed_block", "block_sizes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellAxis:
-    """An axis of cells.
+    """Axis of the cells.
 
     Attributes:
-      values: In order; `_ABSENT` where the binding, or the wrapper, is left out.
-      wraps: Whether the configurable is a wrapper, which is put around the case's task.
-      unwraps: What the task is where a wrapper that the case has is taken off; the axis varies no parameter then.
+      selector, parameter: The varied binding. The parameter is "" if the axis removes a wrapper.
+      values: Values in order. `_ABSENT` stands for no binding, or no wrapper.
+      home: Index of the case's own value.
+      simplest: Index of the simplest value.
+      wraps: Whether the configurable is a wrapper that is put around the case's task.
+      unwraps: Task without the wrapper that this axis removes. None: the axis varies a parameter.
       is_searched: As `GridAxis.is_searched`.
     """
 
@@ -72,7 +75,7 @@ class CellAxis:
         return "there" if self.unwraps else gin_text(value)
 
     def ratio(self, place: int) -> float | None:
-        """Returns how many times the case's own a number is, of a tuple in the mean; None of what is none."""
+        """Returns a number relative to the case's own, or the geometric mean for a tuple; None for other values."""
         ours, theirs = (self.values[one] for one in (place, self.home))
         a, b = _size(ours), _size(theirs)
         if a is None or b is None or not (a > 0 < b) or _length(ours) != _length(theirs):
@@ -82,11 +85,14 @@ class CellAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """The cells of a case.
+    """Cells of a case.
 
     Attributes:
-      bindings: All that the case reaches.
-      modules: Imports, and the files of those that lie beside the case.
+      scope: Scope of the case.
+      bindings: All bindings that the case depends on.
+      imports: Modules that its file imports.
+      modules: Files of the modules next to the case.
+      axes: The axes.
     """
 
     scope: str
@@ -108,7 +114,7 @@ class Cells:
         ]
 
     def text(self, cell: Cell) -> str:
-        """Returns a cell as a gin file, which is the same for the same cell."""
+        """Returns a cell as a gin file. Equal cells have equal texts."""
         bindings = list(self.bindings)
         task = next(one for one in bindings if self._is(one, "Case", "task"))
         inner, wrappers = task.value, dict[str, None]()
@@ -136,7 +142,7 @@ class Cells:
         return "\n".join(lines).strip() + "\n"
 
     def write(self, cell: Cell, folder: Path) -> Path:
-        """Writes a cell's file, and the modules that it needs, into a folder; returns the file."""
+        """Writes a cell's file and the modules that it needs into a folder. Returns the path of the file."""
         text = self.text(cell)
         path = folder / f"cell_{hashlib.sha256(text.encode()).hexdigest()[:12]}.gin"
         with unusable_store(folder.parent):
@@ -146,7 +152,7 @@ class Cells:
         return path
 
     def copy_modules(self, folder: Path) -> None:
-        """Copies the modules that lie beside the case."""
+        """Copies the modules next to the case."""
         folder.mkdir(parents=True, exist_ok=True)
         for module in self.modules:
             shutil.copyfile(module, folder / module.name)
@@ -156,14 +162,18 @@ class Cells:
 
 
 def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
-    """Returns the cells of a case along the axes that are given, or along its steps and all its whole numbers.
+    """Returns the cells of a case along given axes, or along its steps and all its whole numbers.
 
     Args:
-      axes: `DigitsMLP.hidden_sizes = [(8,), (32,)]`. Of a wrapper that the case lacks it goes from "none".
+      spec: The case.
+      layers: Layers of its bindings.
+      axes: Bindings of lists, such as `DigitsMLP.hidden_sizes = [(8,), (32,)]`. For a wrapper that the case lacks, the
+        first value is "none".
     Raises:
-      ConfigError: the case does not bind; an axis names nothing, or holds no list.
+      ConfigError: The case does not bind, or an axis names an unknown parameter.
+      UsageError: An axis is not a list, is given twice, or cannot be varied; or the case binds an optimizer.
     """
-    claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
+    claim_for(spec, layers)  # before the suite's modules are imported, because they may create arrays
     bound = bind_case(spec, layers, build=False)
     if bound.optimizer_bindings:
         raise UsageError("the case insists on an optimizer", where=f"{spec.path}: case {spec.name!r}")
@@ -232,7 +242,7 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
 
 
 def _usual(own: Sequence[Binding]) -> list[CellAxis]:
-    """Returns the steps and all the whole numbers of a task, from a sixteenth to four times."""
+    """Returns axes for the steps and all whole numbers of the task, from a sixteenth to four times."""
     found = []
     for one in own:
         name = f"{one.name}.{one.parameter}"
@@ -250,7 +260,7 @@ def _usual(own: Sequence[Binding]) -> list[CellAxis]:
 
 
 def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
-    """Returns an axis for the wrapper around the task, which can be taken off."""
+    """Returns an axis that removes the wrapper around the task, if there is one."""
     task = next(one.value for one in own if one.name == "Case" and one.parameter == "task")
     inner = next((one.value for one in own if one.parameter == "task" and one.name == task.name != "Case"), None)
     if not isinstance(inner, Reference):
@@ -259,7 +269,7 @@ def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
 
 
 def _defaults(own: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
-    """Returns an axis for each choice of the task, a text or a boolean, that has a default: simpler is without it."""
+    """Returns an axis for each text or boolean of the task that has a default, since the default counts as simpler."""
     found = []
     for one in own:
         axis = CellAxis(
@@ -291,7 +301,7 @@ def _times(value: Any, factor: float) -> Any:
 
 
 def _size(value: Any) -> float | None:
-    """Returns a number to order by, of a tuple of numbers their product; None of what is none."""
+    """Returns the number by which values are ordered, the product for a tuple; None if it is not numeric."""
     parts = value if isinstance(value, tuple) else (value,)
     found = 1.0
     for part in parts:

@@ -1,4 +1,4 @@
-"""`falsify`: cells of a case are written, tuned on, evaluated and tested, by what lobench has for each of these."""
+"""`lobench.falsify`: search for settings of a case on which a checkpoint loses to a tuned baseline."""
 
 from __future__ import annotations
 
@@ -41,24 +41,29 @@ __all__ = ["Falsified", "falsify"]
 
 _RATES = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1, 0))
 _COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
-_LOOK = 3  # seeds of a suspicion, and of tuning
-_FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # of test n those from 10,000 + 1,000 n on
+_LOOK = 3  # seeds of the screening and of tuning
+_FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # test n uses the seeds from 10,000 + 1,000 n on
 _MOST_SEEDS = 300
-_NAMED = 2  # cells of a round's line
+_NAMED = 2  # cells named in a line of progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Falsified:
-    """What was found.
+    """Result of `falsify`.
 
     Attributes:
-      against: The optimizer with the setting that it was tuned to on the smallest cell; its name where there is none.
-      home_size, size: Inner parameters and steps of the case and of the smallest cell.
-      is_trained_on: Whether the case's suite says that the checkpoint was meta-trained on it.
-      is_at_edge: Whether a setting that `against` was tuned to lies at the edge of its grid.
-      seeds: Of a test.
-      block: Those of the test of the smallest cell.
-      measured: What was measured there.
+      theta: Label of the checkpoint.
+      case: Name of the case, SUITE/CASE.
+      against: Optimizer with its tuned setting on the smallest cell, or only its name if no loss was found.
+      cells: Cells of the case.
+      found: Result of the search.
+      rules: Rules of the search.
+      home_size, size: Numbers of inner parameters and steps of the case, and of the smallest cell.
+      is_trained_on: Whether the checkpoint was meta-trained on the case, according to the suite.
+      is_at_edge: Whether the tuned setting is at the edge of its grid.
+      seeds: Number of seeds of a test.
+      block: Seeds of the smallest cell's test.
+      measured: Loss measured on the smallest cell.
     """
 
     theta: str
@@ -95,29 +100,37 @@ def falsify(
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Falsified:
-    """Looks for a cell around a case on which a checkpoint loses to a tuned optimizer, and for the simplest such cell.
+    """Searches for a case on which a checkpoint loses to a tuned optimizer, and reduces it to the simplest one.
 
-    What the store holds is not repeated: the same call goes on from there, with the same decisions.
+    It tries cells: the given case with some bindings changed. Evaluations in the store are reused: after an
+    interruption, the same call continues with the same decisions.
+
+    Example:
+        found = lobench.falsify("theta.npz; Case.learned_optimizer = @Celo()", suite="quick", case="relu32")
+        found.found.smallest  # the test of the smallest cell; None if no loss was found
 
     Args:
-      checkpoint: With bindings after semicolons: `theta.npz; Case.learned_optimizer = @Celo()`.
-      suite: Folder, or gin file, of the case.
-      case: Its name; may be left out where there is one only.
+      checkpoint: Checkpoint, possibly with bindings after semicolons: `theta.npz; Case.learned_optimizer = @Celo()`.
+      suite: Folder or gin file of the case, or the name of a shipped suite.
+      case: Name of the case. May be omitted if the suite has a single case.
       against: Name of an optimizer with a learning rate.
-      axes: Bindings of lists, `DigitsMLP.hidden_sizes = [(8,), (32,)]`, also of wrappers that the case lacks; none:
-        the case's steps and whole numbers, from a sixteenth to four times.
-      grid: What it is tuned over in a cell that is tested; where a cell is looked at only, five rates.
-      margin: It loses where its score is lower by more than this; 1 is the tuned optimizer in that cell.
-      alpha: Chance that any cell is confirmed that does not lose by more than the margin.
-      seeds: Of a test.
-      most_cells, most_tests: That are looked at, and tested.
-      wave: Cells that are looked at together.
-      store: Where evaluations go (default: .lobench/falsify/SUITE).
-      gin_params: Bound over everything else.
+      axes: Bindings of lists, such as `DigitsMLP.hidden_sizes = [(8,), (32,)]`, also of wrappers that the case lacks.
+        (): the case's steps and whole numbers, from a sixteenth to four times.
+      grid: Grid for tuning `against` on cells that are tested. Before, on cells that are only screened, it has five
+        learning rates.
+      margin: Difference of scores above which the checkpoint loses. 1 is the score of the tuned optimizer on the cell.
+      alpha: Chance of confirming any cell on which the checkpoint does not lose by more than the margin.
+      seeds: Number of fresh seeds per test, from 4 to 300.
+      most_cells: Largest number of cells to screen.
+      most_tests: Largest number of tests.
+      wave: Number of cells that are screened together.
+      store: Store of the evaluations. None: .lobench/falsify/SUITE.
+      gin_params: Bindings that override all others.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Of `WatchSettings`: workers, executor, gin_files.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
     Raises:
-      LobenchError: usage; the case does not bind; no evaluation can start.
+      UsageError: An argument is invalid.
+      LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     if not 4 <= seeds <= _MOST_SEEDS:
@@ -130,7 +143,7 @@ def falsify(
     own = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
     cells = read_cells(spec, layers, texts(axes))
-    # With the checkpoint's bindings, before any cell is evaluated: they may name a module that is not there.
+    # Binds with the checkpoint's bindings before any cell is evaluated, since they may name a missing module.
     role = bind_case(spec, replace(layers, gin_params=(*own, *gin_params)), build=False).info.role
     oracle = _Oracle(
         folder=folder,
@@ -166,10 +179,16 @@ def falsify(
 
 @dataclass(slots=True, kw_only=True)
 class _Oracle:
-    """Answers of a store, which has what it lacks made.
+    """Evaluator of cells on a store, where missing results are computed.
 
     Attributes:
-      theta: As it is given, and as the store calls it.
+      folder: Folder of the store.
+      cells: Cells of the case.
+      theta: Checkpoint as requested, and as a subject of the store.
+      against: Name of the optimizer.
+      grid: Grid for tuning it.
+      layers: Layers of the bindings.
+      seeds: Number of seeds of a test.
     """
 
     folder: Path
@@ -215,20 +234,20 @@ class _Oracle:
 
     @property
     def home(self) -> Cell:
-        """The case itself."""
+        """Cell of the case itself."""
         return tuple(axis.home for axis in self.cells.axes)
 
     def file(self, cell: Cell) -> Path:
         return self.cells.write(cell, self._suite)
 
     def tuned_text(self, cell: Cell) -> str:
-        """Returns the optimizer with the setting that its own grid gives on a cell."""
+        """Returns the optimizer with its tuned setting on a cell."""
         tuned = self._tuned(cell, self.grid)
         assert tuned is not None
         return point_text(self.against, tuned.grid[tuned.best[0]].values)
 
     def is_at_edge(self, cell: Cell) -> bool:
-        """Says whether a setting of it is the least or the largest that was tried."""
+        """Returns whether a value of the tuned setting is the smallest or largest one tried."""
         tuned = self._tuned(cell, self.grid)
         assert tuned is not None
         best = tuned.grid[tuned.best[0]].values
@@ -239,14 +258,14 @@ class _Oracle:
         return False
 
     def size(self, cell: Cell) -> tuple[int, int]:
-        """Returns the inner parameters and steps of a cell that was looked at."""
+        """Returns the numbers of inner parameters and steps of an evaluated cell."""
         return self._sizes.get(cell, (0, 0))
 
     def block(self, test: Test) -> SeedBlock:
         return self._block(test.number, test.factor)
 
     def measured(self, test: Test) -> MeasuredLoss:
-        """Returns what the store holds of a test that confirmed a cell."""
+        """Returns the stored measurements of a test that confirmed a cell."""
         who = [self.theta[1], self._other(test.cell)[1]]
         sides, scaled = self._scores(test.cell, who, self.block(test), self._baseline_file(self.grid))
         assert scaled is not None
@@ -279,8 +298,8 @@ class _Oracle:
         return ", ".join(f"{axis.name} {axis.text(place)}" for axis, place in axes)
 
     def _tuned(self, cell: Cell, grid: BaselineGrid) -> BaselineCase | None:
-        """Tunes on a cell, or takes what is stored; None where that cannot be done."""
-        file = self.file(cell)  # whose folder is where the baselines are
+        """Tunes the optimizer on a cell, unless the result is stored; None if tuning fails."""
+        file = self.file(cell)  # creates the folder of the baselines
         path = self._baseline_file(grid)
         made = Baseline(optimizer=self.against, protocol=grid.name, refresh="lobench falsify", cases={})
         if path.is_file() and (before := Baseline.load(path)).program_version == PROGRAM_VERSION:
@@ -293,7 +312,7 @@ class _Oracle:
             tuned = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
         except LobenchError as error:
             if cell == self.home:
-                raise  # an optimizer that there is not, say: no cell would be looked at, and nothing found
+                raise  # for example an unknown optimizer, which would fail on every cell
             self.progress.log(f"left out: {self._name(cell)}: {error}")
             return None
         replace(made, cases={**made.cases, key: tuned}).save(path)
@@ -306,14 +325,14 @@ class _Oracle:
             subjects,
             tuple(map(str, files)),
             name="falsify",
-            progress=WatchProgress(),  # of a score on some cells of many there is nothing to say
+            progress=WatchProgress(),  # no lines for the scores of single cells
             gin_params=(*self.gin_params, *own),
             import_folders=self.layers.import_folders,
             **self.options,
         )
 
     def _gap(self, cell: Cell, block: SeedBlock) -> float:
-        """Returns the suspicion; NaN where the scale is too thin for one."""
+        """Returns the gap on the seeds of the screening; NaN if there is no result, or the scale is unreliable."""
         (found,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
         if len(found) < block.size:
             failure = self._failure(cell)
@@ -325,7 +344,7 @@ class _Oracle:
         return 1.0 - math.fsum(found.values()) / len(found)
 
     def _failure(self, cell: Cell) -> str:
-        """Returns what is said of a cell's evaluations that gave no result."""
+        """Returns the messages of a cell's evaluations without results."""
         snapshot = read_store(self.folder)
         rows = [
             row for row in snapshot.rows if row.case.file == self.file(cell).stem and snapshot.current.is_current(row)
@@ -337,7 +356,7 @@ class _Oracle:
     ) -> tuple[list[dict[int, float]], tuple[str, ScoreScale] | None]:
         """Returns the scores of subjects on a cell and a seed block, and metric and scale.
 
-        Of one that gave no result there are none.
+        Subjects without results have no scores.
         """
         snapshot = read_store(self.folder)
         rows = [

@@ -1,4 +1,4 @@
-"""A case that was lost, measured again: what the test of such a case calls."""
+"""Replay of a lost case, for the tests that `lobench falsify` writes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ __all__ = ["MeasuredLoss", "measured_loss"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoss:
-    """What was measured on a case.
+    """Loss of a checkpoint measured on a case.
 
     Attributes:
-      against: The optimizer, with its setting.
-      margin: It loses where its score is lower by more.
-      behind: By how much it was lower.
-      scale: 0 is untrained, 1 the optimizer on the seeds that it was tuned on.
-      scores: The optimizer's, by seed.
+      against: Text of the optimizer with its setting.
+      metric: Metric of the scores.
+      margin: Difference of scores above which the checkpoint loses.
+      behind: Measured difference of the scores.
+      scale: Score scale: 0 is untrained, 1 is the optimizer on the seeds of its tuning.
+      scores: Scores of the optimizer, by seed.
+      score_version: Version of the rule of scores.
     """
 
     against: str
@@ -40,10 +42,10 @@ class MeasuredLoss:
     score_version: int
 
     def gap(self, result: Result) -> float:
-        """Returns by how much the score of another result on the same seeds is lower, in the mean.
+        """Returns the mean difference between the stored scores and those of a result on the same seeds.
 
         Raises:
-          LobenchError: the result has other seeds.
+          LobenchError: The result has other seeds.
         """
         if sorted(result.seeds) != sorted(self.scores):
             expected = f"{min(self.scores)} to {max(self.scores)}"
@@ -53,15 +55,15 @@ class MeasuredLoss:
         return float(np.mean([self.scores[seed] for seed in result.seeds] - ours))
 
     def text(self) -> str:
-        """Returns it as JSON."""
+        """Returns the measurements as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def measured_loss(path: Path) -> MeasuredLoss:
-    """Reads what was measured.
+    """Reads measurements from a file.
 
     Raises:
-      LobenchError: it cannot be read, or is of another rule of scores.
+      LobenchError: The file cannot be read, or has another version of the rule of scores.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))

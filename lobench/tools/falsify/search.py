@@ -1,8 +1,8 @@
-"""The search for a cell of a grid where one side loses, and for the simplest such cell: pure, whatever a cell is.
+"""Search for a grid cell where one side loses, and for the simplest such cell. Pure functions of the oracle's answers.
 
-A cell is looked at twice. A gap on a few seeds is a suspicion and no more; a test on seeds that nothing has looked at
-before decides. Each test has seeds of its own, so that which cell it is of may hang on all tests before it, and a level
-of alpha by the number of tests that are allowed: the chance that any cell is confirmed that does not lose is alpha.
+A cell is evaluated in two stages. A gap on a few seeds is only a suspicion. A test on fresh seeds decides. Each test
+has its own seeds, so that the choice of its cell may depend on all earlier tests, and a level of alpha divided by the
+allowed number of tests. So the chance of confirming any cell that does not lose is at most alpha.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ import numpy as np
 
 __all__ = ["Cell", "FoundCell", "GridAxis", "Oracle", "SearchRules", "Test", "falsified"]
 
-Cell: TypeAlias = tuple[int, ...]  # the place on each axis
+Cell: TypeAlias = tuple[int, ...]  # index on each axis
 Ending: TypeAlias = Literal["smallest", "budget", "nothing"]
 
-_AGAIN = 3  # times the seeds of a test whose mean is beyond the margin and which is not significant
+_AGAIN = 3  # factor of seeds for a second test, if the mean is beyond the margin but not significant
 _TESTS_OF_A_WAVE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridAxis:
-    """What varies.
+    """Axis of the grid.
 
     Attributes:
-      size: Number of its values, which are in an order.
-      home: The place of what the case has.
-      simplest: Towards which place a case becomes simpler.
-      is_searched: Whether it varies in the search for a first cell; otherwise only where that is made simpler.
+      name: Name of the axis.
+      size: Number of values, which are ordered.
+      home: Index of the case's own value.
+      simplest: Index of the simplest value.
+      is_searched: Whether the axis varies in the search for a first cell. Otherwise it varies only in simplification.
     """
 
     name: str
@@ -43,16 +44,18 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """A test of a cell on fresh seeds.
+    """Test of a cell on fresh seeds.
 
     Attributes:
-      number: From 0, of all tests.
-      factor: How many times the usual number of seeds it has.
-      gap: By how much the cell is lost, in the mean.
-      p_value: Of "it is lost by the margin at most".
+      cell: The cell.
+      number: Number of the test, from 0.
+      factor: Number of seeds relative to the usual number.
+      gap: Mean gap of the cell.
+      p_value: P-value of the hypothesis that the gap is at most the margin.
+      is_confirmed: Whether the p-value is at most the level.
     """
 
-    __test__ = False  # pytest collects what is called so
+    __test__ = False  # pytest collects classes of this name
 
     cell: Cell
     number: int
@@ -63,24 +66,25 @@ class Test:
 
 
 class Oracle(Protocol):
-    """What is known of cells; both are the same whenever they are asked for the same."""
+    """Evaluator of cells. Equal calls return equal values."""
 
     def gaps(self, cells: Sequence[Cell]) -> Sequence[float]:
-        """Returns by how much each cell is lost, on the few seeds of a suspicion; NaN where nobody can say."""
+        """Returns the gap of each cell on the few seeds of the screening; NaN if unknown."""
 
     def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
-        """Returns the mean gap on `factor` times the usual seeds, those of this test alone, and its p-value."""
+        """Returns the mean gap and its p-value, on `factor` times the usual number of seeds, used by this test only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRules:
-    """How far a search goes.
+    """Rules of a search.
 
     Attributes:
-      alpha: Chance that any cell is confirmed that is not lost by more than the margin.
-      most_cells: That are looked at.
-      most_tests: That may be made; each has alpha by this number as its level.
-      wave: Cells that are looked at together.
+      margin: Gap above which a cell is lost.
+      alpha: Chance of confirming any cell that is not lost by more than the margin.
+      most_cells: Largest number of cells to screen.
+      most_tests: Largest number of tests. The level of each is alpha divided by this number.
+      wave: Number of cells that are screened together.
     """
 
     margin: float
@@ -96,14 +100,15 @@ class SearchRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCell:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-      first: The test of the cell that was found first; None: no cell is lost.
-      smallest: That of the simplest one.
-      ending: `smallest`: one step simpler on any axis is not confirmed; `budget`: the cells or tests were used up.
-      gaps: Of each cell that was looked at the suspicion.
-      tests: All, in their order.
+      first: Test of the first confirmed cell. None: no cell is lost.
+      smallest: Test of the simplest confirmed cell.
+      ending: "smallest": no cell one step simpler on an axis is confirmed. "budget": the cells or tests were used up.
+        "nothing": no cell is lost.
+      gaps: Gap of each screened cell.
+      tests: All tests in order.
     """
 
     first: Test | None
@@ -114,13 +119,13 @@ class FoundCell:
 
 
 class _OverBudgetError(Exception):
-    """No further cell, or test, is allowed."""
+    """Limit on the number of cells or tests."""
 
 
 def falsified(axes: Sequence[GridAxis], oracle: Oracle, rules: SearchRules) -> FoundCell:
-    """Looks for a cell that is lost, and for the simplest one that is.
+    """Searches for a lost cell, and for the simplest one.
 
-    The same axes, rules and answers give the same search.
+    Equal axes, rules and answers give equal searches.
     """
     search = _Search(axes=axes, oracle=oracle, rules=rules)
     first = smallest = None
@@ -147,7 +152,7 @@ class _Search:
     tests: list[Test] = field(default_factory=list)
 
     def first(self) -> Test | None:
-        """Returns the test of the first cell that is confirmed, looking first at the case itself."""
+        """Returns the test of the first confirmed cell. The case itself is screened first."""
         for wave in self._waves():
             self._look(wave)
             known = {test.cell for test in self.tests}
@@ -158,7 +163,7 @@ class _Search:
         return None
 
     def simpler(self, found: Test) -> Iterator[Test]:
-        """Yields simpler and simpler cells that are confirmed: of the last one no simpler neighbour is."""
+        """Yields simpler and simpler confirmed cells. No simpler neighbour of the last one is confirmed."""
         simplest = tuple(axis.simplest for axis in self.axes)
         if (whole := self._lost(simplest)) is not None:
             yield whole
@@ -172,7 +177,7 @@ class _Search:
                 way = 1 if far > near else -1
                 if near == far:
                     continue
-                if not is_first:  # nearly always the neighbour says that nothing has changed
+                if not is_first:  # the neighbour is rarely confirmed if it was not before
                     if (one := self._lost(_moved(found.cell, place, near + way))) is None:
                         continue
                     yield (found := one)
@@ -190,7 +195,7 @@ class _Search:
             is_first = False
 
     def _lost(self, cell: Cell) -> Test | None:
-        """Returns the test that confirms a cell, if one does."""
+        """Returns the test that confirms a cell; None if it is not confirmed."""
         for test in self.tests:
             if test.cell == cell and test.is_confirmed:
                 return test
@@ -211,7 +216,7 @@ class _Search:
         self.seen |= dict(zip(new, self.oracle.gaps(new), strict=True)) if new else {}
 
     def _confirmed(self, cell: Cell) -> Test | None:
-        """Tests a cell, and once more with more seeds where the first test leaves it open."""
+        """Tests a cell, and tests it again with more seeds if the first test is undecided."""
         for factor in (1, _AGAIN):
             number = len(self.tests)
             if number >= self.rules.most_tests:
@@ -233,7 +238,7 @@ class _Search:
         return None
 
     def _waves(self) -> Iterator[list[Cell]]:
-        """Yields what to look at: the case, the ends of each axis, corners, then around the worst and anywhere."""
+        """Yields waves of cells to screen: the case, ends of axes, corners, neighbours of the worst, random cells."""
         home = tuple(axis.home for axis in self.axes)
         size, rng = self.rules.wave, np.random.default_rng(0)
         searched = [(place, axis) for place, axis in enumerate(self.axes) if axis.is_searched]
@@ -261,7 +266,7 @@ class _Search:
             yield wave
 
     def _drawn(self, place: Callable[[GridAxis], int]) -> Cell:
-        """Returns a cell with a place drawn on each axis that is searched."""
+        """Returns a cell with a drawn index on each searched axis."""
         return tuple(place(axis) if axis.is_searched else axis.home for axis in self.axes)
 
 

@@ -54,7 +54,7 @@ class FalsifyRecord(TypedDict):
 
 
 def falsify_record(found: Falsified, files: Sequence[Path]) -> FalsifyRecord:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     sizes = [found.home_size, *([found.size] if found.size is not None else [])]
     return finite_or_none(
         FalsifyRecord(
@@ -106,7 +106,7 @@ def _axes(found: Falsified) -> list[AxisRecord]:
 
 
 def falsify_text(found: Falsified, files: Sequence[Path]) -> str:
-    """Return the answer, what to do next, a row for each axis, and by how many tests."""
+    """Returns the answer, what to do next, a row for each axis, and the number of tests."""
     rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
     for one in _axes(found):
         ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""

@@ -1,4 +1,4 @@
-"""A case that was found, as files: gin, its tuned baseline, what was measured, and a test."""
+"""Files of a found case: gin, its tuned baseline, the measured loss, and a test."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def test_{scope}_is_not_lost(case, evaluate):
 
 
 def require_case_folder(folder: Path) -> None:
-    """Checks that a case could be written into a folder now, before the search.
+    """Checks before the search that a case can be written into a folder.
 
     Raises:
-      StoreError: it could not.
+      StoreError: The folder cannot be written.
     """
     with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step="choose another --output"):
         require_folder(folder)
 
 
 def write_case(found: Falsified, folder: Path) -> tuple[Path, ...]:
-    """Writes the smallest cell with a test that replays it; returns the files.
+    """Writes the smallest cell with a test that replays it. Returns the files.
 
-    Another search's case keeps its files: this one gets a number behind its name then.
+    Files of another search's case are kept: the name of the new case then gets a number.
 
     Raises:
-      StoreError: they cannot be written.
+      StoreError: The files cannot be written.
     """
     stem = re.sub(r"\W+", "_", f"{Path(found.theta.split(';')[0]).stem}_{found.cells.scope}")
     again = "choose another --output; the same command trains nothing again"
@@ -68,7 +68,7 @@ def write_case(found: Falsified, folder: Path) -> tuple[Path, ...]:
 
 
 def _files(found: Falsified, name: str, folder: Path) -> dict[Path, str]:
-    """Returns the texts of a case's files."""
+    """Returns the texts of a case's files by path."""
     test = found.found.smallest
     assert test is not None and found.block is not None and found.measured is not None
     scope = found.cells.scope

@@ -28,11 +28,11 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["CaseHistory", "CaseRun", "HistoryRecord", "ScoreChange", "history_of"]
 
-_MOST_NAMED = 8  # subjects of an error
+_MOST_NAMED = 8  # subjects named in an error
 
 
 class RunRecord(TypedDict):
-    """A run of a history."""
+    """Run of a history."""
 
     store: str
     at: float
@@ -44,7 +44,7 @@ class RunRecord(TypedDict):
 
 
 class ScoreChangeRecord(TypedDict):
-    """A run at which the score changed."""
+    """Run at which the score changed."""
 
     run: int
     git_revision: str
@@ -68,11 +68,16 @@ class HistoryRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRun:
-    """What one program computed at one revision.
+    """Results of one program at one revision.
 
     Attributes:
-      at: When the first of it was recorded; seconds since 1970.
-      scores: Of the common seeds.
+      store: Folder of the store.
+      at: Time of the first result, in seconds since 1970.
+      git_revision: First digits of the revision, with "+" for uncommitted changes.
+      program: The program.
+      subject: Label of the subject.
+      scores: Scores of the common seeds.
+      score: Their mean with its interval.
     """
 
     store: Path
@@ -86,15 +91,16 @@ class CaseRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreChange:
-    """A run from which on the score, or the share of seeds that diverge, is another.
+    """Run from which on the score, or the fraction of seeds that diverge, is different.
 
     Attributes:
-      place: Of the run, from 0.
-      size: By how much the score of the seeds that converge rose; below 0 it fell.
-      lost: Diverged and exploded seeds and all seeds before the run, and the same two numbers from it on.
-      probability: That there is a change at all among the runs that were looked at for it.
-      here: That it is at this run, if there is one.
-      is_new_program: Whether the run's program is another one than that of the run before.
+      place: Index of the run, from 0.
+      size: Increase of the score of converged seeds; negative for a fall.
+      error: Standard deviation of the size.
+      probability: Probability that there is a change among the runs that were compared.
+      here: Probability that it is at this run, if there is one.
+      is_new_program: Whether the run's program differs from that of the previous run.
+      lost: Number of diverged and exploded seeds, and of all seeds, before the run; the same two numbers from it on.
     """
 
     place: int
@@ -107,14 +113,14 @@ class ScoreChange:
 
     @property
     def is_rise(self) -> bool:
-        """Whether the score rose; of equal scores whether fewer seeds diverge."""
+        """Whether the score rose or, if it is equal, fewer seeds diverge."""
         before, all_before, after, all_after = self.lost
         return self.size > 0 or (self.size == 0 and after * all_before < before * all_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseHistory:
-    """A case over revisions."""
+    """History of a case over revisions."""
 
     case: str
     metric: str
@@ -125,7 +131,7 @@ class CaseHistory:
 
     @property
     def new_programs(self) -> list[int]:
-        """The places of runs whose program is another one than that of the run before."""
+        """Indices of runs whose program differs from that of the previous run."""
         pairs = enumerate(itertools.pairwise(self.runs), 1)
         return [place for place, (before, after) in pairs if before.program != after.program]
 
@@ -135,14 +141,20 @@ def history_of(
 ) -> CaseHistory:
     """Reads the runs of a case.
 
+    Example:
+        found = history_of([Path("nightly")], "relu32", subject="adam(); adam.learning_rate = 0.01")
+        [found.runs[change.place].git_revision for change in found.changes]
+
     Args:
       stores: Stores, bundles, or folders with stores below them.
-      case: Any of `CaseInfo.names`.
-      subject: A label; "": the only subject of each run, or its last checkpoint.
-      metric: "": the case's primary one.
+      case: Name of the case; one of `CaseInfo.names`.
+      subject: Label of the subject. "": the only subject of each run, or its last checkpoint.
+      metric: The metric. "": the case's primary one.
+      probability: Probability of a change above which it is reported.
     Raises:
-      StoreError: there is no store. UsageError: no such case or subject, no metric, several subjects and none is asked
-        for, or runs without common seeds.
+      StoreError: There is no store.
+      UsageError: There is no such case or subject, no metric, no common seed, or there are several subjects and none is
+        given.
     """
     found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
     if not found:
@@ -171,7 +183,7 @@ def history_of(
     seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
     if not seeds:
         raise UsageError("the runs have no seed in common", where=case)
-    # Runs of one store are in the order of its ledger, whatever its clocks said; stores are by their first result.
+    # Runs of one store are in the order of its ledger, whatever the clocks were; stores are in order of first result.
     by_store: dict[Path, list[CaseRun]] = {}
     for snapshot, one, found_scores in scored:
         by_store.setdefault(snapshot.store, []).append(_run(snapshot, one, [found_scores[seed] for seed in seeds]))
@@ -189,7 +201,7 @@ def history_of(
 
 
 def _newest(found: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
-    """Returns the identity of the case in the store with the last result: the current one there."""
+    """Returns the identity of the case that is current in the store with the last result."""
     last = max((whole for whole, _ in found), key=lambda whole: max(row.recorded_at for row in whole.rows))
     rows = [row for whole, own in found if whole is last for row in own]
     counting = [row for row in rows if last.current.is_current(row)]
@@ -201,7 +213,10 @@ def _has_bindings(whole: Snapshot, row: EvaluationRow) -> bool:
 
 
 def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list[EvaluationRow]]]:
-    """Yields each store with the evaluations of one program at one revision; those without curves have neither."""
+    """Yields each store with its evaluations, grouped by program and revision.
+
+    Evaluations without curves are left out.
+    """
     names: set[str] = set()
     for store in stores:
         groups: dict[tuple[str, Program], list[EvaluationRow]] = {}
@@ -221,9 +236,9 @@ def _revision(row: EvaluationRow) -> str:
 
 
 def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
-    """Raises UsageError if the runs have several subjects: a history of whichever came last would mix them.
+    """Raises UsageError if the runs have several subjects, which one history would mix.
 
-    Checkpoints of one meta-training are one subject, whose last one counts.
+    Checkpoints of one meta-training count as one subject: the last one.
     """
     optimizers, known = set[object](), dict[str, None]()
     is_ambiguous = False
@@ -265,7 +280,7 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float]) ->
 
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
-    """Yields the changes among some runs: the surest one first, then those before and behind it."""
+    """Yields the changes among some runs: the surest one first, then those before and after it."""
     found = _surest(runs[start:stop], level)
     if found is None:
         return
@@ -287,7 +302,7 @@ def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> It
 def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
     """Returns the surest fall (sign 1) or rise (sign -1); None if none is sure.
 
-    A seed that diverged or exploded is no score: in a mean, its -1 hides a change of the others.
+    Seeds that diverged or exploded have no score here, because their -1 would hide a change of the others in a mean.
     """
     values = np.asarray([run.scores for run in runs])
     if len(runs) < 2 or not np.isfinite(values).all() or (values == values[0]).all():

@@ -1,4 +1,4 @@
-"""A history as text, as a record, and as a page with its chart."""
+"""Text, record and page of a history, with its chart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["history_record", "history_text", "write_history_page"]
 
 
 def history_record(found: CaseHistory) -> HistoryRecord:
-    """Returns it as a record."""
+    """Returns the record for `--format json`."""
     record: HistoryRecord = {
         "case": found.case,
         "metric": found.metric,
@@ -57,7 +57,7 @@ def history_record(found: CaseHistory) -> HistoryRecord:
 
 
 def history_text(found: CaseHistory) -> str:
-    """Return the changes, then a line for each run, the latest last."""
+    """Returns the changes, then a line for each run, the latest last."""
     marks = {change.place: "rise" if change.is_rise else "fall" for change in found.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
@@ -97,7 +97,7 @@ def _name(run: CaseRun) -> str:
 
 
 def write_history_page(found: CaseHistory, output: Path) -> None:
-    """Writes a page with the chart, whole or not at all."""
+    """Writes a page with the chart, atomically."""
     body = Markup("<p class='quiet'>{}</p><figure>{}</figure><pre class='scroll'>{}</pre>").format(
         found.scale, _chart(found).svg(), history_text(found)
     )
@@ -106,7 +106,7 @@ def write_history_page(found: CaseHistory, output: Path) -> None:
 
 
 def _chart(found: CaseHistory) -> Chart:
-    """Returns scores by run, the levels between changes, and a line at each new program."""
+    """Returns the chart: scores by run, levels between changes, and a line at each new program."""
     means = [run.score.mean for run in found.runs]
     lower = [_or(run.score.lower, run.score.mean) for run in found.runs]
     upper = [_or(run.score.upper, run.score.mean) for run in found.runs]

@@ -1,7 +1,7 @@
 """`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin.
 
-What is written are the files of `templates/KIND`, a working example as they stand, with the person's name in place of
-`skeleton` in contents and paths.
+Skeletons are copies of the files in `templates/KIND`, which are working examples. The given name replaces `skeleton` in
+contents and paths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_MOST = 60  # characters; longer ones make paths that some file systems refuse
+_MOST = 60  # characters; some file systems reject longer paths
 _DECLARES = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
 _NEXT = {
     "suite": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
@@ -43,11 +43,14 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skeleton:
-    """What was written.
+    """Written files of a skeleton.
 
     Attributes:
+      kind: Kind of the skeleton.
+      name: Name of its module.
+      folder: Folder of the files.
       files: Paths, sorted.
-      next_command: Runs its tests.
+      next_command: Command that runs its tests.
     """
 
     kind: Kind
@@ -63,12 +66,16 @@ NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: what was written."]
 def new(kind: Kind, name: str, *, into: str | Path | None = None) -> Skeleton:
     """Writes a skeleton.
 
+    Example:
+        skeleton = new("task", "my_task")
+        skeleton.next_command
+
     Args:
-      name: Of the module and the folder; a class gets it in CamelCase (`my_task`, `MyTask`).
-      into: A folder that is there, a suite say, which gets the files; None: a new folder, NAME or lobench-NAME.
+      kind: "suite", "task", "optimizer", "sink" or "plugin".
+      name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`).
+      into: Existing folder for the files, such as a suite. None: a new folder, NAME or lobench-NAME.
     Raises:
-      UsageError: the name cannot be one, is taken, or something that is there would be overwritten. Nothing is written
-        then.
+      UsageError: The name is invalid or taken, or a file would be overwritten. Nothing is written then.
     """
     module, title = _names(kind, name)
     folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
@@ -91,7 +98,7 @@ def _names(kind: Kind, name: str) -> tuple[str, str]:
     """Returns the name of a module and that of a class.
 
     Raises:
-      UsageError: they cannot be.
+      UsageError: The names are invalid.
     """
     if kind not in KINDS:
         raise UsageError("there is no such skeleton", got=repr(kind), expected=f"one of {', '.join(KINDS)}")
@@ -112,7 +119,7 @@ def _names(kind: Kind, name: str) -> tuple[str, str]:
 
 
 def _shown(name: str) -> str:
-    """Returns a name for one line of an error, whatever is in it."""
+    """Formats any name for an error of one line."""
     text = ascii(name)
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
@@ -122,7 +129,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _check_free(kind: Kind, module: str, title: str) -> None:
-    """Checks that nothing which can be imported, or named in gin, is called so: it would be hidden, or refused."""
+    """Checks that no module, built-in or configurable has the name, which would be hidden or rejected."""
     if used := {module, title} & _used_names(kind):
         raise UsageError("Python or the skeleton has this name", got=repr(min(used)), next_step="take another name")
     package = f"lobench_{module}" if kind == "plugin" else module
@@ -144,7 +151,7 @@ def _check_free(kind: Kind, module: str, title: str) -> None:
 
 
 def _used_names(kind: Kind) -> set[str]:
-    """Returns Python's own names, and what the skeleton imports."""
+    """Returns the names of Python's built-ins, and the names that the skeleton imports."""
     used = set(dir(builtins))
     for path in (_TEMPLATES / kind).rglob("*.py"):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -154,7 +161,7 @@ def _used_names(kind: Kind) -> set[str]:
 
 
 def _contents(kind: Kind, module: str, title: str) -> dict[Path, str]:
-    """Returns the texts of the files by their paths in the folder."""
+    """Returns the texts of the files by path in the folder."""
     folder = _TEMPLATES / kind
     return {
         Path(_renamed(path.relative_to(folder).as_posix(), module, title)): _renamed(
@@ -175,7 +182,7 @@ def _distribution(module: str) -> str:
 
 
 def _write(contents: dict[Path, str], *, new_folder: Path | None) -> None:
-    """Writes files that are not there; of what fails half-way nothing stays."""
+    """Writes new files. If one fails, all are removed."""
     done = list[Path]()
     with one_line_of(OSError, UsageError, "cannot write this", where=next(iter(contents)).parent):
         try:

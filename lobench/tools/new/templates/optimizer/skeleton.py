@@ -1,4 +1,4 @@
-"""A learned optimizer: what theta is, and which optimizer a theta gives. Edit both.
+"""A learned optimizer: an initial theta, and the optimizer for a theta. Edit both.
 
 `python skeleton.py` writes an initial theta, a checkpoint to begin with, to theta_0.npz.
 """

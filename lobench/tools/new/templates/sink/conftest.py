@@ -1,4 +1,4 @@
-"""Declares the sink to runs whose suite these files lie in: `lobench watch RUN --suite THIS_FOLDER --sink skeleton`.
+"""Declares the sink for runs of the suite in this folder: `lobench watch RUN --suite THIS_FOLDER --sink skeleton`.
 
 For every suite on the machine, make it a plugin: `lobench new plugin NAME`.
 """

@@ -1,7 +1,7 @@
-"""A sink: it takes every result, in order. This one writes a table of SQLite into the store; write yours instead.
+"""A sink receives every result, in order. This one writes an SQLite table into the store; write yours instead.
 
-After a crash the same deliveries come again, so taking one twice must equal taking it once: here a seed of a delivery
-is a row. What `deliver` took is there when it returns, whatever happens then.
+After a crash the same deliveries come again, so receiving one twice must have the same effect as once: here each seed
+of a delivery is a row. When `deliver` returns, its deliveries must be stored durably.
 """
 
 import sqlite3
@@ -15,11 +15,11 @@ class Skeleton:
     """Final training losses, a row for each seed of an evaluation.
 
     Args:
-      context: Has the `store`'s folder, and the `argument` that followed `--sink skeleton:`.
+      context: Has the folder of the `store`, and the `argument` after `--sink skeleton:`.
     """
 
     def __init__(self, context):
-        # Another thread delivers than the one that makes a sink; there is one at a time.
+        # `deliver` is called in another thread than this, by one thread at a time.
         self.db = sqlite3.connect(context.store / "skeleton.sqlite", check_same_thread=False)
         self.db.execute(f"CREATE TABLE IF NOT EXISTS losses ({COLUMNS}, PRIMARY KEY (sequence, seed))")
 

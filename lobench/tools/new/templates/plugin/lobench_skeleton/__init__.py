@@ -1,1 +1,1 @@
-"""A plugin of lobench: `plugin` declares what it adds, other modules hold that."""
+"""A plugin of lobench. `plugin` declares its contributions, which are in the other modules."""

@@ -1,4 +1,4 @@
-"""The hooks. They run whenever lobench starts: keep them cheap, and what is heavy in the factory's module.
+"""The hooks. They run whenever lobench starts: keep them cheap, and do expensive work in the factory's module.
 
 `lobench.hookspecs.HookSpecs` has all hooks: sinks, readers, sources, executors, searches, commands, observers, ...
 """
