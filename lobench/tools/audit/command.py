@@ -36,14 +36,16 @@ Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or it is no b
 )
 @format_option("text", "json", prints={"audit": "lobench.tools.audit.text:AuditRecord"})
 def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, kind: str) -> None:
-    """Check a bundle, and evaluate again what a public beacon draws.
+    """Check a bundle, and repeat evaluations drawn by a public beacon.
 
-    First whether it contradicts itself: its root, the plan, the card, each field of each case, labels, hashes of thetas
-    and of the suites' files. Then evaluations are made again. What nobody can make again, the verdict names.
-    The same program on the same class of processor gives the same bits, or the result
-    differs. Another one is compared with trainings here whose parameters are moved by the last place: a result is
-    consistent where it is as near as these. It runs the Python of the suites in the bundle: use a container for
-    bundles of people that you do not trust.
+    First, the records of the bundle are checked against each other: its root, the plan, the card, each field of each
+    case, labels, hashes of thetas and of the suites' files. Then evaluations are repeated. The verdict names all claims
+    that cannot be checked.
+
+    The same program on the same class of processor gives the same bits, or the result differs. The result of another
+    program is compared with trainings here whose parameters are perturbed in the last place: a result is consistent if
+    it is as near as these. The command runs the Python code of the suites in the bundle: use a container for bundles of
+    people that you do not trust.
     """
     from lobench.tools.audit.audit import audit as audited
     from lobench.tools.audit.text import audit_record, audit_text

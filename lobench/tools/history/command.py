@@ -49,9 +49,9 @@ def history(
     """Show a case over revisions, and the revisions at which its score changed.
 
     For nightly runs of a library of optimizers: each STORE is a store, a bundle, or a folder with stores below it. A
-    run is what one program computed at one revision. The scores of common seeds are compared by the rule of `lobench
-    bisect`, falls and rises alike. Where the program is another one, of another version of jax say, a line says so:
-    its bits are others, and a change there need not be the revision's.
+    run consists of the results of one program at one revision. The scores of common seeds are compared by the rule of
+    `lobench bisect`, falls and rises alike. If the program changes, for example with the version of jax, a line says
+    so, because a change of the score there need not come from the revision.
     """
     from lobench.tools.history.history import history_of
     from lobench.tools.history.text import history_record, history_text, write_history_page

@@ -1,4 +1,4 @@
-"""`lobench publish`: a store, with all that its results hang on, in one file that others can check."""
+"""`lobench publish`: a store with everything that its results depend on, in one file that others can check."""
 
 COMMANDS = {
     "publish": ("lobench.tools.publish.command:publish", "A store in one file that others can check."),

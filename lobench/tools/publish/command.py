@@ -47,14 +47,13 @@ def publish(
     key: Path | None,
     kind: str,
 ) -> None:
-    """Put a store, with all that its results hang on, into one file that others can check.
+    """Put a store with everything that its results depend on into one file that others can check.
 
-    It holds the ledger with the plan that was written before the first result, the gin text, the files of the suites,
-    the thetas, the versions, a card in Markdown, and a Merkle root over all of this. The same store makes the same
-    bytes. `report`, `view`, `compare` and `results` take it as they take a store; `lobench audit` evaluates again what
-    a draw names. Of the suites it holds the files that the results' cases reach. The ledger has paths, names of hosts
-    and the patch of uncommitted changes. The command prints all of these before it writes, and the card lists the files
-    of the patch.
+    The file holds the ledger with the plan that was written before the first result, the gin text, the thetas, the
+    versions, a card in Markdown, the suites' files that the results depend on, and a Merkle root over all of this.
+    Equal stores give equal bytes. `report`, `view`, `compare` and `results` accept the file in place of a store;
+    `lobench audit` evaluates a sample of it again. The ledger contains paths, host names and the patch of uncommitted
+    changes. The command prints all of these before it writes, and the card lists the files of the patch.
     """
     from lobench.tools.publish.publish import publish as published
     from lobench.tools.publish.publish import published_text

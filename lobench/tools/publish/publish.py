@@ -36,7 +36,7 @@ _MOST_NAMED = 5  # hosts
 
 
 class PublishRecord(TypedDict):
-    """`lobench publish`: what a bundle holds, and what was left out of it."""
+    """`lobench publish`: contents of a bundle, and parts left out."""
 
     output: str
     root: str
@@ -61,14 +61,21 @@ def publish(
 ) -> PublishRecord:
     """Writes the bundle of a store.
 
+    Example:
+        record = publish(Path(".lobench/experiment"), Path("results.lobench"))
+        record["root"]
+
     Args:
-      suites: Folders of suites that the store does not tell of.
-      has_thetas: Whether thetas go into it.
-      has_patches: Whether the patches of uncommitted changes go into it.
-      log: Takes lines on private content, before anything is written.
-      key: A private SSH key.
+      store: Folder of the store.
+      output: Path of the bundle, with a suffix.
+      suites: Folders of suites whose location is not in the store.
+      has_thetas: Whether to include thetas.
+      has_patches: Whether to include the patches of uncommitted changes.
+      key: Private SSH key that signs the root. None: no signature.
+      log: Receives lines on private content, before anything is written.
     Raises:
-      StoreError: there is no store, or it holds no evaluation. UsageError: a file cannot be written, or not signed.
+      StoreError: There is no store, or it has no evaluations.
+      UsageError: A file cannot be written or signed.
     """
     snapshot = read_store(store)
     if not snapshot.rows:
@@ -114,7 +121,7 @@ def publish(
 
 
 def published_text(record: PublishRecord) -> str:
-    """Returns what was written, in lines."""
+    """Returns the lines of the text output."""
     lines = [
         f"{record['output']}: {counted(record['num_evaluations'], 'evaluation')}, {record['num_bytes'] / 1000:,.0f} kB",
         f"root {record['root']}" + (", signed" if record["is_signed"] else ""),
@@ -129,7 +136,7 @@ def _patches_left_out(files: Sequence[str]) -> list[str]:
 
 
 def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    """Yields a line for each kind of content that its author may not want to show."""
+    """Yields a line for each kind of content that its author may not want to publish."""
     if patch_files:
         what = f"the patch of uncommitted changes goes into it, with {counted(len(patch_files), 'file')}"
         yield f"{what}: {', '.join(patch_files)}; --without-patch leaves it out"
@@ -142,7 +149,7 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
 
 
 def _listed(suites: BundledSuites) -> Iterator[str]:
-    """Yields a line for each suite with the files of it that go into the bundle."""
+    """Yields a line for each suite, with its files in the bundle."""
     for name, place in sorted(suites.places.items()):
         base = place.rpartition("/")[0]
         files = sorted(member.removeprefix(f"{base}/") for member in suites.members if member.startswith(f"{base}/"))
@@ -159,7 +166,7 @@ def _not_included(subjects: Sequence[Subject]) -> list[str]:
 
 
 def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, bytes], list[str]]:
-    """Returns thetas by hash as a spool keeps them, and a line for each that is not to be had any more."""
+    """Returns thetas by hash, as .npz files, and a line for each that is no longer available."""
     found: dict[str, bytes] = {}
     problems: dict[str, str] = {}
     readers = load_readers(load_plugins(), allow_pickle=False)
@@ -171,7 +178,7 @@ def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, byte
             kept = store / "spool" / f"{one.sha256}.npz"
             with contextlib.suppress(LobenchError):
                 if kept.is_file():
-                    load_theta(kept)  # it has this hash, or that raises
+                    load_theta(kept)  # raises if the hash differs
                     found[one.sha256] = kept.read_bytes()
                     continue
             try:

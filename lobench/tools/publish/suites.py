@@ -1,4 +1,4 @@
-"""Files of suites that the cases of a store reach."""
+"""Files of suites that the cases of a store depend on."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["LARGEST", "BundledSuites", "suites_of"]
 
-LARGEST = 100_000_000  # bytes of a file that goes into a bundle; of a larger one the hash does
+LARGEST = 100_000_000  # bytes; of larger files, a bundle contains only the hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundledSuites:
-    """Files of suites, below `suites/N/`, which is the folder that a suite's folder lies in.
+    """Files of suites. The bundle has them below `suites/N/`, which stands for the parent of a suite's folder.
 
     Attributes:
-      members: Contents by their names in the bundle.
-      folders: Of the suites, here.
-      places: Where each of them is in the bundle, by what it is called here.
-      not_included: sha256 by name, of files that are too large.
-      left_out: A line for what is missing.
+      members: Contents by name in the bundle.
+      folders: Folders of the suites on this machine.
+      places: Folder in the bundle, by name of the suite.
+      not_included: sha256 of files that are too large, by name.
+      left_out: A line for each missing part.
     """
 
     members: Mapping[str, bytes] = field(default_factory=dict)
@@ -43,10 +43,12 @@ class BundledSuites:
 
 
 def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path]) -> BundledSuites:
-    """Returns the files that the cases of results reach, as they are now.
+    """Returns the current files that the cases of results depend on.
 
     Args:
-      given: Folders that the store does not tell of.
+      store: Folder of the store.
+      rows: The results.
+      given: Folders of suites whose location is not in the store.
     """
     around, parts_of = _recorded_files(store, rows)
     folders: dict[Path, list[EvaluationRow]] = {}
@@ -90,7 +92,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
 
 
 def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> tuple[list[Path], Mapping[str, Collection[str]]]:
-    """Returns the files that workers have read around a store's suites, and the files of each fingerprint of code."""
+    """Returns the files that workers read around a store's suites, and the files of each code fingerprint."""
     codes = {code for row in rows for code in parts_of_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
         around = ledger.described_files()["around"] if store.is_dir() else []
@@ -103,7 +105,7 @@ def _texts_of(who: Subject) -> tuple[str, ...]:
 
 
 def _folder_of(case: CaseInfo, given: Iterable[Path], known: Iterable[Path]) -> Path | None:
-    """Returns the folder of a case's suite: a given one, what its store names, this folder's, or one of lobench's."""
+    """Returns the folder of a case's suite: given, recorded in the store, the current one, or a shipped one."""
     file = case.node_id.partition("::")[0]
     for suite in given:
         folder = suite.resolve() if suite.is_dir() else suite.resolve().parent

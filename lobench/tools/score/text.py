@@ -47,7 +47,7 @@ class RulesRecord(TypedDict):
 
 
 class AlgoPerfRecord(TypedDict):
-    """`lobench score --targets`: AlgoPerf's."""
+    """`lobench score --targets`: AlgoPerf's score."""
 
     rules: Annotated[RulesRecord | None, "null: of no version; no budgets."]
     scores: dict[str, float]
@@ -56,7 +56,7 @@ class AlgoPerfRecord(TypedDict):
 
 
 class VeloRecord(TypedDict):
-    """`lobench score --normaliser`: VeLO's."""
+    """`lobench score --normaliser`: VeLO's score."""
 
     summary: VeloSummary
     tasks: dict[str, VeloScore]
@@ -108,7 +108,7 @@ def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
 
 
 def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
-    """Return the best submission, the scores, which rule removed which workload, and what was not scored."""
+    """Returns the best submission, the scores, workloads removed by rules, and numbers of ignored evaluations."""
     targets = found.targets
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in found.submissions.items():
@@ -137,7 +137,7 @@ def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
 
 
 def _by_rules(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
-    """Returns by which rules a log was scored, and what of it is not as they say."""
+    """Returns a line on the rules of the scores, and on numbers of studies and trials that differ from them."""
     if rules is None:
         return []
     asked = (rules.num_studies, rules.num_trials)
@@ -165,7 +165,7 @@ def velo_record(scores: Mapping[str, VeloScore]) -> VeloRecord:
 
 
 def velo_table(scores: Mapping[str, VeloScore]) -> str:
-    """Return the mean speed-up, and that of each task; `>=` if the baselines never were as low."""
+    """Returns the mean speed-up, and that of each task; `>=` if the baselines never reached the loss."""
     rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
     for task, score in scores.items():
         last = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"

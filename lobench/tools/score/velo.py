@@ -26,14 +26,14 @@ _PERCENTILES = (5, 25, 50, 75, 95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VeloScore:
-    """The score of one curve.
+    """Score of one curve.
 
     Attributes:
-      last: The headline: the baselines' steps to the last loss, over the curve's.
-      highest, mean: The same of every logged loss, over the curve's last step.
-      last_step: Of the curve.
-      num_seeds: Over which its losses are means.
-      is_bound: Whether the last loss lies below all that the baselines reached: `last` is a lower bound then.
+      last: Main score: steps in which the baselines reach the last loss, divided by the curve's steps.
+      highest, mean: Largest and mean value of the same ratio over all logged losses, with the curve's last step.
+      last_step: Last step of the curve.
+      num_seeds: Number of seeds over which losses are averaged.
+      is_bound: Whether the last loss is below all losses of the baselines, so that `last` is a lower bound.
     """
 
     last: float
@@ -64,10 +64,10 @@ class VeloSummary:
 
 
 def equivalent_steps(losses: ArrayLike, normaliser: Normaliser) -> NDArray[np.float64]:
-    """Returns after how many steps the envelope had each loss, linear between its knots.
+    """Returns the number of steps in which the envelope reaches each loss, linear between its knots.
 
-    A loss above the envelope's first gives 0, and so does NaN; one below its last gives the envelope's end. A loss at
-    which it stayed for a while gives the first of these steps.
+    A loss above the envelope's first, or NaN, gives 0; a loss below its last gives the envelope's end. If the envelope
+    stays at a loss, the first of these steps counts.
     """
     steps, envelope = normaliser
     found = np.interp(np.asarray(losses, np.float64), envelope[::-1], steps[::-1])
@@ -78,8 +78,9 @@ def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> V
     """Returns the score of a curve.
 
     Args:
-      steps: float[num_points], the inner steps at which losses were logged.
-      losses: float[num_seeds, num_points], training losses, not normalised; NaN where a seed diverged.
+      steps: float[num_points], inner steps at which losses were logged.
+      losses: float[num_seeds, num_points], training losses, not normalised; NaN for diverged seeds.
+      normaliser: Envelope of the task.
     """
     curves, places = np.asarray(losses, np.float64), np.asarray(steps, np.float64)
     means = curves.mean(axis=0)
@@ -95,10 +96,10 @@ def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> V
 
 
 def read_normaliser(path: Path) -> dict[str, Normaliser]:
-    """Returns the envelopes of a file, by task: JSON, gzipped or not, of `{task: [steps, losses]}`.
+    """Returns the envelopes in a file, by task. The file is JSON, gzipped or not, of `{task: [steps, losses]}`.
 
     Raises:
-      UsageError: no such file, not such a JSON, steps that do not rise or losses that do.
+      UsageError: The file does not exist or has another format, steps do not increase, or losses increase.
     """
     where, expected = str(path), "JSON of {task: [steps, losses]}, gzipped or not"
     text = text_of(path)
@@ -127,10 +128,10 @@ def _normaliser(value: object, where: str, expected: str) -> Normaliser:
 
 
 def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, VeloScore]:
-    """Returns the score of each task of a CSV with the columns task, seed, step and loss.
+    """Returns the score of each task in a CSV with the columns task, seed, step and loss.
 
     Raises:
-      UsageError: as `read_csv`; a task without a normaliser, a seed that lacks a step or has it twice.
+      UsageError: As for `read_csv`; or a task has no normaliser, or a seed lacks a step or has it twice.
     """
     log, where = read_csv(path, names=("task", "seed"), numbers=("step", "loss"), what="loss"), str(path)
     unknown = sorted({*log["task"]} - normalisers.keys())

@@ -1,4 +1,4 @@
-"""`lobench site`: a static page set of many bundles, in groups of methods that are not told apart."""
+"""`lobench site`: static pages of many bundles, with groups of methods that no comparison distinguishes."""
 
 COMMANDS = {
     "site": ("lobench.tools.site.command:site", "Pages of many bundles: groups instead of ranks."),

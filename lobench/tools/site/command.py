@@ -24,12 +24,12 @@ Exit codes: 0, 2 usage, a bundle whose audit failed, or none at all."""
 @click.option("--title", default="Results", show_default=True, help="Title of the first page.")
 @format_option("text", "json", "markdown", prints={"site": "lobench.tools.site.site:SiteRecord"})
 def site(bundles: tuple[Path, ...], output: Path, title: str, kind: str) -> None:
-    """Make static pages of bundles: who is better on which suite, and what shows it.
+    """Make static pages of bundles: the best methods on each suite, and the evidence.
 
-    Methods stand in groups: the first one has the best mean score and all that no comparison tells apart from it, the
-    next one the same of the rest. Each number leads to its curves, its bindings, the command that repeats it, and what
-    an audit said of it. The audit of results.lobench is results.lobench.audit.json, which `lobench audit --format json`
-    prints. A bundle whose audit failed is refused; which ones nobody has audited, the pages say. --format markdown
+    Methods are in groups: the first group has the best mean score and all methods that no comparison distinguishes from
+    it, the next group is the same for the rest. Each number links to its curves, its bindings, the command that repeats
+    it, and its audit. The audit of results.lobench is results.lobench.audit.json, the output of `lobench audit --format
+    json`. A bundle whose audit failed is rejected; bundles without an audit are marked on the pages. --format markdown
     prints the tables of the first page, for a page of your own.
     """
     from lobench.tools.site.site import make_site, site_markdown, site_text

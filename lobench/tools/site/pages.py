@@ -1,4 +1,4 @@
-"""Pages of a site: the tables, and what each number of a bundle comes from."""
+"""Pages of a site: the tables, and the origin of each number of a bundle."""
 
 from __future__ import annotations
 
@@ -84,23 +84,23 @@ def write_board(
 
 
 def final_cell(value: float | None) -> str:
-    """Returns a final value with four digits, and `-` where there is none."""
+    """Returns a final value with four digits; `-` if there is none."""
     return "-" if value is None else f"{value:.4g}"
 
 
 def marked(text: str, is_checked: bool) -> str:
-    """Returns a number with a mark where no audit made all of it again; `-` is no number."""
+    """Returns a number with a mark if no audit repeated all of it. `-` is never marked."""
     return text if is_checked or text == "-" else f"{text}{MARK}"
 
 
 def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
-    """Returns the classes by which the choices find a row; numbers, since names may hold anything."""
+    """Returns the CSS classes of a row for the choices. They are numbered, because names may contain any character."""
     classes = [f"{name}-{choices[name].index(one)}" for name, own in values.items() for one in own]
     return Markup(" ".join(classes))
 
 
 def _rules(choices: dict[str, list[str]]) -> str:
-    """Returns style rules that hide what is not chosen; the pages run no script."""
+    """Returns style rules that hide rows that are not chosen, because the pages run no scripts."""
     rules = []
     for name, values in choices.items():
         of = "tr.method" if name == "machine" else "section.board"
@@ -116,7 +116,7 @@ def _anchor(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
 
 
 def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
-    """Writes a bundle's own pages: its report, and for each number its curves, bindings, command and audit."""
+    """Writes a bundle's own pages: its report, and the curves, bindings, command and audit of each number."""
     snapshot = bundle.snapshot
     parts = []
     for place in bundle.shown:

@@ -1,4 +1,4 @@
-"""Site of bundles: read, grouped and written."""
+"""Site of bundles: reads bundles, groups their methods and writes the pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "
 
 
 class BoardLineRecord(TypedDict):
-    """A method of a table: its mean score with the 95% interval, and of each of the table's cases the final value."""
+    """Method of a table: its mean score with the 95% interval, and its final value on each case of the table."""
 
     group: int
     label: str
@@ -47,7 +47,7 @@ class BoardLineRecord(TypedDict):
 
 
 class BoardRecord(TypedDict):
-    """Record of one table on the site's first page, as `--format json` prints it."""
+    """Table on the site's first page."""
 
     suite: str
     budget: str
@@ -58,7 +58,7 @@ class BoardRecord(TypedDict):
 
 
 class SiteRecord(TypedDict):
-    """`lobench site`: which bundles the pages are of, and what the tables of the first one say."""
+    """`lobench site`: the bundles of the pages, and the tables of the first page."""
 
     output: str
     bundles: dict[str, str]
@@ -68,14 +68,19 @@ class SiteRecord(TypedDict):
     conflicts: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place
+@dataclass(frozen=True, kw_only=True)  # no slots, because of the cached properties
 class PublishedBundle:
-    """A bundle of a site.
+    """Bundle of a site.
 
     Attributes:
-      id: Start of its root, and the folder of its pages.
-      audit: What `lobench audit --format json` has said of it; None: nobody has audited it.
-      shown: Places of the subjects that tables have: of a run its last checkpoint.
+      path: Path of the bundle.
+      id: Start of its root, which is also the folder of its pages.
+      root: Hash of its content.
+      audit: Record of `lobench audit --format json`. None: not audited.
+      about: Content of its `about.json`.
+      card: Its card in Markdown.
+      snapshot: Its results.
+      shown: Indices of the subjects in tables; of a run, the last checkpoint.
     """
 
     path: Path
@@ -89,7 +94,7 @@ class PublishedBundle:
 
     @property
     def audit_text(self) -> str:
-        """What the audit said, in a line."""
+        """One line on the result of the audit."""
         if self.audit is None:
             return "not audited"
         checked = self.audit["checked"]
@@ -103,17 +108,17 @@ class PublishedBundle:
 
     @property
     def is_audited(self) -> bool:
-        """Whether an audit made any of its evaluations again."""
+        """Whether an audit repeated any of its evaluations."""
         return bool(self._made_again)
 
     @property
     def is_whole(self) -> bool:
-        """Whether an audit made all of it again, and names nothing that it could not check."""
+        """Whether an audit repeated all evaluations, and could check all claims."""
         return len(self._made_again) == len(self.snapshot.rows) and not self.not_auditable
 
     @property
     def not_auditable(self) -> Sequence[str]:
-        """Names of what an audit could not check; () of an older lobench's audit."""
+        """Names of claims that an audit could not check; () for audits of older versions."""
         return self.audit.get("not_auditable", ()) if self.audit is not None else ()
 
     @functools.cached_property
@@ -134,11 +139,11 @@ class PublishedBundle:
         return found
 
     def has_rows(self, key: SubjectKey, case: CaseInfo) -> bool:
-        """Says whether it has evaluations of a subject on a case."""
+        """Returns whether the bundle has evaluations of a subject on a case."""
         return (key, case.identity) in self._rows and self.place_of(key) is not None
 
     def is_checked(self, key: SubjectKey, case: CaseInfo) -> bool:
-        """Says whether an audit made all evaluations of a subject on a case again."""
+        """Returns whether an audit repeated all evaluations of a subject on a case."""
         rows = self._rows.get((key, case.identity), ())
         if any(line.startswith(f"metric {case.primary_metric} of ") for line in self.not_auditable):
             return False
@@ -149,21 +154,24 @@ class PublishedBundle:
         )
 
     def place_of(self, key: SubjectKey) -> int | None:
-        """Returns the place of a subject in this bundle."""
+        """Returns the index of a subject in this bundle; None if it is not shown."""
         return next((place for place in self.shown if self.snapshot.subjects[place].who.key == key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardLine:
-    """A method on a suite.
+    """Method on a suite.
 
     Attributes:
-      group: 1: the best, and who is not told apart from it.
+      group: Number of the group. Group 1 has the best method and those that no comparison distinguishes from it.
+      label: Label of the method.
+      key: Its key as a subject.
       score: Mean score.
-      finals: Mean of the primary metric at the end by case; None: it has none.
-      bundles: Those that have it.
-      checked: Of each case whether audits made all of its evaluations again.
-      is_score_checked: The same of all that the score is made of.
+      finals: Mean final value of the primary metric, by case; None without results.
+      bundles: Bundles with results of the method.
+      checked: For each case, whether audits repeated all of its evaluations.
+      is_score_checked: Whether audits repeated all evaluations that the score depends on.
+      machines: Machines of the evaluations.
     """
 
     group: int
@@ -179,11 +187,14 @@ class BoardLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """The methods on a suite at a budget.
+    """Methods on a suite at a budget.
 
     Attributes:
+      suite: Name of the suite.
       budget: Inner steps of its cases, as text.
-      scale: What 0 and 1 of the score are.
+      cases: Cases of the table.
+      lines: Methods, the best first.
+      scale: Description of the score scale: what 0 and 1 stand for.
     """
 
     suite: str
@@ -194,7 +205,7 @@ class Board:
 
     @property
     def pooled(self) -> Sequence[str]:
-        """A line for each method whose seeds several bundles have, and one if bundles are compared with one another."""
+        """Lines on methods with seeds from several bundles, and one if several bundles are compared."""
         names = {one.root: f"{one.path.name} ({one.audit_text})" for line in self.lines for one in line.bundles}
         found = [f"compared across {counted(len(names), 'bundle')}: {', '.join(names.values())}"] * (len(names) > 1)
         found += [
@@ -205,7 +216,7 @@ class Board:
         return found
 
     def record(self) -> BoardRecord:
-        """Returns what JSON output has of it."""
+        """Returns the record for `--format json`."""
         return BoardRecord(
             suite=self.suite,
             budget=self.budget,
@@ -232,9 +243,17 @@ class Board:
 def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") -> SiteRecord:
     """Writes the pages.
 
+    Example:
+        record = make_site([Path("celo.lobench"), Path("adam.lobench")], Path("public"))
+        record["not_audited"]
+
+    Args:
+      bundles: Paths of the bundles.
+      output: Folder of the pages.
+      title: Title of the first page.
     Raises:
-      UsageError: one of them is no bundle, its audit failed, or the folder cannot be written.
-      StoreError: a bundle is damaged, or was changed.
+      UsageError: A file is not a bundle, its audit failed, or the folder cannot be written.
+      StoreError: A bundle is damaged, or was changed.
     """
     found = {one.root: one for one in map(_read, bundles)}
     entries = sorted(found.values(), key=lambda one: (one.path.name, one.root))
@@ -260,7 +279,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
 
 
 def site_text(record: SiteRecord) -> str:
-    """Returns what was written, in lines."""
+    """Returns the lines of the text output."""
     of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
     lines = [f"{record['output']}/index.html: {of}"]
     lines += [f"not audited: {path}" for path in record["not_audited"]]
@@ -307,15 +326,15 @@ def _read(path: Path) -> PublishedBundle:
 
 
 def _each_once(snapshot: Snapshot, places: Iterable[int]) -> tuple[int, ...]:
-    """Returns the places without those of one theta, or text, under several names: the name that came last stays."""
+    """Removes duplicates of a theta or gin text under several names. The last name stays."""
     return tuple({snapshot.subjects[place].who.key: place for place in sorted(places)}.values())
 
 
 def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
-    """Returns what an audit of this root said; that of another one is none.
+    """Returns the audit record of a bundle; None if there is none for this root.
 
     Raises:
-      UsageError: it failed, or the file is none.
+      UsageError: The audit failed, or the file is not an audit record.
     """
     file = path.with_name(f"{path.name}.audit.json")
     if not file.is_file():
@@ -340,7 +359,7 @@ def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]
     """Returns a table for each suite and budget."""
     groups: dict[tuple[str, str], list[CaseInfo]] = {}
     suites: dict[str, set[int]] = {}
-    # A training that two suites have is a case of both tables, although it counts once in the whole store.
+    # A case that two suites share is in both tables, although it counts once in the whole store.
     cases = {row.case.identity: row.case for row in merged.rows if row.case.identity in merged.current.identities}
     for case in cases.values():
         suites.setdefault(case.suite, set()).add(case.num_inner_steps)
@@ -369,7 +388,7 @@ def _board(
         for group, members in enumerate(_groups(summary, places), 1)
         for place in members
     ]
-    # Where no baseline makes the scale, the best of the methods does.
+    # Without a baseline, the scale depends on the best of the methods.
     hangs_on_others = not summary.scales.tuned and not all(all(line.checked) for line in lines)
     is_named = any(name.startswith("the baseline ") for one in entries for name in one.not_auditable)
     if is_named or hangs_on_others:
@@ -378,7 +397,10 @@ def _board(
 
 
 def _groups(summary: Summary, places: Sequence[int]) -> list[list[int]]:
-    """Returns the best with all that are not told apart from it, then the same of the rest; without a score last."""
+    """Splits methods into groups: the best and all that are not distinguished from it, then the same for the rest.
+
+    Methods without a score are in the last group.
+    """
     left, groups = list(places), list[list[int]]()
     while left:
         best = sorted(bold_means(summary, left, "primary").places)

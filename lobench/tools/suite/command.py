@@ -57,14 +57,14 @@ def suite(
     """Measure what each case of a suite is worth, by the methods of a store or by the optimizers tuned on the suite.
 
     \b
-    signal       how much the methods differ on the case, as a standard deviation of scores
-    noise        how much the seeds of one method differ, without a seed's effect on all methods
-    correlation  of the methods' scores with their mean scores over the other cases
-    own          the share of the signal that the other cases do not predict
-    seeds        how many show a difference on this case alone, in 80 of 100 comparisons at 5%
+    signal       standard deviation of scores between methods
+    noise        that between seeds, without a seed's effect on all methods
+    correlation  of the methods' scores with their means over the other cases
+    own          share of the signal that the other cases do not predict
+    seeds        needed to show a difference on this case alone (power 80%, 5%)
 
-    Subsets are chosen on half of the methods and judged on the other half, many times: the rank correlation is that of
-    methods which did not choose the subset.
+    Subsets are chosen on half of the methods and judged on the other half, many times: the rank correlation is measured
+    on methods that were not used to choose the subset.
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.tools.suite.of_store import worth_of_baselines, worth_of_store

@@ -1,4 +1,4 @@
-"""Worth of the cases of a store, or of a suite by its tuned baselines."""
+"""Worth of the cases of a store, or of a suite with tuned baselines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lobench.tools.suite.worth import SuiteWorth, suite_worth
 
 __all__ = ["baseline_scores", "worth_of_baselines", "worth_of_store"]
 
-_METRIC = "train/loss"  # that baselines are tuned by
+_METRIC = "train/loss"  # metric by which baselines are tuned
 
 
 def worth_of_store(
@@ -33,12 +33,24 @@ def worth_of_store(
     keep: float = 0.9,
     difference: float = 0.05,
 ) -> SuiteWorth:
-    """Returns what the cases of a store are worth, by the methods that have all of them.
+    """Returns the worth of the cases of a store, measured by the methods that have results on all of them.
 
-    A method that lacks a case is left out, and told; so is a case without a scale.
+    Methods that lack a case, and cases without a scale, are listed in `left_out`.
 
+    Example:
+        found = worth_of_store(Path(".lobench/experiment"), keep=0.95)
+        {case.name: case.signal_to_noise for case in found.cases}
+
+    Args:
+      store: Folder of the store.
+      baselines: Suites, or files of baselines, that define the scales. (): those of the store's suites.
+      experiment: Name of the experiment. None: the last one that ran.
+      every: Whether to use all methods in the store, instead of an experiment's.
+      keep: Rank correlation that a subset must keep.
+      difference: Difference of two mean scores, for the number of seeds that shows it.
     Raises:
-      StoreError: there is no store, or too little in it. UsageError: no such experiment.
+      StoreError: There is no store, or it has too few methods or cases.
+      UsageError: There is no such experiment.
     """
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     snapshot = summary.snapshot
@@ -70,10 +82,15 @@ def worth_of_store(
 
 
 def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.05) -> SuiteWorth:
-    """Returns what the cases of a suite are worth, by the optimizers that were tuned on it, on tuned Adam's scale.
+    """Returns the worth of the cases of a suite, measured by the optimizers tuned on it, on the scale of tuned Adam.
 
+    Args:
+      suite: Folder of the suite.
+      keep: Rank correlation that a subset must keep.
+      difference: Difference of two mean scores, for the number of seeds that shows it.
     Raises:
-      StoreError: too few were, or none. BaselineError: a file cannot be read.
+      StoreError: There are no tuned optimizers, or too few.
+      BaselineError: A file cannot be read.
     """
     if not find_baselines(suite):
         raise StoreError(
@@ -94,7 +111,10 @@ def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.
 
 
 def baseline_scores(suite: Path) -> tuple[list[list[dict[int, float]]], list[str], list[str]]:
-    """Returns scores by optimizer, case and seed, of the seeds that tuned Adam has too; the optimizers; the cases."""
+    """Returns scores by optimizer, case and seed, the names of the optimizers, and those of the cases.
+
+    Only seeds that tuned Adam has too are included.
+    """
     files = find_baselines(suite)
     loaded = [Baseline.load(path) for path in files]
     cases = [name for name in loaded[0].cases if all(name in one.cases for one in loaded)] if loaded else []
@@ -122,7 +142,7 @@ def baseline_scores(suite: Path) -> tuple[list[list[dict[int, float]]], list[str
 
 
 def _seconds(summary: Summary, places: Sequence[int], case: int) -> float:
-    """Returns the seconds that one seed takes, without compiling: the median over methods; NaN of imports."""
+    """Returns the seconds of one seed without compilation, as the median over methods; NaN for imports."""
     found = []
     for place in places:
         cell = summary.snapshot.cell(place, case)

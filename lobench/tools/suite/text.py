@@ -44,7 +44,7 @@ class SubsetRecord(TypedDict):
 
 
 class SuiteRecord(TypedDict):
-    """`lobench suite`: what each case of a suite is worth."""
+    """`lobench suite`: worth of each case of a suite."""
 
     methods: list[str]
     cases: list[CaseRecord]
@@ -59,14 +59,14 @@ class SuiteRecord(TypedDict):
 
 
 def suite_text(found: SuiteWorth) -> str:
-    """Return which cases keep the order of the methods, then the cases and the subsets."""
+    """Returns the cases that keep the order of the methods, then tables of the cases and the subsets."""
     cases = text_table([_COLUMNS, *map(_case_row, found.cases)], left={0, 8})
     subsets = text_table([_SIZES, *_subset_rows(found)], left={4})
     return "\n".join([*map(one_line, _lines(found)), _title(found), "", cases, "", subsets])
 
 
 def suite_record(found: SuiteWorth) -> SuiteRecord:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     names = [case.name for case in found.cases]
     cases = [
         CaseRecord(
@@ -108,7 +108,7 @@ def suite_record(found: SuiteWorth) -> SuiteRecord:
 
 
 def write_suite_page(found: SuiteWorth, output: Path) -> None:
-    """Writes the page, whole or not at all: self-contained, with plots."""
+    """Writes the page atomically. It is self-contained, with plots."""
     text = rendered(
         "suite.html",
         folder=Path(__file__).parent,
@@ -127,12 +127,12 @@ def write_suite_page(found: SuiteWorth, output: Path) -> None:
 
 
 def has_interval(subset: Subset) -> bool:
-    """Returns whether the rank correlation of a subset has an interval: not with few methods, nor of all cases."""
+    """Returns whether a subset's rank correlation has an interval, which needs enough methods and a proper subset."""
     return subset.upper > subset.lower
 
 
 def is_informative(case: CaseWorth) -> bool:
-    """Says whether the methods differ on a case by more than seeds do."""
+    """Returns whether the methods differ on a case by more than seeds do."""
     return not case.p_value > _ALIKE
 
 

@@ -1,7 +1,8 @@
 """Worth of the cases of a suite: signal to noise, redundancy, subsets that keep the order of methods, seeds needed.
 
-Signal and noise as Heineman et al. (arXiv 2508.13144) define them for benchmarks of language models: the spread between
-methods over the spread within one. Here that is between seeds, after what a seed does to all methods alike.
+Signal and noise are defined as by Heineman et al. (arXiv 2508.13144) for benchmarks of language models: the spread
+between methods over the spread within one. Here the latter is between seeds, after removing a seed's common effect on
+all methods.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ __all__ = [
     "suite_worth",
 ]
 
-LEAST_METHODS = 6  # three to choose on, three to judge on
-LEAST_FOR_INTERVAL = 12  # six to judge on: with fewer, splits agree on a few orders only
+LEAST_METHODS = 6  # three to choose with, three to judge with
+LEAST_FOR_INTERVAL = 12  # six to judge with; fewer have too few distinct orders
 _MOST_SEEDS = 100_000
 _POWER = 0.8
 _Floats = NDArray[np.float64]
@@ -40,15 +41,16 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseWorth:
-    """What a case tells of methods, and what it costs.
+    """Information that a case gives about methods, and its cost.
 
     Attributes:
-      signal: Standard deviation of the methods' means, less what noise adds to it.
+      name: Name of the case.
+      signal: Standard deviation of the methods' means, without the contribution of noise.
       noise: Standard deviation of a seed's score within a method.
-      p_value: That all methods are alike on it, an F test; NaN with one seed.
-      correlation: Of the methods' means with their means over the other cases; NaN where the case tells none apart.
-      seconds: Of one seed, the median over methods; NaN where nobody measured it.
-      num_seeds: That a difference of `SuiteWorth.difference` needs on this case alone; None: more than are feasible.
+      p_value: P-value of an F test that all methods are equal on the case. NaN with one seed.
+      correlation: Correlation of the methods' means with their means over the other cases. NaN if all means are equal.
+      seconds: Seconds of one seed, as the median over methods. NaN if unknown.
+      num_seeds: Number of seeds that show `SuiteWorth.difference` on this case alone. None: too many.
     """
 
     name: str
@@ -65,21 +67,21 @@ class CaseWorth:
 
     @property
     def own(self) -> float:
-        """The share of its variance between methods that the other cases do not predict."""
+        """Fraction of the variance between methods that the other cases do not predict."""
         return 1.0 if math.isnan(self.correlation) else 1.0 - self.correlation**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
-    """The cases that keep the order of methods best, of those with one case less and one more.
+    """Subset of the cases that keeps the order of methods, extended from the subset with one case less.
 
     Attributes:
-      cases: Places, in the order in which they were chosen on all methods.
-      rank_correlation: Spearman's, of the mean over them with the mean over all cases, on methods that did not choose
-        them: the mean over splits.
-      lower, upper: Bounds of it in 95 of 100 splits; NaN with fewer than twelve methods, and if all splits agree: then
-        they say nothing of a new method. Those of all cases are 1 by definition, and no interval.
-      share_of_cost: Of the whole suite's seconds; NaN where they are not known.
+      cases: Indices of the cases, in the order in which they were chosen on all methods.
+      rank_correlation: Spearman's correlation between means over the subset and means over all cases. It is measured on
+        methods that were not used to choose the subset, and averaged over splits.
+      lower, upper: Bounds of the correlation in 95 of 100 splits. NaN with fewer than twelve methods, or if all splits
+        agree, since the bounds then say nothing about a new method. Both are 1 for all cases, by definition.
+      share_of_cost: Fraction of the whole suite's seconds. NaN if unknown.
     """
 
     cases: tuple[int, ...]
@@ -91,16 +93,21 @@ class Subset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteWorth:
-    """What a store says of its suite.
+    """Worth of a suite's cases.
 
     Attributes:
-      subsets: By size; the last one is all cases.
-      chosen: Place of the smallest subset whose lower bound is at least `keep`; None: no smaller one is enough, or none
-        has an interval.
-      difference: Of two methods' mean scores, that is to be found.
-      num_seeds: That finding it needs over all cases, in 80 of 100 comparisons at a level of 5%, by pairs of seeds.
-      num_seeds_of_chosen: Likewise over the chosen subset.
-      left_out: Methods and cases that are not in it, by name, and why.
+      methods: Names of the methods.
+      cases: Worth of each case.
+      subsets: Subsets by size. The last one has all cases.
+      chosen: Index of the smallest subset whose lower bound is at least `keep`. None: no proper subset is good enough,
+        or none has an interval.
+      keep: Rank correlation that a subset must keep.
+      difference: Difference between two methods' mean scores to be detected.
+      num_splits: Number of splits of the methods.
+      num_seeds: Number of pairs of seeds that detect the difference over all cases, in 80 of 100 comparisons at a level
+        of 5%. None: too many.
+      num_seeds_of_chosen: The same number for the chosen subset.
+      left_out: Methods and cases that were left out, with the reason.
     """
 
     methods: tuple[str, ...]
@@ -128,17 +135,21 @@ def suite_worth(
     groups: Sequence[Sequence[int]] = (),
     where: str = "",
 ) -> SuiteWorth:
-    """Returns what the cases are worth.
+    """Returns the worth of the cases.
 
     Args:
-      scores: By method and case: scores by seed.
-      seconds: Of one seed of each case.
+      scores: Scores by seed, for each method and case.
+      methods: Names of the methods.
+      cases: Names of the cases.
+      seconds: Seconds of one seed of each case.
       keep: Rank correlation that a subset must keep.
-      difference, left_out: See `SuiteWorth`.
-      groups: Places of cases that share their seeds' randomness, by group; a case in none is independent.
-      where: What errors name.
+      difference: Difference between two methods' mean scores to be detected.
+      num_splits: Number of splits of the methods.
+      left_out: Methods and cases that were left out, with the reason.
+      groups: Groups of indices of cases that share the randomness of their seeds. Other cases are independent.
+      where: Name of the store or suite, for errors.
     Raises:
-      StoreError: there are fewer than six methods, or fewer than two cases.
+      StoreError: There are fewer than six methods, or fewer than two cases.
     """
     if len(methods) < LEAST_METHODS or len(cases) < 2:
         raise StoreError(
@@ -176,7 +187,7 @@ def suite_worth(
 def _noise_of_mean(
     scores: Sequence[Sequence[Mapping[int, float]]], cases: Sequence[int], groups: Sequence[Sequence[int]]
 ) -> float:
-    """Returns the noise of one seed's mean over some cases: groups are independent, and the cases of one are not."""
+    """Returns the noise of one seed's mean over some cases. Cases in a group are dependent, groups are independent."""
     group_of = {case: tuple(group) for group in groups for case in group}
     squares = []
     for group in dict.fromkeys(group_of.get(case, (case,)) for case in cases):
@@ -190,10 +201,10 @@ def _noise_of_mean(
 
 
 def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
-    """Returns the standard deviation of a score within a method, less what a seed does to all methods; NaN: one seed.
+    """Returns the standard deviation of a score within a method, without a seed's common effect; NaN with one seed.
 
     Args:
-      cells: Scores by seed, of each method on one case.
+      cells: Scores by seed, for each method on one case.
     """
     common = sorted(set.intersection(*(set(cell) for cell in cells)))
     if len(common) > 1:
@@ -261,14 +272,14 @@ def _correlation(a: _Floats, b: _Floats) -> float:
 
 
 def _correlations(each: _Floats, whole: _Floats) -> _Floats:
-    """Returns the correlation of each column with one: float64[n]; 0 where one of the two tells nothing apart."""
+    """Returns the correlation of each column with a vector, float64[n]; 0 if either is constant."""
     each, whole = each - each.mean(axis=0), whole - whole.mean()
     sizes = np.sqrt((each**2).sum(axis=0) * (whole @ whole))
     return np.where(sizes > 0, (each.T @ whole) / np.where(sizes > 0, sizes, 1.0), 0.0)
 
 
 def _rank_correlations(each: _Floats, whole: _Floats) -> _Floats:
-    """Returns Spearman's likewise."""
+    """Returns Spearman's correlation of each column with a vector, float64[n]."""
     return _correlations(rankdata(each, axis=0), rankdata(whole))
 
 
@@ -276,8 +287,9 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     """Chooses subsets of each size on half of the methods and judges them on the other half, for each split.
 
     Args:
-      means: float64[num_methods, num_cases].
-      seconds: Of one seed of each case; None: all cost the same.
+      means: float64[num_methods, num_cases], mean scores.
+      seconds: float64[num_cases], seconds of one seed. None: all cases cost the same.
+      num_splits: Number of splits.
     """
     seconds = np.ones(means.shape[1]) if seconds is None else seconds
     rng, half = np.random.default_rng(0), len(means) // 2
@@ -302,7 +314,7 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
 
 
 def _interval(judged: _Floats, num_methods: int) -> tuple[float, float]:
-    """Returns the bounds of the middle 95% of the splits; NaN if they are no interval for a new method."""
+    """Returns the bounds of the middle 95% of the splits; NaN if they would not hold for a new method."""
     lower, upper = (float(bound) for bound in np.quantile(judged, [0.025, 0.975]))
     if num_methods < LEAST_FOR_INTERVAL or not upper > lower:
         return math.nan, math.nan
@@ -310,9 +322,9 @@ def _interval(judged: _Floats, num_methods: int) -> tuple[float, float]:
 
 
 def _path(means: _Floats) -> list[int]:
-    """Returns the cases, each the one whose mean with those before it orders the methods most as all cases do.
+    """Returns the order in which a greedy search adds cases to keep the order of methods best.
 
-    Of equal orders the one wins whose means lie closer to those over all cases.
+    If several cases keep it equally well, the one wins whose means correlate best with those over all cases.
     """
     whole, left, path = means.mean(axis=1), list(range(means.shape[1])), list[int]()
     while left:
@@ -323,5 +335,5 @@ def _path(means: _Floats) -> list[int]:
 
 
 def _running_means(columns: _Floats) -> _Floats:
-    """Returns the mean of the first column, of the first two, and so on."""
+    """Returns the means of the first column, the first two columns, and so on."""
     return columns.cumsum(axis=1) / np.arange(1, columns.shape[1] + 1)

@@ -1,4 +1,4 @@
-"""`lobench view`: a store's page, served and kept current."""
+"""`lobench view`: server of a store's page, which is kept up to date."""
 
 COMMANDS = {
     "view": ("lobench.tools.viewer.command:view", "Serve the report as an interactive page."),

@@ -29,7 +29,7 @@ from lobench.tools.viewer.page_cache import PageCache
 __all__ = ["make_app"]
 
 _MOST_KEYS = 1000  # curves in one answer
-_MOST_POINTS = 500  # of a seed's curve
+_MOST_POINTS = 500  # points of a seed's curve
 _STALE = "there are newer results: fetch data.json"
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "live.js": "text/javascript"}
 _HEADERS = {
@@ -45,12 +45,13 @@ _HEADERS = {
 
 
 def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie: str) -> ASGIApp:
-    """Returns what a server runs.
+    """Returns the ASGI application of the page.
 
     Args:
-      hosts: Names of this machine; who asks for another one is refused. Its addresses may be asked for, too.
-      token: What visitors have to know; "": nothing.
-      cookie: The name of the one that holds it.
+      page_cache: The page.
+      hosts: Names of this machine. Requests for other names are rejected; IP addresses are accepted.
+      token: Token that visitors need. "": none.
+      cookie: Name of the cookie that holds the token.
     """
     routes = [
         Route("/", lambda request: _page(page_cache, request)),
@@ -70,7 +71,7 @@ def _page(page_cache: PageCache, request: Request) -> Response:
 
 
 def _data(page_cache: PageCache, request: Request) -> Response:
-    """What the page asks for every two seconds: nearly always the answer is that nothing is new."""
+    """Returns the data that the page requests every two seconds. Usually the answer is 304."""
     page, problem = page_cache.look()
     head = json.dumps({"version": page.version, "problem": problem})
     return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
@@ -80,7 +81,7 @@ _Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
 
 
 def _of_places(page_cache: PageCache, request: Request, found: _Places) -> Response:
-    """Answers what two places stand for, in the version that the visitor has."""
+    """Answers a request for two indices, in the version of the data that the visitor has."""
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
         return PlainTextResponse(_STALE, HTTPStatus.CONFLICT)
@@ -115,10 +116,11 @@ def _curves(page_cache: PageCache, request: Request) -> Response:
 
 
 def _key(text: str, viewer_index: ViewerIndex) -> CurveKey:
-    """Reads `3,0,1`.
+    """Parses a key such as `3,0,1`.
 
     Raises:
-      ValueError: no such key. IndexError: nothing is there.
+      ValueError: The text is not a key.
+      IndexError: There is no such subject, case or metric.
     """
     subject, case, metric = map(int, text.split(","))
     if min(subject, case, metric) < 0:
@@ -135,7 +137,7 @@ def _part(name: str, kind: str) -> Callable[[Request], Response]:
 
 
 def _tagged(request: Request, body: bytes, kind: str) -> Response:
-    """Returns the body, or that the visitor has it already."""
+    """Returns the body, or status 304 if the visitor has it already."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     known = request.headers.get("if-none-match", "").replace("W/", "")
     headers = {"ETag": tag}
@@ -145,10 +147,10 @@ def _tagged(request: Request, body: bytes, kind: str) -> Response:
 
 
 class _Guard:
-    """Lets in who asks for this machine by one of its names and knows the token; puts headers on every answer.
+    """Accepts requests for a name of this machine with the token, and adds headers to all responses.
 
-    The name is checked since a page elsewhere may have its own name lead to this machine (DNS rebinding): the browser
-    would let it read what it finds. The token comes once in the address, and is a cookie from then on.
+    The name is checked because of DNS rebinding: another site may map its own name to this machine, and the browser
+    would let it read the responses. The token is sent once in the address, and is a cookie afterwards.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str, cookie: str) -> None:
@@ -167,7 +169,7 @@ class _Guard:
         await answer(scope, receive, send_with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """Returns what is said in place of what was asked for; None: nothing."""
+        """Returns the response that replaces the requested page; None if the request is accepted."""
         if not self._knows(request.headers.get("host", "")):
             text = "this page is not served under that name: open the address that lobench view printed"
             return PlainTextResponse(text, HTTPStatus.MISDIRECTED_REQUEST)
@@ -189,7 +191,7 @@ class _Guard:
             ipaddress.ip_address(name.strip("[]"))
         except ValueError:
             return name.lower().rstrip(".") in self._hosts
-        return True  # an address leads where it says, whoever asks
+        return True  # IP addresses cannot be rebound
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(errors="replace"), self._token.encode())

@@ -14,7 +14,7 @@ __all__ = ["ViewRecord", "view"]
 
 
 class ViewRecord(TypedDict):
-    """`lobench view`: where the page is served, once it is."""
+    """`lobench view`: address of the page, printed when it is served."""
 
     store: Path
     address: str

@@ -1,4 +1,4 @@
-"""Page cache of a store: rendered on request, and only the parts that changed."""
+"""Cache of a store's page, which is rendered on request."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from lobench.report.page.page import render_page, waiting_page
 
 __all__ = ["Page", "PageCache"]
 
-_PAUSE = 1.0  # times as long as a page took to make, it is not made again: half a core at most
-_UNSAID = "unsaid"  # the version, in a page that nobody has seen
+_PAUSE = 1.0  # pause after rendering, relative to its duration, so that it takes half a core at most
+_UNSAID = "unsaid"  # placeholder of the version in a draft of the page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A store as it was at one time; `version` is of its content, so that a rewrite of the same is not new.
+    """Page of a store at one time.
 
     Attributes:
-      viewer_index: None while the store holds no evaluation.
-      data: What the explorer fetches.
+      version: Hash of the content, which stays the same if equal content is written again.
+      html: The page.
+      viewer_index: Index of the results. None while the store has no evaluations.
+      data: Data that the explorer requests, as JSON.
     """
 
     version: str
@@ -40,10 +42,10 @@ class Page:
 
 
 class PageCache:
-    """A store and its page. The page is made anew when somebody looks and the store has changed, once at a time.
+    """Page of a store. It is rendered again on request if the store has changed, by one thread at a time.
 
     Raises:
-      UsageError: there is no store, or no such experiment.
+      UsageError: There is no store, or no such experiment.
     """
 
     def __init__(self, store: Path, baselines: tuple[Path, ...], *, experiment: str = "", every: bool = False) -> None:
@@ -58,12 +60,12 @@ class PageCache:
         self._problem = ""
 
     def look(self) -> tuple[Page, str]:
-        """Returns the page, and what is wrong with the store meanwhile, "" where nothing is.
+        """Returns the page, and the current problem with the store, "" if there is none.
 
-        The first one is waited for; later ones are made aside, so that nobody who looks waits for them.
+        The first call waits for the page. Later pages are rendered in the background, so that requests do not wait.
 
         Raises:
-          LobenchError: there never was a page, and the store cannot be read.
+          LobenchError: There is no page yet, and the store cannot be read.
         """
         if self._page is None:
             with self._making:
@@ -78,7 +80,7 @@ class PageCache:
             return self._page, self._problem
 
     def _files(self) -> tuple[object, ...]:
-        """Returns what changes with every commit."""
+        """Returns a stamp that changes with every commit."""
         found: list[object] = []
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             try:
@@ -94,7 +96,7 @@ class PageCache:
         except LobenchError as error:
             with self._lock:
                 self._problem = f"{headline(error)}."
-        except Exception as error:  # noqa: BLE001  (a damaged store; whoever looks goes on seeing what was)
+        except Exception as error:  # noqa: BLE001  (a damaged store; visitors keep the last page)
             with self._lock:
                 self._problem = f"{self._store} cannot be read: {headline(error)}."
         finally:

@@ -12,16 +12,16 @@ from uvicorn.server import ServerState
 __all__ = ["HeaderTimeout"]
 
 _HEADER_SECONDS = 10.0
-_MOST_WAITING = 64  # connections without a whole request; each takes a file descriptor from who has the token
-# By server, in the order in which they began to wait.
+_MOST_WAITING = 64  # connections without a complete request; each takes a file descriptor
+# Timers by server, in the order in which connections began to wait.
 _WAITING: WeakKeyDictionary[ServerState, dict[HeaderTimeout, asyncio.TimerHandle]] = WeakKeyDictionary()
 
 
 class HeaderTimeout(H11Protocol):
-    """uvicorn's protocol, which itself waits for headers for ever.
+    """uvicorn's HTTP protocol, with a time limit for requests.
 
-    A connection waits from its beginning, or from the end of its last answer, until a request is whole. Where too many
-    wait, the one that waited longest is closed.
+    A connection waits from its beginning, or from the end of its last response, until a request is complete. If too
+    many connections wait, the one that has waited longest is closed.
     """
 
     def connection_made(self, transport: Any) -> None:
@@ -44,7 +44,7 @@ class HeaderTimeout(H11Protocol):
     def _look(self) -> None:
         if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
             self._end_waiting()
-        elif self not in self._waiting:  # what arrives byte by byte has no longer
+        elif self not in self._waiting:  # the limit is not extended by partial data
             self._waiting[self] = self.loop.call_later(_HEADER_SECONDS, self._close)
             if len(self._waiting) > _MOST_WAITING:
                 next(iter(self._waiting))._close()

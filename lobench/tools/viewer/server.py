@@ -1,4 +1,4 @@
-"""Server of `lobench view`: the page of a store, with new results pushed."""
+"""Server of `lobench view`, which keeps the page of a store up to date."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["Served", "view"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Where a page is served.
+    """Address of a served page.
 
     Attributes:
-      address: What people open; it holds the token, where one is needed.
-      token: "" where everyone on this machine may look.
+      address: Address to open. It contains the token, if one is needed.
+      token: Token that visitors need. "": none.
     """
 
     address: str
@@ -46,20 +46,23 @@ def view(
     every: bool = False,
     on_ready: Callable[[Served], None] = lambda served: None,
 ) -> None:
-    """Serves the page of a store until Ctrl-C; the store may be in use, and may still be empty.
+    """Serves the page of a store until Ctrl-C. The store may be in use, and may still be empty.
+
+    Example:
+        view("runs/today/lobench_results/quick", port=0, on_ready=lambda served: print(served.address))
 
     Args:
-      store: A result store.
-      host: An address of this machine. One beyond loopback is served with a token.
-      port: 0: a free one.
-      token: What a visitor has to know; "": a random one where the host needs one, and none on loopback.
-      baselines: Suites or files of baselines; (): the suites that the store names.
-      experiment: Whose methods are shown; "": of the one that was run last.
-      every: All that the store holds, and no experiment's methods.
+      store: Folder of the store.
+      host: Address of this machine. Addresses beyond loopback need a token.
+      port: Port. 0: a free one.
+      token: Token that visitors need. "": a random one if the host needs one, otherwise none.
+      baselines: Suites or files of baselines. (): those of the store's suites.
+      experiment: Experiment whose methods are shown. "": the last one that ran.
+      every: Whether to show everything in the store, instead of an experiment's methods.
       on_ready: Called with the address as soon as the page can be opened.
     Raises:
-      UsageError: there is no store; the port is in use; the host is none of this machine's.
-      LobenchError: what it needs is not installed.
+      UsageError: There is no store, the port is in use, or the host is not an address of this machine.
+      LobenchError: A required package is not installed.
     """
     try:
         import uvicorn
@@ -93,15 +96,15 @@ def view(
         on_ready(Served(address=_address(host, found_port, needed), token=needed))
         try:
             server.run(sockets=[listener])
-        except KeyboardInterrupt:  # which uvicorn raises again when it has let its visitors go
+        except KeyboardInterrupt:  # uvicorn raises it again after closing all connections
             return
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens.
+    """Returns a listening socket.
 
     Raises:
-      UsageError: it cannot.
+      UsageError: The port is in use, or the host is not an address of this machine.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -120,9 +123,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _hosts(host: str, *, is_loopback: bool) -> frozenset[str]:
-    """Returns by what names this machine is asked for; its addresses may be asked for, too.
+    """Returns the host names under which this machine may be requested. IP addresses are always accepted.
 
-    A page elsewhere that has its own name lead to this machine is none of them.
+    The name of another site that leads to this machine is not among them.
     """
     beyond = () if is_loopback else (socket.gethostname(), socket.getfqdn())
     return frozenset(name.lower() for name in (host, "localhost", *beyond))
