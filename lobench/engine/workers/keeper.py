@@ -18,17 +18,22 @@ from lobench.engine.workers.child_python import PYTHON
 __all__ = ["Keeper", "main"]
 
 _CLOSE_SECONDS = 2.0
+_DETACHED = "--detached"
 _PR_SET_PDEATHSIG = 1
 
 
 class Keeper:
-    """The chief's side. A machine that has no room for one more process has none, and loses nothing else by that."""
+    """The chief's side of a keeper. If no further process can be started, there is no keeper.
 
-    def __init__(self) -> None:
+    Args:
+      is_detached: Whether the keeper is not a child of this process, for parents whose children are killed with them.
+    """
+
+    def __init__(self, *, is_detached: bool = False) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         with contextlib.suppress(OSError):
             self._child = subprocess.Popen(
-                [*PYTHON, "-m", "lobench.engine.workers.keeper"],
+                [*PYTHON, "-m", "lobench.engine.workers.keeper", *([_DETACHED] if is_detached else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -72,6 +77,8 @@ def main() -> None:
     """Reads which groups there are until the pipe ends, then kills those that are left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if _DETACHED in sys.argv and os.fork():
+        os._exit(0)
     if sys.platform == "linux":  # the end of the chief wakes a keeper that is stopped
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     groups: set[int] = set()

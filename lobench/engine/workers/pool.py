@@ -76,13 +76,20 @@ class WorkerConfig:
 
 
 class LocalPool:
-    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say).
+    """Pool of worker processes on this machine.
 
-    `send` may be called in another thread than the rest. Nothing here waits for a worker: one that is frozen, or that
-    says what is no message, is one that died.
+    `send` may be called in another thread than the other methods. Nothing here waits for a worker: a worker that is
+    frozen, or sends something other than messages, counts as dead.
+
+    Args:
+      config: Configuration of the workers.
+      wakeup: Descriptor for which `wait` also returns, such as that of a signal.
+      has_detached_keeper: See `Keeper`.
     """
 
-    def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
+    def __init__(
+        self, config: WorkerConfig, wakeup: Connection | None = None, *, has_detached_keeper: bool = False
+    ) -> None:
         self._config, self._wakeup = config, wakeup
         self._processes: dict[int, WorkerProcess] = {}
         self._oom_kills = OomKills()
@@ -90,7 +97,7 @@ class LocalPool:
         self._own: list[ExecutorEvent] = []  # what the pool itself has to say
         self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
-        self._keeper = Keeper()
+        self._keeper = Keeper(is_detached=has_detached_keeper)
         self._selector = selectors.DefaultSelector()
         if wakeup is not None:
             self._selector.register(wakeup, selectors.EVENT_READ, None)

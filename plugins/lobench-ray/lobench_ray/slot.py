@@ -109,7 +109,8 @@ class Slot:
         )
         self._worker = worker
         self._log, self._used = log_folder / f"worker-{worker}.log", (suites, log_folder)
-        self._pool = LocalPool(config)
+        # Ray kills the children of an actor with it: the keeper that ends the worker's processes is no child.
+        self._pool = LocalPool(config, has_detached_keeper=True)
         started = threading.Event()
         # One thread starts the worker and stays: the worker dies with the thread that started it.
         threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
