@@ -1,4 +1,4 @@
-"""Inner tasks that ship with lobench, with their names in gin.
+"""Inner tasks of lobench, with their names in gin.
 
 All modules of this folder are imported, and their `@configurable` functions and classes are exported from here.
 """

@@ -1,4 +1,4 @@
-"""Checks of the arguments that gin files give to tasks: a wrong one is a ConfigError, not a trace from inside jax."""
+"""Checks of task arguments from gin files. Errors are a ConfigError instead of a traceback from jax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["choice", "integer", "number", "sizes"]
 
 
 def integer(task: str, name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
-    """Returns `value` when it is an integer in the bounds; raises ConfigError otherwise."""
+    """Returns `value` if it is an integer within the bounds; raises ConfigError otherwise."""
     most = math.inf if at_most is None else at_most
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= most:
         bounds = f">= {at_least}" if at_most is None else f"from {at_least} to {at_most}"
@@ -21,7 +21,7 @@ def integer(task: str, name: str, value: object, *, at_least: int = 1, at_most: 
 
 
 def number(task: str, name: str, value: object, *, at_least: float = 0.0) -> float:
-    """Returns `value` as a float when it is finite and >= `at_least`; raises ConfigError otherwise."""
+    """Returns `value` as a float if it is finite and at least `at_least`; raises ConfigError otherwise."""
     if isinstance(value, bool) or not isinstance(value, Real) or not at_least <= float(value) < math.inf:
         raise ConfigError(f"{task}.{name}", got=repr(value), expected=f"a finite number >= {at_least:g}")
     return float(value)
@@ -31,9 +31,11 @@ def sizes(task: str, name: str, value: object, *, min_count: int = 0, max_count:
     """Returns `value` as a tuple of integers >= 1.
 
     Args:
-      min_count, max_count: Bounds on how many there are; None: no upper one.
+      task, name: Task and argument, for error messages.
+      value: Value to check.
+      min_count, max_count: Bounds of its length. None: no upper bound.
     Raises:
-      ConfigError: not such a sequence.
+      ConfigError: The value is not such a sequence.
     """
     is_sequence = isinstance(value, Sequence) and all(
         isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in value

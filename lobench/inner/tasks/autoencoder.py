@@ -1,4 +1,4 @@
-"""Autoencoders of images: through a narrow layer, and variational."""
+"""Autoencoders of images: one with a narrow layer, and a variational one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ImageAutoencoder(_Reconstruction):
 
     @property
     def floor(self) -> float:
-        """The loss on the train split of who gives back the images themselves."""
+        """Loss on the train split of a perfect reconstruction."""
         return 0.0 if self._loss == "mse" else grey_entropy(self.data)
 
     def init(self, key: jax.Array) -> Params:
@@ -82,7 +82,7 @@ class ImageAutoencoder(_Reconstruction):
         return jnp.mean((output - data["image"]) ** 2)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of an output of zeros': near 1 is untrained, 2 the worst."""
+        """Returns the loss relative to an output of zeros, at most 2; an untrained network is near 1."""
         return relative_loss(loss, self._blank_loss())
 
     def _blank_loss(self) -> float:
@@ -124,7 +124,7 @@ class ImageVAE(_Reconstruction, MeasuredTask):
 
     @property
     def floor(self) -> float:
-        """The loss on the train split of a decoder that gives back the images for nothing; it is not reached."""
+        """Loss on the train split of a perfect reconstruction at no cost. It cannot be reached."""
         return grey_entropy(self.data)
 
     def init(self, key: jax.Array) -> dict[str, Params]:
@@ -147,12 +147,12 @@ class ImageVAE(_Reconstruction, MeasuredTask):
         return reconstruction + kl, state, {"reconstruction": reconstruction, "kl": kl}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of an output of zeros', log 2: near 1 is untrained, 2 the worst."""
+        """Returns the loss relative to that of an output of zeros, log 2, at most 2; an untrained network is near 1."""
         return relative_loss(loss, math.log(2.0))
 
 
 def grey_entropy(data: Labelled) -> float:
-    """Returns the entropy of a pixel of the train split in nats, its grey value the chance to be white."""
+    """Returns the entropy of a pixel of the train split in nats, with its grey value as the probability of white."""
     white = data.splits().train["image"].astype(np.float64)
     inside = white[(white > 0) & (white < 1)]
     return float(-np.sum(inside * np.log(inside) + (1 - inside) * np.log1p(-inside)) / white.size)

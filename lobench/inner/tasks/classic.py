@@ -24,8 +24,8 @@ class AnalyticFunction(Task, abc.ABC):
 
     Args:
       dim: Length of x.
-      noise_std: Standard deviation of normal noise on each component of the training gradient; losses stay exact, and
-        evaluations have none.
+      noise_std: Standard deviation of normal noise on each component of the training gradient. Losses are exact, and
+        evaluations have no noise.
     Attributes:
       box: Lowest and highest initial value of each component.
       min_dim: Smallest dimension in which the function is defined.
@@ -57,7 +57,7 @@ class AnalyticFunction(Task, abc.ABC):
         return self.value(params["x"]), {}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, in which functions of different heights compare."""
+        """Returns log10 of the loss, which makes functions of different heights comparable."""
         return log10_loss(loss)
 
 

@@ -1,4 +1,4 @@
-"""Base of classifiers: data by name, loss, accuracy."""
+"""Base of classifiers: labelled data, loss, accuracy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Classifier(MeasuredTask):
         return softmax_cross_entropy(logits, data["label"]), {"accuracy": accuracy(logits, data["label"])}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's: 1 is untrained, 0 perfect, 2 the worst."""
+        """Returns the loss relative to a uniform guess: 1 is untrained, 0 perfect, 2 the maximum."""
         return relative_loss(loss, math.log(self.data.num_classes))
 
     def scale_invariant(self, params: PyTree) -> PyTree:

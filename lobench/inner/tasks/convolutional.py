@@ -1,4 +1,4 @@
-"""Convolutional classifiers of images: a plain stack, and a residual net."""
+"""Convolutional classifiers of images: a plain stack, and a residual network."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ class ResNetClassifier(Classifier):
 
     A 3x3 layer, residual blocks of two layers, the mean over all positions, and logits.
 
-    Each block but the first has stride 2; where its way around changes shape it is a linear map.
+    All blocks except the first have stride 2. If the shape changes, the skip connection is a linear map.
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
       channels: Output channels of the blocks, one to four.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
-      norm: "batch" or "layer", after each layer of 3x3, as of ConvClassifier.
+      norm: "batch" or "layer", after each 3x3 layer, as of ConvClassifier.
       norm_epsilon: As of ConvClassifier.
     Source: He et al. 2016, "Deep residual learning for image recognition", at a size for a CPU.
     """

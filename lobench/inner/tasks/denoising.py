@@ -1,4 +1,4 @@
-"""Denoising of natural patches: small squares of two photographs, plus normal noise."""
+"""Denoising of natural patches: small squares of two photographs with normal noise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = {"train": (0, 224), "inner_valid": (224, 256), "outer_valid": (256, 2
 
 @functools.cache
 def patch_splits(side: int) -> Splits:
-    """Returns `patch` float32[n, side * side] of each split, scaled by the mean and deviation of train's pixels."""
+    """Returns `patch` float32[n, side * side] of each split, standardized by the train split's pixels."""
     patches = {split: _patches(side, *columns) for split, columns in _COLUMNS.items()}
     mean, std = patches["train"].mean(dtype=np.float64), patches["train"].std(dtype=np.float64)
     return Splits(**{split: {"patch": ((each - mean) / std).astype(np.float32)} for split, each in patches.items()})
@@ -77,7 +77,7 @@ class PatchDenoiser(Task):
 
     @property
     def linear_floor(self) -> float:
-        """The least expected loss of a linear map on the train split: the Wiener filter's."""
+        """Lowest expected loss of a linear map on the train split, that of the Wiener filter."""
         patches = patch_splits(self._side).train["patch"].astype(np.float64)
         spectrum = np.linalg.eigvalsh(np.cov(patches.T, bias=True))
         noise = self._noise_std**2
@@ -94,7 +94,7 @@ class PatchDenoiser(Task):
         return jnp.mean((noise - through_layers(params, clean + noise, self._activation)) ** 2)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of doing nothing's: 0 is perfect, 2 the worst."""
+        """Returns the loss relative to no denoising: 0 is perfect, 2 the maximum."""
         return relative_loss(loss, self._noise_std**2)
 
 

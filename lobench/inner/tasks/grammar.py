@@ -1,4 +1,4 @@
-"""Text from small grammars: endless, reproducible, and learnable in a few hundred inner steps."""
+"""Text from small grammars: unlimited, reproducible, and learnable in a few hundred inner steps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _ALPHABETS = {
 
 
 def alphabet(grammar: str) -> bytes:
-    """Returns every byte that the grammar can produce; a symbol's id is its position here."""
+    """Returns all bytes that the grammar can produce. The id of a symbol is its position here."""
     return _ALPHABETS[grammar]
 
 

@@ -1,4 +1,4 @@
-"""Nodes of a graph to classify: a graph convolutional network on a stochastic block model."""
+"""Node classification with a graph convolutional network on a stochastic block model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BlockModelGCN(MeasuredTask):
         }
 
     def logits(self, params: Params) -> jax.Array:
-        """Returns logits float32[num_nodes, 4]."""
+        """Returns logits of all nodes, float32[num_nodes, 4]."""
         hidden = jax.nn.relu(self.propagated @ params["w0"] + params["b0"])
         return jnp.asarray(self.propagation) @ (hidden @ params["w1"]) + params["b1"]
 
@@ -93,7 +93,7 @@ class BlockModelGCN(MeasuredTask):
         return loss, state, {"accuracy": jnp.sum(weight * hits)}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
         return relative_loss(loss, math.log(_NUM_COMMUNITIES))
 
 

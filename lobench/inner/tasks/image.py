@@ -1,4 +1,4 @@
-"""Tasks on the 8x8 digits of scikit-learn: a perceptron, a convolutional net, an autoencoder, a family."""
+"""Tasks on the 8x8 digits of scikit-learn: a perceptron, a convolutional network, an autoencoder, a family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text as people write it: models of the bytes of Python's own library."""
+"""Natural text: prediction of the bytes of Python's library."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _HELD_OUT = 33_000  # bytes of each of three splits, the text's end
 class PythonText(SymbolTask):
     """Prediction of the next byte of 52 modules of Python 3.11's library; nats per byte, and `accuracy`.
 
-    The text is 1,000,000 bytes, all ASCII, of 96 kinds, which are the vocabulary. Its last modules are the held-out
-    splits, 33,000 bytes each. Batches are windows uint8[batch, sequence_length + 1] that do not overlap. The floor is
-    not known; a uniform guess has log 96 = 4.56, the bytes' frequencies alone 3.2.
+    The text has 1,000,000 ASCII bytes with 96 distinct values, which are the vocabulary. Its last modules are the
+    held-out splits, 33,000 bytes each. Batches are windows uint8[batch, sequence_length + 1] that do not overlap. The
+    floor is unknown. A uniform guess has log 96 = 4.56, the frequencies of the bytes alone give 3.2.
 
     Args:
       network: "transformer", "gru" or "lstm".
@@ -51,7 +51,7 @@ class PythonText(SymbolTask):
 
 
 def _alphabet() -> bytes:
-    """Returns the bytes that the text has; a symbol's id is its position here."""
+    """Returns the distinct bytes of the text. The id of a symbol is its position here."""
     return b"\n" + bytes(range(32, 127))
 
 

@@ -1,4 +1,4 @@
-"""Symbols of a hidden Markov source whose best reachable loss is known: Bayes' rule reaches it."""
+"""Symbols of a hidden Markov source. Bayes' rule gives the lowest possible loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Source:
 
     @property
     def stationary(self) -> np.ndarray:
-        """Returns the share of time that each state has, float64[num_states]."""
+        """Returns the stationary distribution of the states, float64[num_states]."""
         size = len(self.transitions)
         equations = np.concatenate([self.transitions.T - np.eye(size), np.ones((1, size))])
         return np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0]
@@ -52,9 +52,9 @@ class Source:
         return symbols
 
     def bayes_loss(self, windows: np.ndarray) -> np.ndarray:
-        """Returns the mean of -log p(symbol | those before it in its window) but for the first, float64[num_windows].
+        """Returns the mean of -log p(symbol | earlier ones in the window) over all but the first, float64[num_windows].
 
-        No predictor has a lower one in expectation. Source: the forward algorithm, Rabiner 1989, section III.
+        It is the lowest possible expected loss. Source: the forward algorithm, Rabiner 1989, section III.
         """
         belief = np.broadcast_to(self.stationary, (len(windows), len(self.transitions)))
         losses = []
@@ -67,7 +67,7 @@ class Source:
 
 
 def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> np.ndarray:
-    """Returns an index for each row, by how often its uniform number exceeds the cumulated probabilities."""
+    """Returns a random index per row, from uniform numbers and cumulated probabilities."""
     ends = np.cumsum(probabilities, axis=1)[:, :-1]
     return (rng.random((len(probabilities), 1)) > ends).sum(axis=1)
 

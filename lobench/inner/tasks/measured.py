@@ -1,4 +1,4 @@
-"""The base of tasks that measure more than their loss."""
+"""Base of tasks with metrics besides the loss."""
 
 from __future__ import annotations
 

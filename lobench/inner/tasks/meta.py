@@ -67,11 +67,11 @@ class MetaTraining(Task):
         return jnp.mean(jax.vmap(lambda key: self._trained(params, key))(jax.random.split(key, self._num_tasks)))
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss, at most 2; one that is not finite counts as the worst."""
+        """Returns the loss, at most 2; a non-finite loss counts as 2."""
         return relative_loss(loss, 1.0)
 
     def _trained(self, theta: PyTree, key: jax.Array) -> jax.Array:
-        """Returns the mean of a task's losses over the first of them."""
+        """Returns the mean of a task's losses, divided by the first one."""
         task_key, init_key, optimizer_key, loss_key = jax.random.split(key, 4)
         task = self._family.task_fn(self._family.sample(task_key))
         stepper = as_stepper(self._learned_optimizer.opt_fn(theta, self._num_unroll), self._num_unroll)
@@ -96,14 +96,14 @@ class MetaTraining(Task):
 def ESSmoothed(*, task: Any = None, std: float = 0.05, num_pairs: int = 8) -> Task | TaskFamily:
     """Wrapper that smooths a task's loss with normal noise on the parameters; gradients by evolution strategies.
 
-    The training loss is the mean over `num_pairs` pairs of the losses at `params + std noise` and `params - std noise`,
-    its gradient evolution strategies' estimate: the mean of `noise (plus - minus) / (2 std)`. Evaluations are of the
-    task itself, whose floor, data and metrics it has.
+    The training loss is the mean of the losses at `params + std noise` and `params - std noise` over `num_pairs` pairs.
+    Its gradient is estimated as the mean of `noise (plus - minus) / (2 std)`. Evaluations, floor, data and metrics are
+    those of the task itself.
 
     Args:
-      task: Task or family, such as @Rosenbrock(); None: DigitsMLP with a hidden layer of 16.
+      task: Task or family, such as @Rosenbrock(). None: DigitsMLP with a hidden layer of 16.
       std: Standard deviation of the noise, > 0.
-      num_pairs: Pairs of losses in a step.
+      num_pairs: Number of pairs of losses in a step.
     Source: Salimans et al. 2017 (arXiv 1703.03864); Metz et al. 2019 (arXiv 1810.10180), section 3.
     """
     arguments.number("ESSmoothed", "std", std, at_least=1e-8)
@@ -150,13 +150,13 @@ class _Smoothed(Wrapping):
 class Distillation(MeasuredTask):
     """Distillation of a large classifier of the digits into a small one; Kullback-Leibler divergence in nats.
 
-    The teacher is 512 random ReLU features and a ridge regression on the training split's labels, computed when the
-    task is made. The loss is the mean of KL(teacher, student); its floor is 0. `accuracy` is that on the true labels.
+    The teacher is a ridge regression on 512 random ReLU features of the training split, computed when the task is
+    created. The loss is the mean of KL(teacher, student); its floor is 0. `accuracy` is that on the true labels.
     Batches have `image` float32[batch, 64], `label` int32[batch] and `teacher` float32[batch, 10], log probabilities.
     Source: Hinton et al. 2015 (arXiv 1503.02531).
 
     Args:
-      hidden_sizes, activation, batch_size: As of DigitsMLP, of the student.
+      hidden_sizes, activation, batch_size: As of DigitsMLP, for the student.
     """
 
     datasets: Datasets
@@ -179,7 +179,7 @@ class Distillation(MeasuredTask):
         return jnp.mean(jnp.sum(gap, axis=-1)), state, {"accuracy": accuracy(logits, data["label"])}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of log 10, about a uniform guess's: 2 is the worst."""
+        """Returns the loss relative to log 10, about that of a uniform guess; at most 2."""
         return relative_loss(loss, math.log(NUM_CLASSES))
 
 
@@ -210,14 +210,13 @@ class DatasetDistillation(MeasuredTask):
     """Distillation of the digits into a few images, on which a classifier is trained.
 
     Parameters are `image` [10 images_per_class, 64] and the logarithm of a learning rate. A softmax regression starts
-    at zero and takes `num_unroll` steps of gradient descent on the images, whose labels are fixed; the loss is its
-    cross entropy on a batch of the digits, and `accuracy` its accuracy there. The gradient goes back through the
-    training. The floor is not known; a uniform guess has log 10.
-    Source: Wang et al. 2018 (arXiv 1811.10959).
+    at zero and takes `num_unroll` steps of gradient descent on the images, which have fixed labels. The loss is its
+    cross entropy on a batch of the digits, and `accuracy` its accuracy there. The gradient is backpropagated through
+    this training. The floor is unknown; a uniform guess has log 10. Source: Wang et al. 2018 (arXiv 1811.10959).
 
     Args:
-      images_per_class: Learned images of each digit.
-      num_unroll: Steps of gradient descent.
+      images_per_class: Number of learned images per digit.
+      num_unroll: Number of steps of gradient descent.
       batch_size: Examples per batch, in training and evaluation.
     """
 
@@ -247,5 +246,5 @@ class DatasetDistillation(MeasuredTask):
         return softmax_cross_entropy(logits, data["label"]), state, {"accuracy": accuracy(logits, data["label"])}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
         return relative_loss(loss, math.log(NUM_CLASSES))

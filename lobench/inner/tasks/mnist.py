@@ -1,4 +1,4 @@
-"""5,000 images of MNIST, 500 of each digit, at any resolution up to their own."""
+"""5,000 images of MNIST, 500 of each digit, at resolutions up to 28x28."""
 
 from __future__ import annotations
 

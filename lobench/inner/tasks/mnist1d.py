@@ -1,7 +1,7 @@
 """MNIST-1D: ten templates of twelve points, stretched, moved and sheared in noise, as signals of forty points.
 
-Source: Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D", whose generator (Apache-2.0) this follows
-draw by draw: the examples are theirs but for rounding.
+Source: Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D". The draws are those of their generator
+(Apache-2.0), so the examples are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _ABOVE_ZERO = 1e-8  # distinguishes a template's points from padding
 def mnist1d_splits() -> Splits:
     """Returns `signal` float32[n, 40] and `label` int32[n].
 
-    `train` and `test` are the published 4,000 and 1,000. The valid splits, 500 each, are drawn by the next two seeds
-    and scaled as the published ones are.
+    `train` and `test` are the published 4,000 and 1,000 examples. The valid splits, 500 each, are drawn with the next
+    two seeds and scaled in the same way.
     """
     signals, labels = _examples(_SEED, _NUM_TRAIN + _NUM_TEST)
     mean, std = signals.mean(), signals.std()
@@ -59,7 +59,7 @@ def mnist1d_splits() -> Splits:
 
 
 def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns signals float64[count, 40] and labels, as many of each class, in random order."""
+    """Returns signals float64[count, 40] and labels in random order, with equally many of each class."""
     from scipy.ndimage import gaussian_filter1d  # a sixth of a worker's imports, not needed by other tasks
 
     random = np.random.RandomState(seed)
@@ -89,5 +89,5 @@ def _templates() -> np.ndarray:
 
 
 def _resampled(signal: np.ndarray, length: int) -> np.ndarray:
-    """Returns the signal at `length` points from its first to its last, on straight lines between its own."""
+    """Returns a signal interpolated linearly at `length` points from its first to its last."""
     return np.interp(np.linspace(0, 1, length), np.linspace(0, 1, len(signal)), signal)

@@ -131,7 +131,7 @@ class _ModuleTask(MeasuredTask):
         return examples.reshape(len(examples), *self._shape)
 
     def _first(self) -> Batch:
-        """Returns a batch that shows the shapes."""
+        """Returns a batch from which shapes are read."""
         train = self.datasets.train
         if isinstance(train, ArrayDataset):
             return train.sample(jax.random.key(0))
@@ -258,7 +258,7 @@ class _Haiku(_Network):
 
 
 class _Equinox(_Network):
-    """A module of one example, vmapped over the batch, whose axis is called "batch"."""
+    """A module for single examples, mapped over the batch under the axis name "batch"."""
 
     package, name = "equinox", "equinox"
 

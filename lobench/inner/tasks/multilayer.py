@@ -1,4 +1,4 @@
-"""Multilayer perceptrons: classifiers, with logistic regression as the one without hidden layers, and a regression."""
+"""Multilayer perceptrons: classifiers, including logistic regression, and a regression."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class MultiTask(MeasuredTask):
         return self.losses_with_aux(params, state, key, data)[0]
 
     def losses_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        """Returns the losses, float32[num_losses], and metrics besides, float32[] by name."""
+        """Returns the losses, float32[num_losses], and further metrics, float32[] by name."""
         if type(self).losses is MultiTask.losses:
             raise NotImplementedError(f"{type(self).__name__} defines no losses")
         return self.losses(params, state, key, data), {}
@@ -66,9 +66,9 @@ class MultiTask(MeasuredTask):
 
 
 def _net_init(key: jax.Array, widths: tuple[int, ...], outputs: tuple[int, ...], gain: float) -> dict[str, Params]:
-    """Returns a `trunk` of hidden layers and the `heads`: a linear layer whose columns are the losses' in turn.
+    """Returns a `trunk` of hidden layers, and the `heads`: a linear layer whose columns belong to the losses in order.
 
-    A head's columns hang on its number and width alone, and the trunk not on the heads.
+    The columns of a head depend on its number and width only, and the trunk does not depend on the heads.
     """
     trunk_key, heads_key = jax.random.split(key)
     columns = [
@@ -156,7 +156,7 @@ class MultiTaskRegression(MultiTask):
         return losses, {"task_normalized_loss": jnp.mean(losses / self._scales**2)}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of an output of zeros': near 1 is untrained, 2 the worst."""
+        """Returns the loss relative to an output of zeros, at most 2; an untrained network is near 1."""
         points, weights = np.polynomial.hermite_e.hermegauss(64)
         std = _INPUT_STD * np.linalg.norm(self._matrices, axis=1)  # of tanh's argument, [num_losses, num_outputs]
         squares = (np.tanh(std[..., None] * points) ** 2 @ weights / weights.sum()).mean(axis=1)
@@ -230,7 +230,7 @@ class MultiTaskDigits(MultiTask):
         }
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of that of guesses and of an empty image: 1 is untrained, 2 the worst."""
+        """Returns the loss relative to that of guesses and an empty image: 1 is untrained, 2 the maximum."""
         blank = float(np.mean(digits_splits().train["image"] ** 2, dtype=np.float64))
         return relative_loss(loss, (math.log(NUM_CLASSES) + 2 * math.log(2) + blank) / 4)
 

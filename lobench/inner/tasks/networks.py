@@ -1,4 +1,4 @@
-"""Small pieces of networks as plain functions on dicts of parameters."""
+"""Building blocks of networks, as functions on dicts of parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def init_gain(activation: str) -> float:
-    """Returns the factor on 1/fan_in that a layer's weight variance gets before this activation: 2 for ReLU's kin.
+    """Returns the factor on 1/fan_in in the variance of a layer's weights before an activation: 2 for ReLU and similar.
 
     Source: He et al. 2015, section 2.2.
     """
@@ -45,7 +45,10 @@ def dense_init(key: jax.Array, fan_in: int, fan_out: int, *, gain: float = 1.0) 
 
 
 def layers_init(key: jax.Array, widths: tuple[int, ...], gain: float) -> Params:
-    """Returns weights `w0`, `w1`, ... and zero biases `b0`, ... between the widths; `gain` is of all but the last."""
+    """Returns weights `w0`, `w1`, ...
+
+    and zero biases `b0`, ... for consecutive widths; `gain` applies to all but the last.
+    """
     params: Params = {}
     for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
         is_last = layer == len(widths) - 2

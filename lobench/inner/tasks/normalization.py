@@ -1,4 +1,4 @@
-"""Normalization of a network's layers: of each example, of a batch, and of both one after the other."""
+"""Normalization of a network's layers: per example, per batch, and both combined."""
 
 from __future__ import annotations
 
@@ -72,11 +72,12 @@ def layer_norm(x: jax.Array, scale: jax.Array, shift: jax.Array, *, epsilon: flo
 
 
 def group_norm(x: jax.Array, groups: int, *, epsilon: float = _EPSILON) -> jax.Array:
-    """Gives each example mean 0 and variance 1 in each group of features, over all its places.
+    """Normalizes each example to mean 0 and variance 1 in each group of features, over all positions.
 
     Args:
       x: float32[batch, ..., features].
-      groups: A divisor of the features.
+      groups: Number of groups, a divisor of the number of features.
+      epsilon: Number added to the variance.
     Source: Wu and He 2018, without an affine map.
     """
     parts = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)

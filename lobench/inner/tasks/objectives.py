@@ -41,7 +41,7 @@ def sigmoid_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def accuracy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Returns the share of examples whose highest logit is the label's, float32[]."""
+    """Returns the fraction of examples whose highest logit is that of the label, float32[]."""
     return jnp.mean((jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32))
 
 
@@ -63,7 +63,7 @@ def gradient_noise(params: PyTree, key: jax.Array, std: float | jax.Array) -> ja
 
 
 def relative_loss(loss: jax.Array, reference: float) -> jax.Array:
-    """Returns `loss / reference`, at most 2; a loss that is not finite counts as the worst."""
+    """Returns `loss / reference`, at most 2; a non-finite loss counts as 2."""
     relative = jnp.nan_to_num(loss / reference, nan=_WORST_RELATIVE_LOSS, posinf=_WORST_RELATIVE_LOSS)
     return jnp.minimum(relative, _WORST_RELATIVE_LOSS)
 

@@ -1,4 +1,4 @@
-"""Families of one classifier whose inputs and labels each task permutes."""
+"""Families of tasks that permute the inputs and labels of one classifier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Permuted(TaskFamily):
     """Family of classifiers with permuted inputs and labels, for meta-training.
 
     Args:
-      task: Any classifier, wrapped or not (`Permuted.task = @ConvClassifier()`); None: an MLP 64-16-10 on MNIST at 8x8.
+      task: Any classifier, also a wrapped one (`Permuted.task = @ConvClassifier()`). None: an MLP 64-16-10 on MNIST at
+        8x8.
     """
 
     def __init__(self, *, task: Task | None = None) -> None:
@@ -47,7 +48,7 @@ class Permuted(TaskFamily):
 
 
 class _PermutedTask(Wrapping):
-    """Input i of a task is input `pixel_perm[i]` of the data; label l becomes `label_perm[l]`."""
+    """A permuted task: its input i is input `pixel_perm[i]` of the data, and label l becomes `label_perm[l]`."""
 
     def __init__(self, task: Task, data: Labelled, cfg: PyTree) -> None:
         super().__init__(task)

@@ -28,16 +28,16 @@ _STARTS = {"train": 1024, "inner_valid": 128, "outer_valid": 128, "test": 128}
 class HeatPINN(MeasuredTask):
     """Physics-informed network u(x, t) for the heat equation `u_t = diffusivity u_xx` on [0, 1] x [0, 1].
 
-    It starts as sin(pi x) and is zero at both ends. The loss is the mean square of the residual at points in the
-    inside, plus ten times those of the initial and of the boundary values; its floor is 0. `error` is the root mean
-    square of u less the exact solution `sin(pi x) exp(-diffusivity pi^2 t)` at the points, over that of the solution.
-    Batches have `inside` float32[num_points, 2] (x and t), `start` float32[num_points / 4] (x) and `ends` (t).
-    Source: Raissi et al. 2019, section 3.
+    The initial value is sin(pi x), and u is zero at both ends. The loss is the mean squared residual at inner points,
+    plus ten times the mean squared errors of the initial and of the boundary values; its floor is 0. `error` is the
+    root mean squared difference from the exact solution `sin(pi x) exp(-diffusivity pi^2 t)` at the points, relative to
+    the root mean square of the solution. Batches have `inside` float32[num_points, 2] (x and t), `start`
+    float32[num_points / 4] (x) and `ends` (t). Source: Raissi et al. 2019, section 3.
 
     Args:
       hidden_sizes: Widths of the hidden layers, tanh.
       diffusivity: Diffusivity of the equation.
-      num_points: In a batch, a multiple of 4.
+      num_points: Number of points in a batch, a multiple of 4.
     """
 
     metric_directions = types.MappingProxyType({"error": "min"})
@@ -151,7 +151,7 @@ class StiffODE(Task):
         return self.loss_of(rest, data)
 
     def true_rest(self, y: jax.Array) -> jax.Array:
-        """Returns the nonlinear part that the network is to learn, float32[batch, 2]."""
+        """Returns the true nonlinear part, which the network learns, float32[batch, 2]."""
         first, stiffness = y[:, 0], self._stiffness
         second = ((stiffness - 1) * first + stiffness * first**2) / (1 + first) ** 2
         return jnp.stack([jnp.zeros_like(first), second], axis=1)
@@ -169,7 +169,7 @@ class StiffODE(Task):
         return jnp.mean(losses)
 
     def exact(self, start: jax.Array, time: jax.Array) -> jax.Array:
-        """Returns the solution float32[batch, 2] at a time, float32[], from initial values float32[batch, 2]."""
+        """Returns the exact solution float32[batch, 2] at a time, float32[], for initial values float32[batch, 2]."""
         first = start[:, 0] * jnp.exp(-time)
         slow = start[:, 0] / (1 + start[:, 0])
         second = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first / (1 + first)

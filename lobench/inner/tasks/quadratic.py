@@ -68,7 +68,7 @@ class Quadratic(Task):
         return self._value(params), {}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, in which problems of different condition compare."""
+        """Returns log10 of the loss, which makes problems of different condition comparable."""
         return log10_loss(loss)
 
     def _value(self, params: PyTree) -> jax.Array:
@@ -79,14 +79,14 @@ class Quadratic(Task):
 class QuadraticFamily(TaskFamily):
     """Family of quadratic bowls with random eigenvalues, basis and minimum, and optional gradient noise.
 
-    Eigenvalues are log-uniform in `[1 / max_condition, 1]`. The basis is a random one out of those that sign flips
-    and the orthonormal cosine transform, applied twice, can reach: dense, exactly orthogonal, and no factorization
-    inside the compiled program. The minimum is standard normal, as is the initial x.
+    Eigenvalues are log-uniform in `[1 / max_condition, 1]`. The basis is composed of random sign flips and the
+    orthonormal cosine transform, applied twice. It is dense and exactly orthogonal, without a factorization in the
+    compiled program. The minimum and the initial x are standard normal.
 
     Args:
       dim: Length of x.
       max_condition: Bound on the ratio of the eigenvalues, >= 1.
-      max_noise_std: A task's gradient noise has a standard deviation uniform in [0, max_noise_std].
+      max_noise_std: Largest standard deviation of the gradient noise; that of a task is uniform in [0, max_noise_std].
     """
 
     def __init__(self, *, dim: int = 10, max_condition: float = 100.0, max_noise_std: float = 0.0) -> None:
@@ -128,7 +128,7 @@ class _SampledQuadratic(Task):
         return self._value(params), {}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, in which problems of different condition compare."""
+        """Returns log10 of the loss, which makes problems of different condition comparable."""
         return log10_loss(loss)
 
     def _value(self, params: PyTree) -> jax.Array:

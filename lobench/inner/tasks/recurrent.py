@@ -1,4 +1,4 @@
-"""Recurrent networks as plain functions on dicts of parameters: a GRU or an LSTM, and a linear layer on its outputs."""
+"""Recurrent networks as functions on dicts of parameters: a GRU or an LSTM with a linear layer on its outputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recurrent_init(
 def cell_init(
     keys: tuple[jax.Array, jax.Array], num_inputs: int, width: int, *, cell: str, input_gain: float = 1.0
 ) -> Params:
-    """Returns a cell alone: `w_in`, `w_state` and `b` of `recurrent_init`, from a key for each of the first two."""
+    """Returns the parameters `w_in`, `w_state` and `b` of `recurrent_init`, from one key for each of the first two."""
     in_key, state_key = keys
     gates = _NUM_GATES[cell] * width
     return {
@@ -49,12 +49,12 @@ def cell_init(
 
 
 def cell_update(cell: str) -> Callable[[Cell, jax.Array, jax.Array], Cell]:
-    """Returns (cell, inputs times `w_in` plus `b`, `w_state`) -> the cell after them."""
+    """Returns the function (cell, inputs times `w_in` plus `b`, `w_state`) -> next cell."""
     return _gru if cell == "gru" else _lstm
 
 
 def zero_cell(batch: int, width: int, *, cell: str) -> Cell:
-    """Returns the cell before any input."""
+    """Returns the initial cell."""
     zero = jnp.zeros((batch, width), jnp.float32)
     return (zero,) if cell == "gru" else (zero, zero)
 
@@ -63,7 +63,8 @@ def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Ar
     """Returns the cell's output after each input, float32[length, batch, width], from a state of zeros.
 
     Args:
-      inputs: float32[length, batch, inputs]: time comes first, which is how a scan reads it.
+      params: Parameters as of `recurrent_init`.
+      inputs: float32[length, batch, inputs], with time first, as a scan reads it.
     """
     inputs = inputs @ params["w_in"] + params["b"]  # float32[length, batch, gates x width]
     update = cell_update(cell)

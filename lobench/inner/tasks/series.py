@@ -1,4 +1,4 @@
-"""Time series: two sets of real ones to classify, and sinusoids to forecast."""
+"""Time series: two real data sets to classify, and sinusoids to forecast."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SeriesClassifier(MeasuredTask):
         return softmax_cross_entropy(logits, labels), state, {"accuracy": accuracy(logits, labels)}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
         return relative_loss(loss, math.log(self._num_classes))
 
     def logits(self, params: Params, series: jax.Array) -> jax.Array:
@@ -110,9 +110,9 @@ def _examples(data: str) -> dict[str, np.ndarray]:
 class SinusoidFamily(TaskFamily):
     """Family of forecasting tasks, each of one noisy sinusoid with random phases.
 
-    Amplitude is uniform in 0.5 to 2, the period log-uniform in 6 to 48 steps; a GRU of `width` sees all values before.
-    The loss is the mean square of the error. No forecast gets below `noise_std ** 2` in expectation. Batches have
-    `phase` float32[batch] and `noise` float32[batch, sequence_length + 1], the same for all tasks of a seed's step.
+    Amplitudes are uniform in 0.5 to 2, periods log-uniform in 6 to 48 steps. A GRU of `width` sees all earlier values.
+    The loss is the mean squared error; its lowest possible expectation is `noise_std ** 2`. Batches have `phase`
+    float32[batch] and `noise` float32[batch, sequence_length + 1], the same for all tasks of a seed's step.
 
     Args:
       width: Width of the GRU's state.
@@ -167,5 +167,5 @@ class _Sinusoid(Task):
         return jnp.mean((outputs @ params["w_out"] + params["b_out"] - values[1:]) ** 2)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, in which amplitudes compare."""
+        """Returns log10 of the loss, which makes amplitudes comparable."""
         return log10_loss(loss)

@@ -1,4 +1,4 @@
-"""Classifiers of signals in time, a convolutional net and a recurrent one: as MNIST-1D's authors compare them."""
+"""Classifiers of signals: a convolutional and a recurrent network, as compared by the authors of MNIST-1D."""
 
 from __future__ import annotations
 

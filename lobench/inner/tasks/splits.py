@@ -1,6 +1,6 @@
-"""Examples in four splits, loaded once and shared by every task of the process.
+"""Examples in four splits, loaded once and shared by all tasks of the process.
 
-numpy arrays: building a task must not create jax's backend, whose number of threads is the worker's to choose.
+They are numpy arrays, because building a task must not create jax's backend before the worker sets its threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Splits:
 
 
 def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test: int) -> Splits:
-    """Cuts the examples, permuted by `default_rng(12345)`: train first, both valid splits, test last."""
+    """Cuts permuted examples (`default_rng(12345)`) into splits: train, both valid splits, test."""
     count = len(next(iter(examples.values())))
     order = np.random.default_rng(_SEED).permutation(count)
     pool = count - num_test
@@ -47,7 +47,7 @@ def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test
 
 @functools.cache
 def datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
-    """Returns the splits that `load` gives as datasets on its arrays."""
+    """Returns the splits of `load` as datasets."""
     splits = load()
     return Datasets(**{split: ArrayDataset(getattr(splits, split), batch_size) for split in SPLITS})
 

@@ -1,6 +1,6 @@
-"""Models of sequences of symbols: a network, and a task whose loss is the cross entropy of what comes next.
+"""Models of symbol sequences: networks, and a base of tasks with the cross entropy of the next symbol.
 
-What differs from task to task is where the windows come from: a grammar, a library's text, a hidden Markov source.
+Tasks differ in the source of the windows: a grammar, the text of a library, a hidden Markov source.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NETWORKS = (*CELLS, "transformer")
 
 
 class SymbolNetwork(abc.ABC):
-    """Predicts the symbol after each of a sequence."""
+    """Network that predicts the symbol after each position of a sequence."""
 
     @abc.abstractmethod
     def init(self, key: jax.Array) -> Params:
@@ -150,5 +150,5 @@ class SymbolTask(MeasuredTask):
         return loss, state, {"accuracy": jnp.sum(weight * hits)}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
         return relative_loss(loss, math.log(self.vocab_size))

@@ -1,6 +1,6 @@
-"""Small tables that come with scikit-learn, each feature scaled by its mean and deviation in the train split.
+"""Small tables of scikit-learn, with features standardized by the train split.
 
-Planes part the classes of the train splits, so that logistic regression can bring their loss as near to 0 as it likes.
+The classes of the train splits are linearly separable, so logistic regression has no positive lower bound of the loss.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def wine_splits() -> Splits:
 
 @functools.cache
 def diabetes_splits() -> Splits:
-    """Returns `features` float32[n, 10] and `target` float32[n], scaled too: 266 train, 44 and 44 valid, 88 test."""
+    """Returns standardized `features` float32[n, 10] and `target` float32[n]: 266 train, 44 and 44 valid, 88 test."""
     features = scikit_table("diabetes_data_raw.csv.gz", delimiter=None)
     target = scikit_table("diabetes_target.csv.gz", delimiter=None)
     examples = {"features": features, "target": target}

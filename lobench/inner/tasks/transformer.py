@@ -1,4 +1,4 @@
-"""A pre-norm transformer as plain functions on dicts of parameters; the blocks serve symbols and patches alike."""
+"""Pre-norm transformer as functions on dicts of parameters. The blocks serve symbols and patches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _GROWTH = 4  # of the layer between the two products of a block, over the width
 
 
 def transformer_init(key: jax.Array, width: int, num_layers: int) -> Params:
-    """Returns the blocks' parameters; those of layer i end in i.
+    """Returns the parameters of the blocks. The names of layer i end in i.
 
     `scale_a`, `shift_a` [width] of the norm before the attention, `w_qkv` [width, 3 width], `w_mix` [width, width],
     `scale_b`, `shift_b`, `w_up` [width, 4 width], `b_up`, `w_down` [4 width, width], `b_down`; and `scale`, `shift` of
-    the norm after the last block. What writes to the residual stream is scaled down by the root of how many do.
+    the norm after the last block. Weights that write to the residual stream are divided by the root of their number.
     Source: Radford et al. 2019 (GPT-2), section 2.3, without biases of the attention.
     """
     ones, zeros = jnp.ones(width, jnp.float32), jnp.zeros(width, jnp.float32)
@@ -47,8 +47,10 @@ def transformer_blocks(params: Params, x: jax.Array, *, num_layers: int, num_hea
     """Returns the stream after the blocks and the last norm, float32[batch, length, width].
 
     Args:
-      x: float32[batch, length, width], positions added.
-      causal: Whether a position sees itself and those before it only.
+      params: Parameters as of `transformer_init`.
+      x: float32[batch, length, width], with positions added.
+      num_layers, num_heads: Number of layers, and of heads per layer.
+      causal: Whether a position only attends to itself and earlier ones.
     """
     for layer in range(num_layers):
         normed = layer_norm(x, params[f"scale_a{layer}"], params[f"shift_a{layer}"])

@@ -1,4 +1,4 @@
-"""Classifiers that see an image as a sequence of square patches."""
+"""Classifiers that process an image as a sequence of square patches."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _PatchClassifier(Classifier):
         raise NotImplementedError
 
     def layers(self, params: PyTree, x: jax.Array) -> jax.Array:
-        """Returns the sequence after the layers, float32[batch, length, width], as x is."""
+        """Returns the sequence after the layers, with the shape of x, float32[batch, length, width]."""
         raise NotImplementedError
 
     def _patches(self, images: jax.Array) -> jax.Array:
@@ -77,8 +77,8 @@ class MixerClassifier(_PatchClassifier):
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
-      patch: Pixels of a patch's side; it divides the image's.
-      width: Features of a patch; the hidden layers have twice as many units as inputs.
+      patch: Side of a patch in pixels, a divisor of the image's side.
+      width: Number of features of a patch. Hidden layers have twice as many units as inputs.
       num_layers: Number of layers of each kind.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
@@ -112,9 +112,9 @@ class ViTClassifier(_PatchClassifier):
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
-      patch: Pixels of a patch's side; it divides the image's.
-      width: Features of a patch, a multiple of `num_heads`.
-      num_layers: Blocks.
+      patch: Side of a patch in pixels, a divisor of the image's side.
+      width: Number of features of a patch, a multiple of `num_heads`.
+      num_layers: Number of blocks.
       num_heads: Number of attention heads of each block.
       batch_size: Examples per batch, in training and evaluation.
     Source: Dosovitskiy et al. 2021, "An image is worth 16x16 words", with the mean in place of a class token.

@@ -1,4 +1,4 @@
-"""Continual learning: streams of tasks for one network, evaluated on all of them."""
+"""Continual learning: sequences of tasks for one network, evaluated on all of them."""
 
 from lobench.inner.tasks.continual.permuted import PermutedDigitsStream, PermutedStream
 from lobench.inner.tasks.continual.rotated import RotatedDigits, RotatedStream

@@ -1,4 +1,4 @@
-"""Episodic memory: a few examples of each task, kept as they come by in its first pass."""
+"""Episodic memory: a few examples of each task, stored during its first pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Examples", "Memory"]
 
 
 class Examples(NamedTuple):
-    """Examples of several tasks; `tasks` has the task of each."""
+    """Examples of several tasks; `tasks` is the index of the task of each example."""
 
     inputs: jax.Array  # float32[b, num_inputs]
     labels: jax.Array  # int32[b]
@@ -19,7 +19,7 @@ class Examples(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """As many examples of each task as there are slots; those of a task are filled in order."""
+    """A fixed number of slots per task, which are filled in order."""
 
     inputs: jax.Array  # float32[num_tasks, size, num_inputs]
     labels: jax.Array  # int32[num_tasks, size]

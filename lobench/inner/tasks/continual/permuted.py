@@ -1,4 +1,4 @@
-"""Streams whose tasks are one data set, the inputs of each task in an order of its own."""
+"""Streams of tasks that permute the inputs of one data set."""
 
 from __future__ import annotations
 

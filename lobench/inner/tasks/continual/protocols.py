@@ -23,7 +23,7 @@ def norm_leaves(params: Params, network: Params) -> Params:
 
 
 def with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[Params, Params]:
-    """Returns parameters and model state with what `norm_leaves` gives in place of their own."""
+    """Returns parameters and model state with the given leaves of batch norm."""
     return (
         {name: leaves.get(name, leaf) for name, leaf in params.items()},
         {name: leaves.get(name, leaf) for name, leaf in network.items()},
@@ -31,7 +31,7 @@ def with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[P
 
 
 def fresh(leaves: Params) -> Params:
-    """Returns batch norm as it begins: scale and variance 1, shift and mean 0."""
+    """Returns initial batch norm: scale and variance 1, shift and mean 0."""
 
     def of(name: str, leaf: jax.Array) -> jax.Array:
         return jnp.ones_like(leaf) if name.startswith(("scale", "variance")) else jnp.zeros_like(leaf)

@@ -1,4 +1,4 @@
-"""Streams whose tasks are one data set, turned by another angle in each task."""
+"""Streams of tasks that rotate the inputs of one data set by different angles."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["RotatedDigits", "RotatedStream"]
 class RotatedStream(Stream):
     """Stream of tasks with rotated inputs; task i is rotated by `angles[i]`.
 
-    An image turns around its middle, counter-clockwise; what comes from outside is 0. A signal moves along a ring: by
-    36 degrees a signal of forty points moves by four.
+    An image is rotated around its centre, counter-clockwise, and filled with 0. A signal is shifted along a ring: 36
+    degrees shift a signal of forty points by four.
 
     Args:
       task, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
-      angles: In degrees, one a task.
+      angles: Angles in degrees, one per task.
     Source: Lopez-Paz and Ranzato 2017 (rotated MNIST).
     """
 
@@ -62,7 +62,7 @@ class RotatedDigits(RotatedStream):
 
 
 def _turned(side: int, angle: float) -> np.ndarray:
-    """Returns the map of images, row by row, that turns them: float64[side * side, side * side], from and to."""
+    """Returns the linear map that rotates images, float64[side * side, side * side], from source to target pixels."""
     middle, turn = (side - 1) / 2, np.deg2rad(angle)
     rows, columns = np.mgrid[:side, :side] - middle
     # Source position of each pixel; rows count downwards.
@@ -75,7 +75,7 @@ def _turned(side: int, angle: float) -> np.ndarray:
 
 
 def _moved(length: int, angle: float) -> np.ndarray:
-    """Returns the map of signals that moves them along a ring: float64[length, length], from and to."""
+    """Returns the linear map that shifts signals along a ring, float64[length, length], from source to target."""
     source = np.arange(length)[:, None] - length * angle / 360
     away = np.abs((source - np.arange(length) + length / 2) % length - length / 2)
     return np.maximum(1 - away, 0).T

@@ -1,4 +1,4 @@
-"""Streams whose tasks are to tell some of the classes from each other: first 0 from 1, then 2 from 3."""
+"""Streams of tasks that distinguish a few of the classes each: first 0 and 1, then 2 and 3."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class SplitDigits(SplitStream):
 
 @functools.cache
 def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets:
-    """Returns rows that hold an example of each task, leaves [rows, num_tasks, ...].
+    """Returns rows with one example of each task, leaves [rows, num_tasks, ...].
 
-    There are as many rows as the largest task has examples. A smaller one comes again from its first example on.
+    There are as many rows as the largest task has examples. The examples of smaller tasks are repeated from the first.
     """
     splits, found = data.splits(), {}
     for split in SPLITS:

@@ -95,19 +95,19 @@ class Stream(Wrapping):
 
     @abstractmethod
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
-        """Returns the inputs, float32[b, num_inputs], and labels that a batch has of a task."""
+        """Returns the inputs, float32[b, num_inputs], and the labels of a task in a batch."""
 
     @abstractmethod
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
-        """Returns all training inputs of all tasks, float32[rows, num_inputs], and of which each is, int32[rows]."""
+        """Returns the training inputs of all tasks, float32[rows, num_inputs], and their tasks, int32[rows]."""
 
     def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
-        """Returns the logits, float32[b, num_classes], without the classes that an example's task cannot have."""
+        """Returns the logits, float32[b, num_classes], without the classes that are impossible in an example's task."""
         return logits
 
     @property
     def num_guessed(self) -> int:
-        """Among how many classes an evaluation guesses."""
+        """Number of classes among which an evaluation chooses."""
         return self.labelled.num_classes
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -182,7 +182,7 @@ class Stream(Wrapping):
         return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **of_tasks}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss as a share of a uniform guess's: 1 is untrained, 0 perfect, 2 the worst."""
+        """Returns the loss relative to a uniform guess: 1 is untrained, 0 perfect, 2 the maximum."""
         return relative_loss(loss, math.log(self.num_guessed))
 
     def metrics_over_phases(
@@ -222,7 +222,7 @@ class Stream(Wrapping):
         return -(-train.num_examples // train.batch_size)
 
     def _batch(self, state: PyTree, key: jax.Array, data: Batch) -> Examples:
-        """Returns the batch of the task that is trained; of an interleaved stream each example is of any task."""
+        """Returns a batch of the current task; in an interleaved stream, each example is of a random task."""
         if not self.interleaved:
             inputs, labels = self.examples(data, state["task"])
             return Examples(inputs, labels, jnp.broadcast_to(state["task"], labels.shape))
@@ -242,14 +242,14 @@ class Stream(Wrapping):
         return jnp.where(is_there, loss, 0.0)
 
     def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
-        """Returns the logits in training, and the state of the network after them."""
+        """Returns the logits in training, and the new state of the network."""
         logits, network = self.classifier.logits(
             self._weights(params, state), state["network"], batch.inputs, training=True
         )
         return self.masked(logits, batch.tasks, training=True), network
 
     def _weights(self, params: PyTree, state: PyTree) -> PyTree:
-        """Returns the parameters that count: once frozen, those of the first task, whatever an optimizer does."""
+        """Returns the parameters in use: those of the first task once they are frozen, regardless of updates."""
         if "frozen" not in state:
             return params
         is_frozen = state["task"] > 0
@@ -264,9 +264,9 @@ class Stream(Wrapping):
         return {name: jnp.where(task < state["task"], rows[task], now[name]) for name, rows in state["stored"].items()}
 
     def _global_statistics(self, weights: PyTree, state: PyTree) -> PyTree:
-        """Returns running statistics of one pass over the training data of all tasks begun so far.
+        """Returns running statistics of one pass over the training data of all tasks started so far.
 
-        Source: Pham et al. 2022, "Continual normalization", whose BN* this is.
+        Source: Pham et al. 2022, "Continual normalization", BN*.
         """
         inputs, tasks = self.training_inputs()
         start = jax.tree.map(jnp.zeros_like, state["network"])

@@ -1,4 +1,4 @@
-"""Agent base of PPO and REINFORCE: a policy, actors that play, evaluation."""
+"""Base of PPO and REINFORCE: a policy, processes that play, and evaluation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ControlTask(MeasuredTask):
-    """A policy that learns to act; see its subclasses for the settings."""
+    """A policy that learns to act. Subclasses document the settings."""
 
     metric_directions = {"return": "max", "success": "max", "solved": "max"}  # noqa: RUF012  (of the class)
 
@@ -225,7 +225,7 @@ class ControlTask(MeasuredTask):
         return relative_loss(loss, env.best_return - env.random_return)
 
     def film(self, params: PyTree, state: PyTree, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns the frames of an episode, float32[film_steps + 1, num_shapes, 4], and how many of them it has."""
+        """Returns the frames of an episode, float32[film_steps + 1, num_shapes, 4], and the number of valid frames."""
         experience, env = self.experience_of(state), self._env
         first_keys, keys = first_of(keys_of(key, self.film_steps + 1, 1))
         first = self.stage.start(first_keys)

@@ -28,13 +28,14 @@ class _State(NamedTuple):
 class CartPole(Environment):
     """Keeps a pole upright: a reward of 1 for each step, until it leans by 12 degrees or the cart leaves its track.
 
-    Observations are place, speed, angle and angular speed; actions 0 and 1 push to the left and to the right. It is
-    Gymnasium's CartPole-v1, which counts as solved from 475 on.
+    Observations are position, speed, angle and angular speed; actions 0 and 1 push to the left and to the right. It is
+    Gymnasium's CartPole-v1, which counts as solved from a return of 475 on.
     Source: Barto, Sutton and Anderson 1983; gymnasium's classic_control/cartpole.py.
 
     Args:
       time_limit: Steps after which an episode is truncated, and the highest return.
-      hide_speeds: Only place and angle are observed: a policy without a memory cannot tell which way the pole falls.
+      hide_speeds: Whether only position and angle are observed. The direction of the fall is then unknown without
+        memory.
     """
 
     actions = Discrete(2)

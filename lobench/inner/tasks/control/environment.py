@@ -1,4 +1,4 @@
-"""Environment interface: reset and step by key, with termination and truncation apart."""
+"""Environment interface: reset and step by key, with separate termination and truncation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Environment:
     frame_seconds: float = 0.05
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, PyTree]:
-        """Returns the observation and the state that an episode of a task (int32[]) begins with."""
+        """Returns the initial observation and state of an episode of a task (int32[])."""
         raise NotImplementedError
 
     def step(self, key: jax.Array, state: PyTree, action: jax.Array) -> Step:
@@ -143,6 +143,6 @@ def _types(tree: PyTree) -> dict[str, str]:
 
 
 def flat(observation: Any) -> jax.Array:
-    """Returns an observation as a network takes it, float32[observation_size]."""
+    """Returns an observation as a vector, float32[observation_size]."""
     (leaf,) = jax.tree.leaves(observation)
     return jnp.ravel(leaf).astype(jnp.float32)

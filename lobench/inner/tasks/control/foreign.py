@@ -62,7 +62,7 @@ class GymnaxEnvironment(Environment):
 
 
 class _ByShape(Environment):
-    """Wrapper around a user's environment, which may have no tasks."""
+    """Wrapper of a user's environment, which may lack tasks."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
@@ -137,5 +137,5 @@ def _actions(space: Any) -> Actions:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """Returns arrays in place of Python's own numbers, whose types change at the first step."""
+    """Returns arrays in place of Python numbers, whose types would change at the first step."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), tree)

@@ -1,4 +1,4 @@
-"""A family of tasks from an environment that has many: one task of it each."""
+"""A family of tasks from the tasks of one environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 2**30
 
 
 class _OneTask(Environment):
-    """An environment, always in the same one of its tasks."""
+    """An environment restricted to one of its tasks."""
 
     def __init__(self, env: Environment, task: jax.Array) -> None:
         self._env, self._task = env, task
@@ -59,7 +59,7 @@ class GoalFamily(TaskFamily):
             raise ConfigError("GoalFamily.task", got=got, expected="a task of control, such as @PPO()")
 
     def sample(self, key: jax.Array) -> PyTree:
-        """Returns which of the environment's tasks it is, int32[]."""
+        """Returns the index of a random task of the environment, int32[]."""
         return jax.random.randint(key, (), 0, self._task.env.num_tasks, jnp.int32)
 
     def task_fn(self, cfg: PyTree) -> ControlTask:

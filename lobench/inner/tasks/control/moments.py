@@ -1,4 +1,4 @@
-"""Running means and variances, by which observations and rewards are normalized."""
+"""Running means and variances that normalize observations and rewards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Moments(NamedTuple):
     """Moments of all rows so far.
 
     Attributes:
-      seen: float32[]: how many.
+      seen: float32[], number of rows.
       mean, variance: float32[size].
     """
 
@@ -26,7 +26,7 @@ class Moments(NamedTuple):
     variance: jax.Array
 
     def with_rows(self, rows: jax.Array) -> Moments:
-        """Returns the moments with more rows, float32[num_rows, size].
+        """Returns the moments after adding rows, float32[num_rows, size].
 
         Source: Chan, Golub and LeVeque 1979.
         """
@@ -44,7 +44,7 @@ class Moments(NamedTuple):
         return jnp.where(self.seen > 0, jnp.clip(scaled, -_LARGEST, _LARGEST), rows)
 
     def scaled(self, values: jax.Array) -> jax.Array:
-        """Returns values float32[...] over the standard deviation (of size 1), at most 10 in size."""
+        """Divides values float32[...] by the standard deviation (of size 1), and clips them to [-10, 10]."""
         return jnp.clip(values * jax.lax.rsqrt(self.variance[0] + _SMALLEST_VARIANCE), -_LARGEST, _LARGEST)
 
 

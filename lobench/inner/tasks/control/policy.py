@@ -1,4 +1,4 @@
-"""Actor and critic: networks that share their layers or do not, with a memory or without one."""
+"""Actor and critic networks, with shared or separate layers, and optional memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Policy:
         self._width = hidden_sizes[-1] if hidden_sizes else observation_size
 
     def init(self, key: jax.Array) -> PyTree:
-        """Returns initial parameters: nearly uniform actions, values near 0."""
+        """Returns initial parameters, with nearly uniform actions and values near 0."""
         params: dict[str, Any] = {}
         for index, name in enumerate(self._bodies):
             body_key, in_key, state_key = jax.random.split(jax.random.fold_in(key, index), 3)
@@ -69,7 +69,7 @@ class Policy:
         return params
 
     def memory(self, batch: int) -> PyTree:
-        """Returns the policy's memory at the start of episodes, leaves [batch, width]; () without a cell."""
+        """Returns the initial memory of the policy, leaves [batch, width]; () without a cell."""
         if self._cell is None:
             return ()
         return tuple(zero_cell(batch, self._width, cell=self._cell) for _ in self._bodies)
@@ -77,13 +77,15 @@ class Policy:
     def apply(
         self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array
     ) -> tuple[PyTree, jax.Array, jax.Array]:
-        """Looks at one observation of each of a batch of episodes.
+        """Applies the networks to one observation in each of a batch of episodes.
 
         Args:
+          params: Parameters of the policy.
+          memory: Memory before the observations.
           observations: float32[batch, observation_size].
-          starts: bool[batch]: whether it is the first of its episode, before which nothing is remembered.
+          starts: bool[batch], whether the observation is the first of its episode, which resets the memory.
         Returns:
-          The memory after it, the actor's output float32[batch, ...], the critic's values float32[batch].
+          The new memory, the actor's output float32[batch, ...], and the critic's values float32[batch].
         """
         features, after = [], []
         for index, name in enumerate(self._bodies):
@@ -100,12 +102,15 @@ class Policy:
     def sequences(
         self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Looks at sequences: the actor's outputs float32[length, batch, ...] and values float32[length, batch].
+        """Applies the networks to sequences.
+
+        Returns outputs float32[length, batch, ...] and values float32[length, batch].
 
         Args:
-          memory: Before the first observation.
-          observations: float32[length, batch, observation_size]; without a cell any leading axes.
-          starts: bool[length, batch].
+          params: Parameters of the policy.
+          memory: Memory before the first observation.
+          observations: float32[length, batch, observation_size]; without a cell, with any leading axes.
+          starts: bool[length, batch], whether an observation is the first of its episode.
         """
         if self._cell is None:
             return self._heads(params, [self._through(params[name], observations) for name in self._bodies])

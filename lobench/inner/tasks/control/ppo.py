@@ -41,11 +41,13 @@ class _Lesson(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The model state.
+    """Model state of PPO.
 
     Attributes:
-      step: int32[]: inner steps so far.
-      order: int32[epochs, examples]: in which order each epoch takes its examples.
+      experience: State of processes and normalization.
+      lesson: Training data of the rollout.
+      order: int32[epochs, examples], order of the examples in each epoch.
+      step: int32[], number of inner steps so far.
     """
 
     experience: Experience
@@ -137,7 +139,7 @@ class PPO(ControlTask):
     def _collected(
         self, params: PyTree, experience: Experience, key: jax.Array
     ) -> tuple[Experience, _Lesson, jax.Array]:
-        """Returns the experience after a rollout, the rollout, and the order of its minibatches."""
+        """Plays a rollout. Returns the new experience, the rollout, and the order of its minibatches."""
         assert self.num_steps is not None
         play_key, order_key = jax.random.split(key)
         experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))

@@ -1,4 +1,4 @@
-"""Processes that play episodes one after another, side by side; each has draws of its own, however many there are."""
+"""Processes that play episodes in parallel. The draws of a process do not depend on their number."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ class Keys(NamedTuple):
 
 
 def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
-    """Returns the keys of some steps, leaves [num_steps, count]; those of process i are the same for any count."""
+    """Returns the keys of some steps, leaves [num_steps, count]. Those of a process do not depend on `count`."""
     of_process = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
     keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(of_process)
     return Keys(*(keys[:, which] for which in range(4)))
 
 
 def first_of(keys: Keys) -> tuple[Keys, Keys]:
-    """Returns the keys of the first step, and those of the others."""
+    """Splits keys into those of the first step and those of the others."""
     return jax.tree.map(lambda leaf: leaf[0], keys), jax.tree.map(lambda leaf: leaf[1:], keys)
 
 
@@ -194,7 +194,7 @@ class Stage:
         return after, transition
 
     def renew(self, processes: Process, done: jax.Array, keys: Keys) -> Process:
-        """Begins the next episode of each process whose episode is over."""
+        """Starts the next episode in each process whose episode is over."""
 
         def one(process: Process, done: jax.Array, reset_key: jax.Array, task_key: jax.Array) -> Process:
             episode = process.episode + 1

@@ -1,4 +1,4 @@
-"""Points that move to goals: a family of tasks, one a goal."""
+"""Points that move to goals: a family of tasks, one per set of goals."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ReachGoals(Environment):
         return jnp.stack([state.points, state.goals]) if self._show_goals else state.points
 
     def frame(self, state: _State) -> jax.Array:
-        """Returns the goals and the points, their first two axes."""
+        """Returns the first two coordinates of the goals and the points."""
         places = 0.5 + 0.45 * jnp.concatenate([state.goals, state.points])[:, :2]
         num_points = self._shape[0]
         radii = jnp.concatenate([jnp.full(num_points, 0.045), jnp.full(num_points, 0.02)])

@@ -1,4 +1,4 @@
-"""REINFORCE as an inner task: an inner step is an episode of each process."""
+"""REINFORCE as an inner task. In an inner step each process plays one episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Returns: advantages, rewards to go, and runs of successful episodes."""
+"""Advantages, rewards to go, and streaks of good episodes."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
 
 
 def longest_streak(before: jax.Array, done: jax.Array, good: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the longest row of good episodes, and the row that goes on at the end, int32[] each.
+    """Returns the longest streak of good episodes, and the one that is still open at the end, int32[] each.
 
     Args:
-      before: int32[]: good episodes in a row before these.
-      done: bool[count]: where an episode ended, in order.
-      good: bool[count]: whether it was a good one.
+      before: int32[], open streak before these episodes.
+      done: bool[count], whether an episode ended, in order.
+      good: bool[count], whether it was good.
     """
 
     def one(rows: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:

@@ -16,17 +16,17 @@ _LOG_TWO_PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True, slots=True)
 class Discrete:
-    """Actions 0 .. n-1; a policy's output is their logits.
+    """Actions 0 to n-1. A policy's output is their logits.
 
     Attributes:
-      n: How many there are.
+      n: Number of actions.
     """
 
     n: int
 
     @property
     def num_outputs(self) -> int:
-        """Returns how many numbers the network gives."""
+        """Number of outputs of the network."""
         return self.n
 
     def outputs(self, head: jax.Array, log_std: jax.Array | None) -> jax.Array:
@@ -38,7 +38,7 @@ class Discrete:
         return jax.random.categorical(key, output).astype(jnp.int32)
 
     def mode(self, output: jax.Array) -> jax.Array:
-        """Returns the likeliest action, int32[...]."""
+        """Returns the most likely action, int32[...]."""
         return jnp.argmax(output, axis=-1).astype(jnp.int32)
 
     def log_prob(self, output: jax.Array, action: jax.Array) -> jax.Array:
@@ -52,19 +52,19 @@ class Discrete:
         return -jnp.sum(jnp.exp(logs) * logs, axis=-1)
 
     def for_environment(self, action: jax.Array) -> jax.Array:
-        """Returns the action as `step` takes it."""
+        """Returns the action in the form that `step` expects."""
         return action
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Actions that are arrays of any shape; a policy's output is the mean and the logarithm of the deviation of each.
+    """Actions that are arrays of any shape. A policy's output is mean and log standard deviation of each component.
 
-    An action is a normal draw in units of its own: where both bounds are finite, -1 is the lower one and 1 the upper
-    one, and what lies outside is clipped when the environment takes it.
+    An action is a normal draw. If both bounds are finite, -1 stands for the lower and 1 for the upper one. The
+    environment gets clipped actions.
 
     Attributes:
-      shape: Such as (2,), or (n1, n2).
+      shape: Shape of an action, such as (2,).
       low, high: Bounds of every component.
     """
 
@@ -74,25 +74,25 @@ class Box:
 
     @property
     def num_outputs(self) -> int:
-        """Returns how many numbers the network gives: the means."""
+        """Number of outputs of the network, which are the means."""
         return math.prod(self.shape)
 
     def outputs(self, head: jax.Array, log_std: jax.Array | None) -> jax.Array:
-        """Returns a policy's output, float32[..., 2 components]: means, then log deviations, which are parameters."""
+        """Returns a policy's output, float32[..., 2 components]: means, then log standard deviations (parameters)."""
         assert log_std is not None
         return jnp.concatenate([head, jnp.broadcast_to(log_std, head.shape)], axis=-1)
 
     def sample(self, key: jax.Array, output: jax.Array) -> jax.Array:
-        """Returns an action in units of its own, float32[components]."""
+        """Returns an action in normalized units, float32[components]."""
         mean, log_std = jnp.split(output, 2, axis=-1)
         return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
 
     def mode(self, output: jax.Array) -> jax.Array:
-        """Returns the likeliest action, float32[..., components]."""
+        """Returns the most likely action, float32[..., components]."""
         return jnp.split(output, 2, axis=-1)[0]
 
     def log_prob(self, output: jax.Array, action: jax.Array) -> jax.Array:
-        """Returns the logarithm of the actions' density, float32[...]: the sum over all components."""
+        """Returns the log density of actions, float32[...], summed over components."""
         mean, log_std = jnp.split(output, 2, axis=-1)
         scaled = (action - mean) * jnp.exp(-log_std)
         return -jnp.sum(0.5 * scaled * scaled + log_std + 0.5 * _LOG_TWO_PI, axis=-1)
@@ -103,7 +103,7 @@ class Box:
         return jnp.sum(log_std + 0.5 * (_LOG_TWO_PI + 1.0), axis=-1)
 
     def for_environment(self, action: jax.Array) -> jax.Array:
-        """Returns the action as `step` takes it: float32[*shape], inside the bounds."""
+        """Returns the action in the form that `step` expects, float32[*shape], within the bounds."""
         action = action.reshape(self.shape)
         if math.isinf(self.low) or math.isinf(self.high):
             return jnp.clip(action, self.low, self.high)

@@ -22,10 +22,10 @@ _FOLDER = Path(__file__).parent
 
 @functools.cache
 def load(name: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of `name`.npz, read once in a process and not to be written into.
+    """Returns the arrays of `name`.npz, which are cached and read-only.
 
     Raises:
-      ConfigError: the file is missing or is not the one that came with lobench.
+      ConfigError: The file is missing or differs from the one of the package.
     """
     with np.load(io.BytesIO(_checked(f"{name}.npz")), allow_pickle=False) as file:
         arrays = dict(file)

@@ -1,4 +1,4 @@
-"""Wrappers of any task or family, as gin configurables: `Reparametrised.task = @DigitsMLP()`; they nest."""
+"""Wrappers of tasks and families, as gin configurables: `Reparametrised.task = @DigitsMLP()`. They can be nested."""
 
 from lobench.inner.tasks.wrappers.augmented import Augmented
 from lobench.inner.tasks.wrappers.batches import BatchSize

@@ -1,4 +1,4 @@
-"""A task on inputs that are changed at random in training."""
+"""Wrapper that augments training inputs."""
 
 from __future__ import annotations
 

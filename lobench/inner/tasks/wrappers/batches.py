@@ -1,4 +1,4 @@
-"""A task on batches of another size."""
+"""Wrapper that changes the batch size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Resized(Wrapping):
 
 
 def _resized(dataset: Dataset, batch_size: int) -> Dataset:
-    """Returns a dataset whose batches have another number of examples."""
+    """Returns a dataset with another batch size."""
     if isinstance(dataset, ArrayDataset):
         return dataclasses.replace(dataset, batch_size=batch_size)
     if isinstance(dataset, IteratorDataset):
@@ -58,7 +58,7 @@ def _resized(dataset: Dataset, batch_size: int) -> Dataset:
 
 
 def _regrouped(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
-    """Yields all examples in their order, in batches of another size; none is left out."""
+    """Yields all examples in order, in batches of another size."""
     kept: Batch = None
     for batch in batches:
         kept = batch if kept is None else jax.tree.map(lambda *leaves: np.concatenate(leaves), kept, batch)

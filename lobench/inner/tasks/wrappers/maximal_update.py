@@ -1,4 +1,4 @@
-"""A wide task in maximal update parametrisation: what trains it well is what trains a narrow one well."""
+"""Wrapper for maximal update parametrisation (muP): settings that suit a narrow task suit a wide one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task with wrong labels, or with a noisy gradient."""
+"""Wrappers for wrong labels and for gradient noise."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ def LabelNoise(
 ) -> Task | TaskFamily:
     """Wrapper that gives a fraction of the training examples wrong labels; other splits stay clean.
 
-    A wrong label is one of the other classes, all equally likely. Of arrays on the device the same examples are wrong
-    in all epochs and for all seeds, so that a net can learn them by heart; of generated batches each draw is.
+    A wrong label is drawn uniformly from the other classes. For arrays in memory, the same examples are wrong in all
+    epochs and for all seeds, so that a network can memorize them. For generated batches, wrong labels are drawn for
+    each batch.
 
     Args:
       task: Task or family with integer labels.
-      rate: Share of wrong labels, 0 to 1.
-      field: Their name in a batch.
-      num_classes: None: the largest label of the training arrays plus one.
-      problem_seed: Which examples are wrong.
+      rate: Fraction of wrong labels, 0 to 1.
+      field: Name of the labels in a batch.
+      num_classes: Number of classes. None: the largest label of the training arrays plus one.
+      problem_seed: Seed of the wrong labels.
     Source: Zhang et al. 2017, "Understanding deep learning requires rethinking generalization".
     """
     rate = arguments.number("LabelNoise", "rate", rate)

@@ -1,4 +1,4 @@
-"""A task that computes in bfloat16."""
+"""Wrapper that computes in bfloat16."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def _single(tree: PyTree) -> PyTree:
 
 
 def _like(tree: PyTree, example: PyTree) -> PyTree:
-    """Returns a state with the types that it had before."""
+    """Returns a state converted to the types of an earlier one."""
     return jax.tree.map(lambda leaf, before: leaf.astype(jnp.asarray(before).dtype), tree, example)

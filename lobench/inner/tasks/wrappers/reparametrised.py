@@ -1,4 +1,4 @@
-"""A task in other units: the optimizer sees weights that are some thousand times larger or smaller."""
+"""Wrapper that rescales parameters: the optimizer sees weights that are about a thousand times larger or smaller."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def Reparametrised(
 
     Args:
       task: Task or family.
-      by: "global": one scale; "tensor": one for each leaf; "parameter": one for each number.
-      scale: The global one; None: it is drawn.
-      low, high: Between which scales are drawn.
-      problem_seed: Which draw.
+      by: "global": one scale; "tensor": one per leaf; "parameter": one per number.
+      scale: Global scale. None: it is drawn.
+      low, high: Bounds of drawn scales.
+      problem_seed: Seed of the draws.
     Source: google/learned_optimization's ReparamWeights, by which VeLO's and Celo's tasks are augmented.
     """
     name = "Reparametrised"
@@ -68,7 +68,7 @@ class _Scaled(Wrapping):
         return jax.tree.map(lambda leaf, scale: leaf / scale, params, self.scales(params)), state
 
     def scales(self, params: PyTree) -> PyTree:
-        """Returns the scale of each leaf, float32[] or of the leaf's shape; it hangs on the leaf's path alone."""
+        """Returns the scale of each leaf, float32[] or of the leaf's shape. It depends on the leaf's path only."""
         if self._by == "global":
             return jax.tree.map(lambda leaf: self._global, params)
         is_wide = self._by == "parameter"

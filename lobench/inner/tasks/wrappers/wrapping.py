@@ -1,4 +1,4 @@
-"""Wrapper base: a task or family that forwards to another, with changed batches."""
+"""Base of wrappers: tasks and families that forward to another one, with changed batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Wrapping(MeasuredTask):
         return (lambda params, *rest: found(self.at(params), *rest)) if name in ("memory_loss", "losses") else found
 
     def at(self, params: PyTree) -> PyTree:
-        """Returns the other task's parameters: where its losses are taken when an optimizer has `params`."""
+        """Returns the parameters of the wrapped task when the optimizer has `params`."""
         return params
 
     def init(self, key: jax.Array) -> PyTree:
@@ -89,7 +89,7 @@ class Wrapping(MeasuredTask):
 
 
 class _Family(TaskFamily):
-    """The tasks of another family, each of them wrapped."""
+    """Family whose tasks are wrapped tasks of another family."""
 
     def __init__(self, family: TaskFamily, wrap: Callable[[Task], Task]) -> None:
         self._family, self._wrap, self.metric_directions = family, wrap, family.metric_directions
@@ -136,10 +136,10 @@ def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFa
 
 
 def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Dataset], Dataset]) -> Datasets:
-    """Returns datasets of which each split is changed.
+    """Returns datasets with `change` applied to each split.
 
     Raises:
-      ConfigError: the task has no data.
+      ConfigError: The task has no data.
     """
     if datasets is None:
         raise ConfigError(f"{name}: the wrapped task has no data", next_step="wrap a task that has datasets")
