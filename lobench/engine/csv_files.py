@@ -1,4 +1,4 @@
-"""CSV files as people write them, gzipped or not: columns by name, numbers that are numbers, errors of one line."""
+"""CSV files, gzipped or not: columns by name, checked numbers, and one-line errors."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["UNREADABLE", "opened", "plain_name", "read_csv", "text_of"]
 
-# What reading a file of text, gzipped or not, raises where it is damaged or something else.
+# Exceptions from reading a file that is damaged, or is not a (gzipped) text file.
 UNREADABLE = (OSError, EOFError, zlib.error, UnicodeError)
-_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # bytes; times the packed ones
+_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
 
 
 def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: str) -> pd.DataFrame:
-    """Returns the named columns; the others are left out.
+    """Returns the named columns of a CSV file as a data frame.
 
     Args:
-      names: Columns of texts, none of them empty.
-      numbers: Columns of floats; a missing value is NaN.
-      what: What a row is, for errors: "evaluation".
+      path: Path of the file.
+      names: Columns of texts. None of their values may be empty.
+      numbers: Columns of floats. A missing value is NaN.
+      what: Name of a row in error messages: "evaluation".
     Raises:
-      UsageError: no such file, not a CSV, a missing column, a value that is no number; with the line.
+      UsageError: The file is missing or not a CSV, a column is missing, or a value is invalid. The message has the
+        line.
     """
     import pandas as pd
 
@@ -69,10 +71,10 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
 
 
 def opened(path: Path) -> IO[str]:
-    """Opens a file of text, gzipped or not, whatever its name.
+    """Opens a text file, gzipped or not, whatever its name.
 
     Raises:
-      UsageError: it cannot be read.
+      UsageError: The file cannot be read.
     """
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         with path.open("rb") as raw:
@@ -84,7 +86,7 @@ def opened(path: Path) -> IO[str]:
 
 
 def _unpacked_head(path: Path) -> bytes:
-    """Returns the first two bytes of a gzipped file; b"" if it is damaged, which is raised when it is read."""
+    """Returns the first two bytes of a gzipped file; b"" if it is damaged, which is reported when it is read."""
     try:
         with io.BufferedReader(_Unpacked(path)) as file:
             return file.peek(2)[:2]
@@ -93,12 +95,12 @@ def _unpacked_head(path: Path) -> bytes:
 
 
 def _encoding(head: bytes) -> str:
-    """Returns UTF-16 for a file that begins with its byte-order mark, as spreadsheets and PowerShell write it."""
+    """Returns "utf-16" for a file that begins with its byte-order mark, as spreadsheets and PowerShell write it."""
     return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzipped file that holds no more than a table would: some bytes can stand for gigabytes of nothing."""
+    """Gzipped file with a limit on its unpacked size, because a few bytes can unpack to gigabytes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
@@ -136,7 +138,7 @@ def text_of(path: Path) -> str:
 
 
 def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
-    """Returns floats; a missing value (empty, NaN, None, ...) is NaN, any other text an error."""
+    """Returns a column as floats. Missing values (empty, NaN, None, ...) are NaN; other texts raise UsageError."""
     import pandas as pd
 
     bare = column.str.strip()
@@ -150,7 +152,7 @@ def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
 
 
 def _line(text: str, row: int) -> int:
-    """Returns the line on which a row begins; pandas counts neither blank lines nor those inside of quotes."""
+    """Returns the line on which a row begins. Rows are numbered as in pandas, which skips blank lines."""
     reader, start, place = csv.reader(io.StringIO(text, newline="")), 1, -2
     for record in reader:
         place += "".join(record).strip() != "" or len(record) > 1
@@ -161,5 +163,5 @@ def _line(text: str, row: int) -> int:
 
 
 def plain_name(name: str) -> str:
-    """Returns the plain spelling: lower case, words joined by one underscore."""
+    """Returns a column's name in lower case, with words joined by one underscore."""
     return re.sub(r"[\W_]+", "_", str(name).strip().lower()).strip("_")

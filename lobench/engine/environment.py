@@ -1,4 +1,4 @@
-"""Environment variables of this process for a while, with several users of one name."""
+"""Temporary environment variables of this process, also with several concurrent users of a name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ __all__ = ["environment_with"]
 
 _LOCK = threading.Lock()
 _USERS: dict[str, int] = {}
-_BEFORE: dict[str, str | None] = {}  # of names that have users
+_BEFORE: dict[str, str | None] = {}  # original values of variables with users
 
 
 @contextlib.contextmanager
 def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) -> Iterator[None]:
-    """Sets variables for libraries that read nothing else; the last user puts back what was there before the first.
+    """Sets environment variables while the body runs, for libraries that have no other settings.
 
-    A process is its user's: what lobench sets in it, other libraries and later programs would find.
+    With several users of a variable, the last one restores the original value. Other libraries and later child
+    processes must not see lobench's values.
 
     Args:
-      as_defaults: What somebody has set stays.
+      values: Values by name.
+      as_defaults: Whether existing values are kept.
     """
     with _LOCK:
         for name, value in values.items():

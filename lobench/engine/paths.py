@@ -1,4 +1,4 @@
-"""Paths among the texts that people give, which may also be names in a store, or optimizers."""
+"""Paths among the texts that users pass, which may also be names in a store, or optimizers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ __all__ = ["path_exists"]
 
 
 def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "any") -> bool:
-    """Returns whether something lies at a path, by a text that may be an optimizer with many settings.
+    """Returns whether a path exists. The text may also be an optimizer with many settings.
 
-    pathlib raises an error for a text that is too long to be a path.
+    pathlib raises an error for a text that is too long to be a path; this function returns False.
 
     Args:
-      kind: "file" and "folder" count only these.
+      text: Path to look up.
+      kind: "file" or "folder" restrict the result to these.
     Raises:
       OSError: This user may not look there.
     """

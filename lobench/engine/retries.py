@@ -1,4 +1,4 @@
-"""Retries of file operations that fail for a moment, as on network disks."""
+"""Retries of file operations that fail temporarily, as on network disks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ _Value = TypeVar("_Value")
 _SHORT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE))
 _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
 _NAMES = (
-    # What a disk, or the network before it, answers for a while.
+    # Temporary errors of disks and networks.
     *("ESTALE", "EIO", "EREMOTEIO", "ETIMEDOUT", "ETIME", "EAGAIN", "EINTR", "EBUSY", "ENOLCK", "EDEADLK", "ENXIO"),
     *("ENODEV", "ENOMEM", "ENOBUFS", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETRESET", "ENETUNREACH", "ENOLINK"),
     *("ECOMM", "ENONET", "EPROTO", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "ENOTCONN", "ESHUTDOWN", "EPIPE"),
-    *("EREMCHG", "ENOKEY", "EKEYEXPIRED"),  # the last two: Kerberos tickets
+    *("EREMCHG", "ENOKEY", "EKEYEXPIRED"),  # the last two are about Kerberos tickets
 )
 _TRANSIENT = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name)) | _SHORT_OF_FILES | _FORBIDDEN
-_OS_ERROR = re.compile(r"\bOS error (\d+)\b")  # as tensorstore names one
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds, of a caller that waits
+_OS_ERROR = re.compile(r"\bOS error (\d+)\b")  # as in messages of tensorstore
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
 def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> bool:
-    """Returns whether the same operation may succeed a moment later, by the system's error behind an exception.
+    """Returns whether the operation that failed may succeed if it is repeated.
 
     Args:
-      may_forbid: A missing permission counts: on a network disk it may pass. False for a file that lobench writes.
+      error: Exception. The system's error numbers of it and its causes decide.
+      may_forbid: Whether a missing permission counts as transient: on a network disk it may pass. False for files that
+        lobench writes.
     """
     numbers = _numbers(error)
     if not may_forbid:
@@ -40,19 +42,19 @@ def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> boo
 
 
 def is_short_of_files(error: BaseException | None) -> bool:
-    """Returns whether this process, or the machine, has no file descriptor left."""
+    """Returns whether the cause of an exception is that this process or the machine has no file descriptors left."""
     return not _numbers(error).isdisjoint(_SHORT_OF_FILES)
 
 
 def _numbers(error: BaseException | None) -> set[int]:
-    """Returns the error numbers of an exception and of those behind it."""
+    """Returns the system's error numbers of an exception and its causes."""
     numbers, met = set[int](), set[int]()
     while error is not None and id(error) not in met:
         met.add(id(error))
         if isinstance(error, OSError) and error.errno is not None:
             numbers.add(error.errno)
         elif isinstance(error, ConnectionError | TimeoutError):
-            numbers.add(errno.ETIMEDOUT)  # of a library, without a number
+            numbers.add(errno.ETIMEDOUT)  # raised by a library, without a number
         else:
             numbers.update(int(number) for number in _OS_ERROR.findall(str(error)))
         error = error.__cause__ or error.__context__
@@ -60,7 +62,10 @@ def _numbers(error: BaseException | None) -> set[int]:
 
 
 def patience_seconds(error: BaseException) -> float:
-    """Returns how long a transient error is waited out before it counts: a missing permission seldom passes."""
+    """Returns how many seconds a transient error is retried.
+
+    A missing permission seldom passes, so it has less time.
+    """
     if is_short_of_files(error):
         return 60.0
     return 5.0 if _numbers(error) & _FORBIDDEN else 30.0
@@ -74,12 +79,16 @@ def retried(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> _Value:
-    """Returns the value of an action, which is called again after transient errors, with growing pauses.
+    """Calls an action, again after transient errors with growing pauses, and returns its value.
 
     Args:
-      most_seconds: Upper bound of the wait, which is `patience_seconds` otherwise.
+      action: Function to call.
+      may_forbid: As in `is_transient`.
+      most_seconds: Upper bound of `patience_seconds`.
+      clock: Clock in seconds; tests replace it.
+      sleep: Function that pauses; tests replace it.
     Raises:
-      Exception: the action's last one: not transient, or after the wait.
+      Exception: The last error of the action: it is not transient, or the time is up.
     """
     started, pause = clock(), _FIRST_PAUSE
     while True:
@@ -94,14 +103,14 @@ def retried(
 
 
 class Pauses:
-    """Growing pauses between the attempts at one operation, for a caller that does other work meanwhile.
+    """Growing pauses between attempts at an operation, for a caller that does other work in between.
 
     Args:
-      now: When the first attempt failed, by the caller's clock.
-      first: Seconds of the first pause; each further one is twice as long.
-      longest: Upper bound of a pause.
+      now: Time of the first failure, by the caller's clock.
+      first: Seconds of the first pause. Each further one is twice as long.
+      longest: Upper bound of a pause, in seconds.
     Attributes:
-      since: When the first attempt failed.
+      since: Time of the first failure.
     """
 
     def __init__(self, now: float, *, first: float, longest: float) -> None:
@@ -112,6 +121,6 @@ class Pauses:
         return now >= self._next_at
 
     def failed(self, now: float) -> None:
-        """Records that a repetition failed."""
+        """Records that another attempt failed."""
         self._pause = min(2 * self._pause, self._longest)
         self._next_at = now + self._pause

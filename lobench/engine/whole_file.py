@@ -1,4 +1,4 @@
-"""Atomic file writes: a file is there whole or not at all."""
+"""Atomic file writes: readers see the old or the new content, never a part."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from lobench.engine.retries import retried
 
 __all__ = ["require_folder", "require_writable", "sync", "write_whole"]
 
-_PATIENCE_SECONDS = 5.0  # for a disk that fails for a moment
+_PATIENCE_SECONDS = 5.0  # retries while a disk fails
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync_name: bool = True) -> None:
-    """Writes a file, text as UTF-8, and makes its folder: who reads it meanwhile has what was there or the new content.
+    """Writes a file atomically, text as UTF-8. Creates its folder if needed.
 
-    Several processes and threads may write one file: the last one stays. A link stays a link. A device or a pipe
-    (`/dev/null`, `/dev/stdout`) is written to, and not replaced.
+    Several processes and threads may write the same file; the last one wins. A symbolic link stays a link. A device or
+    a pipe (`/dev/null`, `/dev/stdout`) is written to, not replaced.
 
     Args:
-      durable: What is under the name when the machine loses power is whole too: the content is on the disk before it
-        gets its name, and so is the name.
-      sync_name: Whether a durable file's name is on the disk when this returns. Otherwise the caller syncs the folder,
-        once for many files.
+      path: Path of the file.
+      content: New content.
+      durable: Whether the file must be complete even after a loss of power: its content is synced before it gets its
+        name, and then the name.
+      sync_name: Whether a durable file's name is synced too. If not, the caller syncs the folder, once for many files.
     Raises:
-      OSError: nothing was replaced, and nothing is left beside the file. An error that may pass, as of a network disk,
-        is raised after 5 s of attempts.
+      OSError: Writing failed, after retries for 5 s if the error may be transient. Nothing was replaced, and no
+        temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if _is_written_to(path):
@@ -54,7 +55,7 @@ def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
                 os.fsync(file.fileno())
         temporary.replace(path)
         if durable and sync_name:
-            with contextlib.suppress(OSError):  # some file systems sync no folders
+            with contextlib.suppress(OSError):  # some file systems cannot sync folders
                 sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -63,12 +64,12 @@ def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Checks that `write_whole` could write a file now, before the work that its content takes; leaves nothing behind.
+    """Checks that `write_whole` could write a file, before its content is computed. Leaves nothing behind.
 
-    Folders that are missing are not made: the nearest one that exists must take new names.
+    Missing folders are not created: the nearest existing folder must accept new files.
 
     Raises:
-      LobenchError: it could not, with the reason.
+      UsageError: The file cannot be written. The message has the reason.
     """
     with one_line_of(OSError, UsageError, "cannot write here", where=path, next_step="name another file or folder"):
         if path.is_dir():
@@ -80,10 +81,10 @@ def require_writable(path: Path) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """Checks that files could be written into a folder, which need not exist yet.
+    """Checks that files could be written to a folder, which need not exist yet.
 
     Raises:
-      OSError: they could not.
+      OSError: They could not.
     """
     there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
     with tempfile.TemporaryFile(dir=there):
@@ -91,7 +92,7 @@ def require_folder(folder: Path) -> None:
 
 
 def _is_written_to(path: Path) -> bool:
-    """Says whether a path is a device, a pipe, or what this process has open (`/dev/stdout`, `/dev/fd/3`)."""
+    """Returns whether a path is a device, a pipe, or an open file of this process (`/dev/stdout`, `/dev/fd/3`)."""
     if not path.exists() or path.is_dir():
         return False
     names = (os.path.realpath(path.parent), os.readlink(path)) if path.is_symlink() else ()
@@ -100,10 +101,10 @@ def _is_written_to(path: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Returns when the content of a file, or the names of a folder, are on the disk.
+    """Syncs the content of a file, or the names in a folder, to the disk.
 
     Raises:
-      OSError: it is not there, or the disk does not take it.
+      OSError: The path does not exist, or syncing failed.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -39,7 +39,7 @@ _OF_THE_CASE = (
 _HASHED = 16  # hex digits
 _USUAL = 0.5  # of a parameter without a default: nearly every check lets it pass
 
-_Key = tuple[str, str]  # a scope and a selector, as gin keeps what is bound
+_Key = tuple[str, str]  # scope and selector, as in gin's own table of bindings
 
 
 class _Lent:

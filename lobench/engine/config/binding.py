@@ -50,7 +50,7 @@ class _NamesOnUse(Protocol):
 _ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
 _FOUND: set[str] = set()  # whole names that were registered so
-_NOT_THEIRS = ("lobench", "optax")  # packages that nobody edits to make a name known
+_NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to register a name
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
 _OF_GIN = ("gin.constant", "gin.macro", "gin.singleton")
 _BY_GIN: set[str] = set()  # whole names that were registered while a gin file's import ran
@@ -261,7 +261,7 @@ def _not_imported(selector: str) -> str | None:
         return None
     try:
         is_there = importlib.util.find_spec(module if top in sys.modules else top) is not None
-    except (ImportError, ValueError):  # a module of the path is none, or is half made
+    except (ImportError, ValueError):  # a part of the path is not a module, or is partly imported
         return None
     return module if is_there else None
 
@@ -282,7 +282,7 @@ def _to_gin(value: Any, where: str) -> Any:
         *scopes, _ = value.scoped_selector.split("/")
         whole = "/".join((*scopes, complete_selector(value.selector, where)))
         reference = gin.config.ConfigurableReference(whole, value.evaluate)
-        # Hashes and reports say it as it is written, whatever else is registered.
+        # Hashes and reports use the spelling of the file, which does not depend on other registered names.
         reference._scoped_selector, reference._selector = value.scoped_selector, value.selector
         return reference
     if isinstance(value, Macro):

@@ -50,8 +50,8 @@ _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench
 _SUITE = gin.external_configurable(Suite, name="Suite", module="lobench")
 _OF_EXPERIMENTS = ("Method", "Experiment")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
-# Which seeds is part of an evaluation's identity, not of the case's; how it is scored, when its state is saved, and
-# what is timed beside it is part of neither.
+# Settings that are not part of a case's identity. The choice of seeds is part of an evaluation's identity; scoring,
+# saving of states and timing are part of neither.
 _NO_IDENTITY = (
     "first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state", "time_gradient", "axes"
 )  # fmt: skip
@@ -333,7 +333,7 @@ def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list
     if "task" not in bindings:
         raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
     phase_lines = [line for phase in phases for line in phase.case_lines]
-    # What phases say themselves is no binding of the case, nor is the length that theirs take the place of.
+    # Bindings of phases are not bindings of the case, nor is the number of steps that the phases replace.
     left_out = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
     lines, _ = reached_from(scope, "lobench.Case", bindings.keys() - left_out)
     expected = bindings_in(scope, "lobench.expect")

@@ -57,7 +57,7 @@ def refuse_data(statement: Import) -> None:
                     next_step=f"trust it with --gin-param 'import {statement.module}' or PYTHONPATH={run}",
                 )
         if found.origin is not None:
-            return  # a package of its own: what is in it is code
+            return  # a regular package, whose content is code
         searched = list(found.submodule_search_locations or ())
 
 

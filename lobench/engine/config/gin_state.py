@@ -35,8 +35,8 @@ __all__ = [
     "task_lines",
 ]
 
-# gin's own, which it has no public names for: values by (scope, selector) and parameter, and what is registered. It
-# changes both in place.
+# gin's private tables: values by (scope, selector) and parameter, and registered configurables. gin modifies both in
+# place.
 BINDINGS: dict[tuple[str, str], dict[str, Any]] = gin_config._CONFIG
 CONFIGURABLES = gin_config._REGISTRY
 might_have_parameter = gin_config._might_have_parameter

@@ -58,7 +58,7 @@ def configured_folders(folder: Path) -> tuple[str, ...]:
             try:
                 found = _settings(above / name)
             except (OSError, ValueError, configparser.Error):
-                continue  # pytest reports what is wrong with it
+                continue  # pytest reports the error
             if found is None:
                 continue
             value = found.get("pythonpath", ())

@@ -29,7 +29,7 @@ from lobench.engine.config.syntax import (
 __all__ = ["import_optimizer", "is_theirs", "names_in_comments", "prefer_theirs", "trained_optimizer"]
 
 _PACKAGE = "learned_optimization"
-# Where the learned optimizer stands in its configurations; the first that is bound counts.
+# Parameters that may hold the learned optimizer. The first one that is bound counts.
 _PLACES = (
     ("eval_chief_config", "learned_opt"),
     ("run_train", "lopt"),

@@ -15,14 +15,14 @@ from lobench.core.wording import cause, first_of
 
 __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
 
-ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
+ORIGIN = ".lobench-origin.json"  # next to files sent from another machine: their git state there
 LARGEST_PATCH = 1_000_000  # bytes
 _NAMED = 10  # untracked files
 _OWN = frozenset({".lobench", "__pycache__"})  # stores, and what Python leaves
 _SECONDS = 30.0  # for so long git may take
 
 _NAMING = re.compile(r"--- |\+\+\+ |rename (from|to) |copy (from|to) ")  # lines of a patch that name a file
-# What a user's configuration of git may change of a patch, so that `git apply` would not know it.
+# Overrides settings of a user's git configuration with which `git apply` would not accept the patch.
 _PLAIN = (
     *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=dirty"),

@@ -37,7 +37,7 @@ __all__ = [
 _PHASE = gin.external_configurable(Phase, name="Phase", module="lobench")
 _SEQUENCE = gin.external_configurable(task_sequence, name="task_sequence", module="lobench")
 _CASE, _PHASE_NAME, _SEQUENCE_NAME = "lobench.Case", "lobench.Phase", "lobench.task_sequence"
-# What a phase's scope may bind and its optimizer does not read.
+# Configurables that a phase's scope may bind, but that are not read by its optimizer.
 _NOT_ITS_OPTIMIZER = (_CASE, _PHASE_NAME, "gin.macro")
 _MANY = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
 _ONE = re.compile(r"\b(float|int|bool|str|Rate|Scalar\w*)\b")
@@ -141,7 +141,7 @@ def optimizer_lines(scope: str) -> list[str]:
     The scope is removed so that equal optimizers of two cases are equal.
     """
     found = [*reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
-    # Which part of a checkpoint is theta is no less part of what is evaluated.
+    # The part of a checkpoint that is theta also belongs to the identity of the optimizer.
     if "learned_optimizer" in bindings_in(scope, _CASE):
         found += [
             f"lobench.Checkpoint.{name} = {value!r}" for name, value in bindings_in(scope, "lobench.Checkpoint").items()

@@ -1,4 +1,4 @@
-"""Files that the cases of results reach: their gin files, tests, code, data, and the baselines of their suite."""
+"""Files that the cases of results depend on: gin files, tests, code, data, and the baselines of their suite."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _IMPORT = re.compile(r"^\s*(?:import|from)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 def reached_files(
     folder: Path, cases: Iterable[CaseInfo], *, code_names: Collection[str] = (), texts: Iterable[str] = ()
 ) -> set[Path]:
-    """Returns the files that cases reach in the folder of their suite and beside it.
+    """Returns the files around a suite that cases depend on.
 
-    They are the gin files of the cases with what these include, the files of their tests and the conftest files around
-    these, the code that all of them import, the data files that any of them names, and the suite's baselines. Nothing
-    is imported.
+    These are the gin files of the cases with the files that they include, the cases' tests with their conftest files,
+    the code that all of these import, the data files that any of them names, and the suite's baselines. Nothing is
+    imported.
 
     Args:
-      folder: Of the suite.
-      cases: Those of the suite that have results.
-      code_names: Files that the recorded fingerprints of the cases' code name.
-      texts: gin text of the results' subjects, whose imports count too.
+      folder: Folder of the suite.
+      cases: Cases of the suite that have results.
+      code_names: Names of files in the recorded fingerprints of the cases' code.
+      texts: gin texts of the results' subjects, whose imports count too.
     """
     root, known = folder.parent, list(cases)
     gin_files: set[Path] = set()
@@ -43,7 +43,7 @@ def reached_files(
         try:
             specs = specs_in(file)
         except LobenchError:
-            continue  # notes, or what is half written: no result is of it
+            continue  # notes, or an unfinished file: it has no results
         if any(is_of_spec(spec, case) for spec in specs for case in known):
             gin_files |= {one.resolve() for one in included_files(file, set())}
     below = [file.resolve() for file in files_below(folder)]
@@ -69,12 +69,12 @@ def reached_files(
 
 
 def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
-    """Says whether a stored case is written in a place."""
+    """Returns whether a stored case is the one that `spec` describes."""
     return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.is_called(case.name)
 
 
 def names_code(file: PurePath, names: Collection[str]) -> bool:
-    """Says whether a fingerprint of code names a file, by the end of its path."""
+    """Returns whether a fingerprint of code names a file, by the end of its path."""
     path = file.as_posix()
     return any(path.endswith(f"/{name}") for name in names)
 
@@ -92,7 +92,7 @@ def _imported_by(gin_file: Path) -> Iterator[str]:
 
 
 def _files_of(module: str, homes: Iterable[Path]) -> Iterator[Path]:
-    """Yields the file of a module in the first folder that has it, and the packages around it."""
+    """Yields the file of a module from the first folder that has it."""
     parts = module.split(".")
     for home in homes:
         path = home.joinpath(*parts)
@@ -103,7 +103,7 @@ def _files_of(module: str, homes: Iterable[Path]) -> Iterator[Path]:
 
 
 def _words(files: Iterable[Path]) -> set[str]:
-    """Returns all that may be a file's name, or a pattern of names, in the text of code and gin files."""
+    """Returns the words in code and gin files that may be file names or patterns."""
     found = set[str]()
     for file in files:
         if file.suffix in _CODE:

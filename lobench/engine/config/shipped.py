@@ -44,14 +44,14 @@ def name_of(suite: Path) -> str:
 
 
 def find_suite(suite: str, folder: Path | None = None) -> Path:
-    """Returns the path of a suite that is named by its path, or by its name where that is one of lobench's own.
+    """Returns the path of a suite, given its path or the name of a shipped suite.
 
     Args:
-      suite: `suites/quick`, `quick`, `digits/mlp.gin`. What lies in the folder wins over lobench's own.
-      folder: What a path is relative to; None: the working directory.
+      suite: `suites/quick`, `quick`, `digits/mlp.gin`. A path in the folder takes precedence over a shipped suite.
+      folder: Folder that paths are relative to. None: the working directory.
     Raises:
-      UsageError: there is no such suite; it names those that there are, and what has nearly the name. Or it is a file
-        that is neither a gin file nor a test file, which pytest would run.
+      UsageError: There is no such suite; the message names similar ones. Or the path is a file that is neither a gin
+        file nor a test file.
     """
     path = Path(suite) if folder is None else folder / suite
     if path.exists():
@@ -76,7 +76,10 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
 
 
 def _is_test_file(path: Path) -> bool:
-    """Whether a Python file has tests, by reading it: pytest imports any file that is named, a training script too."""
+    """Returns whether a Python file defines tests, without importing it.
+
+    pytest would import any file, even a training script.
+    """
     if path.suffix != ".py":
         return False
     try:

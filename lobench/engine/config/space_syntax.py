@@ -1,6 +1,6 @@
-"""Search spaces in an experiment's file: a reference where a value stands, `adam/adam.learning_rate = @rate/Real()`.
+"""Search spaces in an experiment's file: references in place of values, `adam/adam.learning_rate = @rate/Real()`.
 
-Neither a space nor a search nor a race is a gin configurable: they are read here, and no worker ever sees one.
+Spaces, searches and races are not gin configurables: they are read here, and workers never see them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
-RENAMED_KEYS = {"stop_hopeless": "median_stopping"}  # keys of `Method` in the files that older stores hold
+RENAMED_KEYS = {"stop_hopeless": "median_stopping"}  # keys of `Method` in files of older stores
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -50,18 +50,18 @@ _KINDS = tuple(kind.capitalize() for kind in Kind)
 
 
 def is_space(value: object) -> bool:
-    """Says whether a value is a space: `@rate/Real()`."""
+    """Returns whether a value is a search space: `@rate/Real()`."""
     return isinstance(value, Reference) and value.name in _KINDS
 
 
 def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
-    """Says whether a binding is of a space, a search or a race: `rate/Real.low`, `optuna.sampler`, `race.margin`."""
+    """Returns whether a binding is of a space, a search or a race: `rate/Real.low`, `optuna.sampler`, `race.margin`."""
     name = binding.name
     return bool(binding.parameter) and (name in _KINDS or name in _searches(bindings))
 
 
 def without_searches(statements: Sequence[Statement]) -> list[Statement]:
-    """Returns what a worker binds of a file of cases that is an experiment's too: nothing of spaces and searches."""
+    """Returns the statements of an experiment's file that workers bind: all but those of spaces and searches."""
     bindings = only_bindings(statements)
     if not any(one.name == "Method" for one in bindings):
         return list(statements)
@@ -88,10 +88,10 @@ def _searches(bindings: Iterable[Binding]) -> set[str]:
 
 
 def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
-    """Refuses a space where no value of a method stands: among a case's bindings, in a list, without its call.
+    """Checks that spaces are values of a method: not of a case, nor in a list, nor without parentheses.
 
     Raises:
-      ConfigError: there is one.
+      ConfigError: A space is used elsewhere.
     """
     for binding in bindings:
         inside = [one for one in references_in(binding.value) if is_space(one)]
@@ -111,7 +111,10 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
 
 
 def effective(own: Sequence[Binding]) -> list[Binding]:
-    """Returns a method's bindings, of those of one path the last alone where one of them is a space."""
+    """Returns a method's effective bindings.
+
+    If a parameter has a space and several bindings, only the last one counts.
+    """
     last = {_path(one): one for one in own}
     searched = {_path(one) for one in own if is_space(one.value)}
     return [one for one in own if _path(one) not in searched or last[_path(one)] is one]
@@ -122,13 +125,14 @@ def _path(binding: Binding) -> tuple[str, str, str]:
 
 
 def space_of(name: str, own: Sequence[Binding], bindings: Sequence[Binding]) -> tuple[Parameter, ...]:
-    """Returns the spaces of a method, by the path of each in its scope.
+    """Returns the search space of a method: its parameters, by their path in the method's scope.
 
     Args:
-      own: Bindings of the method's scope.
-      bindings: All.
+      name: Name of the method.
+      own: Bindings in the method's scope.
+      bindings: All bindings.
     Raises:
-      ConfigError: a range is empty or reversed, a condition names no parameter, ...
+      ConfigError: A space is invalid: a range is empty or reversed, a condition names no parameter, ...
     """
     found = []
     for binding in own:
@@ -149,14 +153,16 @@ def search_of(
     own: Sequence[Binding],
     all_: Sequence[Binding],
 ) -> Search | None:
-    """Returns a method's search.
+    """Returns a method's search, or None.
 
     Args:
-      method: With its space.
-      reference: What `Method.search` is bound to.
+      method: Method with its space.
+      reference: Value of `Method.search`.
       keys: Bindings of its `Method.*`.
+      own: Bindings in its scope.
+      all_: All bindings.
     Raises:
-      ConfigError: a space without a search, a search without a space, the number of trials without a search.
+      ConfigError: There is a space without a search, a search without a space, or a setting of a search without one.
     """
     if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
         is_script = method.kind == "script"
@@ -195,10 +201,11 @@ def search_of(
 
 
 def race_of(bindings: Sequence[Binding]) -> Race | None:
-    """Returns the race of an experiment: over its sessions, which are whole blocks.
+    """Returns the race of an experiment, or None.
 
     Raises:
-      ConfigError: it is none, or a keyword of it is wrong; the sessions are not said, or no whole blocks.
+      ConfigError: `Experiment.race` or a setting of it is invalid, or the number of sessions is missing or not a
+        multiple of the block size.
     """
     of_experiment = {one.parameter: one for one in bindings if one.name == "Experiment"}
     bound = of_experiment.get("race")
@@ -232,7 +239,7 @@ def _is_between(value: Any, least: float, most: float) -> bool:
 
 
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
-    """Returns what gin would call a reference with, which stands in a scope: outer scopes first, inner ones win."""
+    """Returns the arguments with which gin would call a reference in a scope. Inner scopes take precedence."""
     parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
     found: dict[str, Any] = {}
     for depth in range(len(parts) + 1):
@@ -243,7 +250,7 @@ def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> 
 
 
 def _plain(binding: Binding, bindings: Sequence[Binding]) -> Any:
-    """Returns a binding's value, a macro's own value where it is one."""
+    """Returns a binding's value. A macro is replaced by its value."""
     value = binding.value
     if isinstance(value, Macro):
         defined = [one for one in bindings if not one.parameter and one.selector == value.name]
@@ -261,9 +268,9 @@ def _plain(binding: Binding, bindings: Sequence[Binding]) -> Any:
 
 
 def search_identity(config: str, name: str) -> tuple[str, ...]:
-    """Returns what the trials of a method's search hang on, as far as an experiment's text says it.
+    """Returns the bindings of an experiment's text on which the trials of a method's search depend.
 
-    Another label, another number of trials or another method change nothing of it.
+    They do not depend on labels, the number of trials, or other methods.
     """
     try:
         bindings = only_bindings(parse_text(config, "the experiment"))

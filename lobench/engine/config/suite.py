@@ -33,10 +33,10 @@ __all__ = [
 
 
 def specs_in(path: Path) -> list[CaseSpec]:
-    """Returns the cases of a gin file in order; parses it without importing what it names.
+    """Returns the cases of a gin file in order, without importing the modules that it names.
 
     Raises:
-      ConfigError: not readable, a syntax error.
+      ConfigError: The file cannot be read, or has a syntax error.
     """
     path = path.resolve()
     root = path.parent.parent
@@ -49,24 +49,24 @@ def specs_in(path: Path) -> list[CaseSpec]:
 
 
 def specs_of(*suites: str | Path) -> list[CaseSpec]:
-    """Returns all cases of gin files, and of all gin files in folders, in order."""
+    """Returns all cases of gin files and of the gin files in folders, in order."""
     files = dict.fromkeys(file.resolve() for suite in suites for file in gin_files_of(Path(suite)))
     return [spec for file in files for spec in specs_in(file)]
 
 
 def gin_files_of(suite: Path) -> list[Path]:
-    """Returns the gin files of a folder, in order, or the one that it is."""
+    """Returns the gin files of a folder, in order, or the file itself."""
     return sorted(file for file in files_below(suite) if file.suffix == ".gin") if suite.is_dir() else [suite]
 
 
 def specs_called(names: Sequence[str], *suites: str | Path) -> list[CaseSpec]:
-    """Returns the cases of names, in the suites' order; of no name all.
+    """Returns the cases with given names, in the suites' order. Without names, returns all cases.
 
-    A case is called `relu32`, `quick/relu32`, or with its file's name `digits.relu32` (`CaseSpec.names`); a scope that
-    has axes stands for all its cells.
+    A case is called `relu32`, `quick/relu32`, or with its file's name `digits.relu32` (`CaseSpec.names`). The name of a
+    scope with axes stands for all its cells.
 
     Raises:
-      SuiteError: there is none of a name, or none at all.
+      SuiteError: There is no case with a name, or the suites have no cases.
     """
     specs = specs_of(*suites)
     for name in names or ([] if specs else [""]):
@@ -82,10 +82,10 @@ def specs_called(names: Sequence[str], *suites: str | Path) -> list[CaseSpec]:
 
 
 def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
-    """Returns the one case of a name; None: the one that the suite has.
+    """Returns the case with a given name, or the only case of a suite if the name is None.
 
     Raises:
-      SuiteError: there is none, or several.
+      SuiteError: There is no such case, or several.
     """
     found = specs_called([] if name is None else [name], suite)
     if len(found) > 1:
@@ -104,28 +104,31 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
       text: `relu32` with a suite; `quick/relu32`, `quick/digits.gin::relu32` or `digits.gin:relu32` without one.
       suite: Path of a suite, or name of a shipped one.
     Raises:
-      UsageError: no suite. SuiteError: no such case, or several.
+      UsageError: There is no such suite, or none is named.
+      SuiteError: There is no such case, or several.
     """
     place, name = split_case(text)
     if suite:
         path = find_suite(suite)
         return path, spec_called(text, path)
     file, _, _ = name.partition(".")
-    if not place and file != name:  # digits.relu32: of digits.gin, or of a suite of that name
+    if not place and file != name:  # digits.relu32: a case of digits.gin, or of a suite called digits
         place, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)
     if not place:
         raise UsageError(f"which suite has the case {text!r}?", next_step=f"write SUITE/{text}, or add --suite SUITE")
-    if place == Path.cwd().name and not Path(place).exists():  # tables name a suite by its folder, which is this one
+    if (
+        place == Path.cwd().name and not Path(place).exists()
+    ):  # tables name a suite by its folder, which is the working directory
         place = "."
     path = find_suite(place)
     return path, spec_called(name, path)
 
 
 def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
-    """Returns a case's name and those of its other names that no other case has: older stores do not know its file.
+    """Returns a case's name and its unambiguous other names, by which older stores may know it.
 
     Raises:
-      SuiteError: there is no such case.
+      SuiteError: There is no such case.
     """
     counts = Counter(each for spec in specs_of(*suites) for each in spec.names)
     found = specs_called([name], *suites)
@@ -136,19 +139,18 @@ def cases(path: str | Path) -> pytest.MarkDecorator:
     """Parametrizes a test with the cases of a gin file, one for each scope that binds `Case.task`.
 
     Args:
-      path: Relative to the file that calls.
+      path: Path of the gin file, relative to the calling file.
     Returns:
-      An ordinary `pytest.mark.parametrize` of the argument `case`; the ids are the scopes, or the
-      cells of a scope that has axes.
+      A `pytest.mark.parametrize` of the argument `case`. The ids are the scopes, or the cells of a scope that has axes.
     """
-    import pytest  # a chief reads suites too, and runs no test
+    import pytest  # not at the top, because a chief reads suites without running tests
 
     caller = inspect.stack()[1].filename
     file = Path(caller).parent / path
     try:
         specs = specs_in(file)
     except LobenchError as error:
-        # pytest shows this kind as its message alone.
+        # pytest shows this exception without a traceback.
         raise pytest.Collector.CollectError(str(error)) from error
     if not specs:
         raise pytest.Collector.CollectError(
@@ -158,7 +160,7 @@ def cases(path: str | Path) -> pytest.MarkDecorator:
 
 
 def claimed_gin_files(folder: Path) -> set[Path]:
-    """Returns the gin files that the folder's `test_*.py` name in a string, by reading, not by running them."""
+    """Returns the gin files that a folder's `test_*.py` files name in strings. The tests are parsed, not run."""
     claimed: set[Path] = set()
     for file in folder.glob("test_*.py"):
         try:

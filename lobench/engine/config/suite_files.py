@@ -28,15 +28,18 @@ __all__ = [
 ]
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
-_SUFFIXES = (".py", ".gin")  # of what is read
+_SUFFIXES = (".py", ".gin")  # of files that can affect cases
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
 def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]:
-    """Yields the files of a suite's folder, or a bare gin file and what it can import; and what gin files include.
+    """Yields the files of a suite, and the files that its gin files include.
+
+    For a gin file, yields the file itself and the files that it can import.
 
     Args:
-      follow_links: Whether links to folders are gone into.
+      suite: Folder or gin file.
+      follow_links: Whether linked folders are searched.
     """
     seen: set[Path] = set()
     for file in files_below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
@@ -46,7 +49,13 @@ def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]
 
 
 def included_files(file: Path, seen: set[Path], below: Path | None = None) -> Iterator[Path]:
-    """Yields a gin file and what it includes, below a folder alone; what is not there is the worker's to report."""
+    """Yields a gin file and the files that it includes. Missing files are skipped; the worker reports them.
+
+    Args:
+      file: Path of the gin file.
+      seen: Files that were yielded before; updated.
+      below: Folder outside of which includes are ignored. None: no limit.
+    """
     if file in seen or not file.is_file():
         return
     seen.add(file)
@@ -58,7 +67,7 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
 
 
 def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
-    """Yields a suite's files, without what is hidden, cached, a virtual environment or a store."""
+    """Yields the files below a folder, except hidden and cached ones, virtual environments and stores."""
     for root, folders, names in os.walk(folder, followlinks=follow_links):
         here = Path(root)
         folders[:] = [
@@ -73,12 +82,12 @@ def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
 
 
 def _is_circle(folder: Path) -> bool:
-    """Says whether a folder is a link to one that it was come through."""
+    """Returns whether a folder is a link to one of the folders above it."""
     return folder.is_symlink() and folder.resolve() in (above.resolve() for above in folder.parents)
 
 
 def _beside(gin_file: Path) -> Iterator[Path]:
-    """Yields a bare gin file and what it can import or include: the Python and gin files of its folder."""
+    """Yields a gin file and the files that it can import or include: Python and gin files in its folder."""
     for file in sorted(gin_file.parent.iterdir()):
         if file == gin_file or (file.suffix in (".py", ".gin") and file.is_file()):
             yield file
@@ -102,33 +111,33 @@ def files_above(folder: Path) -> Iterator[Path]:
 
 
 class SuiteFiles:
-    """The Python and gin files of suites, and gin files bound around them.
+    """Python and gin files of suites, and gin files bound around them.
 
     Args:
-      suites: Folders, or single gin files.
-      gin_files: Other files.
-      run: Folder whose files are not the suite's, even where it lies in it.
+      suites: Folders or gin files.
+      gin_files: Further gin files.
+      run: Folder whose files do not belong to a suite, even if it is inside one.
     """
 
     def __init__(self, suites: Sequence[str], gin_files: Sequence[str] = (), run: str = "") -> None:
         self._suites, self._gin_files = suites, gin_files
         self._run = Path(run).resolve() if run else None
         self._seen: dict[Path, tuple[tuple[int, int], str]] | None = None  # size and time, sha256
-        self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same of code from elsewhere
+        self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same, for code from elsewhere
 
     def remember(self) -> None:
-        """Takes the files as they are now for those that the cases come from; the first call counts."""
+        """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
             self._seen = {file: (_stamp(file), _digest(file)) for file in self.files()}
 
     def add(self, files: Iterable[Path]) -> None:
-        """Adds code that the suite's cases import from elsewhere, as it is now; the first call with a file counts."""
+        """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
         for file in files:
             if file not in self._code:
                 self._code[file] = (_stamp(file), _digest(file))
 
     def changed(self) -> Path | None:
-        """Returns a file that has another content since, that is new, or that is gone; None before `remember`."""
+        """Returns a file that was edited, created or removed since `remember`; None if there was no change."""
         if self._seen is None:
             return None
         files = set(self.files())
@@ -144,7 +153,7 @@ class SuiteFiles:
         return None
 
     def digests(self) -> dict[str, str]:
-        """Returns the sha256 of each file by its name from the suite's folder on, as `remember` took them."""
+        """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
         roots = [Path(suite).resolve() for suite in self._suites]
         roots = [(suite if suite.is_dir() else suite.parent).parent for suite in roots]
         found = {file: digest for file, (_, digest) in (self._seen or {}).items()}
@@ -156,7 +165,7 @@ class SuiteFiles:
         return {names[file]: found[file] for file in sorted(found)}
 
     def files(self) -> Iterator[Path]:
-        """Yields them as they are now."""
+        """Yields the files that exist now."""
         for suite in self._suites:
             with contextlib.suppress(OSError):  # a folder that is gone has no files
                 for file in files_of_suite(Path(suite).resolve()):
@@ -166,10 +175,10 @@ class SuiteFiles:
 
 
 def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
-    """Yields path, size and time (ns) of each file that is there, in order: one with other marks may have changed.
+    """Yields path, size and time (ns) of each existing file, in order. A file with another stamp may have changed.
 
-    The time is that of the last change of the file or its attributes. `rsync -a`, `cp -p` and images keep the other
-    one, the time of the last edit, from before.
+    The time is that of the last change of the file or its attributes. The time of the last edit is unsuitable, because
+    `rsync -a`, `cp -p` and images preserve it.
     """
     for file in sorted(set(map(os.path.abspath, files))):
         with contextlib.suppress(OSError):
@@ -178,14 +187,14 @@ def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
 
 
 def forget_modules(suites: Sequence[str]) -> None:
-    """Has this process import anew what lies in a suite's folder: its conftest.py, or a worker within, may name it."""
+    """Makes this process import modules in suites' folders again, as a conftest.py or an in-process worker may need."""
     forget_configurables(_drop_modules(suites))
-    gin.enter_interactive_mode()  # the tasks and optimizers of the edited file take the place of those before
+    gin.enter_interactive_mode()  # lets configurables of the edited file replace earlier ones
 
 
 @contextlib.contextmanager
 def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
-    """Lets the body import what lies in suites' folders; neither modules nor their configurables are left."""
+    """Lets the body import modules in suites' folders. Removes the modules and their configurables afterwards."""
     before = dict(CONFIGURABLES.items())
     forget_configurables(_drop_modules(suites))
     with gin.config.interactive_mode():
@@ -199,7 +208,7 @@ def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
 
 
 def _drop_modules(suites: Sequence[str]) -> set[str]:
-    """Returns the names of the modules that this process has no more."""
+    """Removes the modules in suites' folders from `sys.modules`, and returns their names."""
     paths = [Path(suite).resolve() for suite in suites]
     folders = {str(path if path.is_dir() else path.parent) for path in paths}
     dropped = set()

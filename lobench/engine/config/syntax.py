@@ -1,4 +1,4 @@
-"""gin syntax: files as statements, without importing what they name."""
+"""gin syntax: parses files into statements, without importing the modules that they name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KEYWORDS = ("Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """`@scope/selector` or, evaluated, `@scope/selector()`."""
+    """Reference `@scope/selector` or, if evaluated, `@scope/selector()`."""
 
     scoped_selector: str
     evaluate: bool
@@ -56,16 +56,16 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Macro:
-    """`%name`."""
+    """Reference to a macro, `%name`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """`scope/selector.parameter = value`; a macro's definition has no parameter. `where` is file and line.
+    """Binding `scope/selector.parameter = value`. `where` is file and line. A macro's definition has no parameter.
 
-    A user's own class `Case` is `my_package.Case` in `name`, so that `"Case"` is lobench's.
+    If a user's class has the name of a configurable of lobench, `name` includes its package: `my_package.Case`.
     """
 
     scope: str
@@ -82,14 +82,12 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """`import module`."""
-
     module: str
     where: str
 
 
 Statement = Binding | Import
-_Included = Callable[[Path, str, str], Path]  # (folder of the file that includes, name, where) -> path
+_Included = Callable[[Path, str, str], Path]  # (folder of the including file, name, where) -> path
 
 
 class _Delegate(config_parser.ParserDelegate):  # type: ignore[misc]
@@ -101,44 +99,46 @@ class _Delegate(config_parser.ParserDelegate):  # type: ignore[misc]
 
 
 def parse_file(path: Path) -> list[Statement]:
-    """Parses a gin file and the files that it includes (relative to the file that includes them).
+    """Parses a gin file and the files that it includes. Paths are relative to the including file.
 
     Raises:
-      ConfigError: no such file, not text, a syntax error (with file and line), files that include each other.
+      ConfigError: A file does not exist, is not text, has a syntax error (with file and line), or includes itself.
     """
     return _parse_file(path, (), lambda folder, name, where: folder / name)
 
 
 def parse_text(text: str, where: str) -> list[Statement]:
-    """Parses gin text that is not from a file; `where` names it in errors."""
+    """Parses gin text that is not from a file. `where` names it in errors."""
     return list(_statements(text, where, None, (), lambda folder, name, where: folder / name))
 
 
 def parse_trainer_config(path: Path) -> list[Statement]:
-    """Parses the `config.gin` beside checkpoints, which whoever made those has written.
+    """Parses the `config.gin` next to checkpoints, which may be of unknown origin.
 
-    It includes files below its own folder alone: any other one would show up in errors and in reports.
+    It may include files below its own folder only, because parts of other files could appear in errors and reports.
 
     Raises:
-      ConfigError: as `parse_file`; it is no regular file, or includes what is none, or what lies elsewhere.
+      ConfigError: As in `parse_file`. Also if the file, or one that it includes, is not a regular file or is elsewhere.
     """
     if not path.is_file():
         raise ConfigError("cannot read the gin file", where=str(path), expected="a regular file")
     try:
         return _parse_file(path, (), functools.partial(_below, path.resolve().parent))
     except ConfigError as error:
-        if path.is_symlink():  # its target is anybody's: nothing of it is quoted
+        if path.is_symlink():  # its target may be another person's file, so its content is not quoted
             raise ConfigError("the file that it links to is no gin file", where=str(path)) from error
         raise
 
 
 def parse_data(text: str, where: str, *, is_file: bool = False) -> list[Statement]:
-    """Parses gin text that came with a checkpoint: what it carries, or the content of such a file.
+    """Parses gin text that came with a checkpoint.
 
     Args:
-      is_file: Whether `where` is a file's name, so that errors name the line too.
+      text: gin text in the checkpoint, or content of such a file.
+      where: Place in error messages.
+      is_file: Whether `where` is the name of a file, so that errors include the line.
     Raises:
-      ConfigError: a syntax error; it includes a file.
+      ConfigError: The text has a syntax error, or includes a file.
     """
     return list(_statements(text, where, Path(where) if is_file else None, (), _nothing))
 
@@ -194,7 +194,7 @@ def _statements(
         message, content = (
             error.msg.splitlines()[-1].strip(),
             (error.text or "").strip(),
-        )  # what Python says comes first
+        )  # earlier lines are Python's own message
         expected, next_step = _corrected(message, content)
         raise ConfigError(
             "gin syntax error" if expected else f"gin syntax error: {message}",
@@ -211,7 +211,7 @@ def _statements(
         ) from error
 
 
-# What gin's parser says, and what is meant by it.
+# Beginnings of messages of gin's parser, with the expected syntax.
 _EXPECTED = {
     "Expected file path as string.": "a file's name in quotes",
     "Couldn't parse statement": "`Name.parameter = value`",
@@ -224,7 +224,7 @@ _EXPECTED = {
 
 
 def _corrected(message: str, content: str) -> tuple[str, str]:
-    """Returns what gin's parser expected, in the words of a gin file, and the corrected text if it is plain."""
+    """Returns what gin's parser expected, in terms of gin's syntax, and the corrected text if it is obvious."""
     expected = next((meaning for start, meaning in _EXPECTED.items() if message.startswith(start)), "")
     if call := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
         name, arguments = call[1], call[2]
@@ -240,28 +240,31 @@ def _corrected(message: str, content: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=16)
 def _parsed(text: str) -> tuple[Any, ...]:
-    """Returns gin's own statements. Each case of a file is bound from all of it: without, it is parsed as often."""
+    """Returns gin's own statements. Cached, because the file is parsed once per case."""
     return tuple(config_parser.ConfigParser(text, _Delegate()))
 
 
 def case_scopes(statements: Sequence[Statement]) -> list[str]:
-    """Returns the scopes that bind `Case.task`, in order of first appearance; a root binding is no case."""
+    """Returns the scopes that bind `Case.task`, in order of first appearance.
+
+    A binding without a scope defines no case.
+    """
     cases = (one for one in only_bindings(statements) if (one.name, one.parameter) == ("Case", "task"))
     return list(dict.fromkeys(one.scope for one in cases if one.scope))
 
 
 def only_bindings(statements: Iterable[Statement]) -> list[Binding]:
-    """Returns the statements that bind something."""
+    """Returns the statements that are bindings."""
     return [one for one in statements if isinstance(one, Binding)]
 
 
 def last_name(selector: str) -> str:
-    """Returns the name in a selector, `MyLOpt` of `my_lopts.MyLOpt`: modules before it are there to be told apart."""
+    """Returns the name in a selector without its modules: `MyLOpt` for `my_lopts.MyLOpt`."""
     return selector.rsplit(".", 1)[-1]
 
 
 def gin_text(value: Any) -> str:
-    """Returns a value as a gin file says it: `@adam()`, `%rate`, `(32, 32)`."""
+    """Returns a value in gin syntax: `@adam()`, `%rate`, `(32, 32)`."""
     if isinstance(value, Reference):
         return f"@{value.scoped_selector}{'()' if value.evaluate else ''}"
     if isinstance(value, Macro):
@@ -276,19 +279,19 @@ def gin_text(value: Any) -> str:
 
 
 def binding_text(binding: Binding, scope: str | None = None) -> str:
-    """Returns the line of a binding, in another scope where one is given."""
+    """Returns the line of a binding, in another scope if one is given."""
     scope = binding.scope if scope is None else scope
     parameter = f".{binding.parameter}" if binding.parameter else ""
     return f"{scope + '/' if scope else ''}{binding.selector}{parameter} = {gin_text(binding.value)}"
 
 
 def references_in(value: Any) -> Iterator[Reference | Macro]:
-    """Yields what a value refers to, however deep in lists and dictionaries."""
+    """Yields the references and macros in a value, including those nested in lists and dictionaries."""
     return (one for one in values_in(value) if isinstance(one, Reference | Macro))
 
 
 def values_in(value: Any) -> Iterator[Any]:
-    """Yields what lists and dictionaries hold, however deep; of a dictionary its keys too."""
+    """Yields the values nested in lists and dictionaries, including keys."""
     if isinstance(value, dict | list | tuple):
         for item in value.items() if isinstance(value, dict) else value:
             yield from values_in(item)

@@ -1,4 +1,4 @@
-"""Layers that come with a checkpoint: a trainer's `config.gin`, and bindings inside the checkpoint."""
+"""Layers that come with a checkpoint: a trainer's `config.gin`, and bindings stored in the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_w
 
 
 def bind_values(statements: Sequence[Statement]) -> list[str]:
-    """Binds what we know of a checkpoint's own bindings, which are data: they import nothing and build nothing.
+    """Binds the known names among a checkpoint's own bindings. These are data: they import and create nothing.
 
     Returns:
-      As `bind_trainer_config`.
+      Problems, as `bind_trainer_config` returns them.
     Raises:
-      ConfigError: a statement is none of `Name.parameter = number, text or bool`.
+      ConfigError: A statement is not of the form `Name.parameter = number, text or bool`.
     """
     for statement in statements:
         is_plain = isinstance(statement, Binding) and bool(statement.parameter) and not statement.scope
@@ -33,7 +33,7 @@ def bind_values(statements: Sequence[Statement]) -> list[str]:
 
 
 def import_what_is_there(statements: Sequence[Statement]) -> list[str]:
-    """Imports what a trainer's configuration names, as far as that is installed here; returns what failed, and why."""
+    """Imports the installed modules that a trainer's configuration names; returns a line for each failure."""
     failed = []
     for statement in statements:
         if isinstance(statement, Import):
@@ -49,18 +49,19 @@ def import_what_is_there(statements: Sequence[Statement]) -> list[str]:
 def bind_trainer_config(
     statements: Sequence[Statement], comments: Sequence[str] = (), *, is_needed: bool = True
 ) -> list[str]:
-    """Binds what we know of a trainer's configuration, and its learned optimizer, if it names one, strictly.
+    """Binds the known names of a trainer's configuration. Its learned optimizer, if it names one, must be known.
 
-    That is `Case.learned_optimizer`, or else the one that google/learned_optimization's trainer trains. Every layer's
-    modules are to be imported before: they make names known.
+    The optimizer is `Case.learned_optimizer`, or else the one that google/learned_optimization's trainer trains. The
+    modules of all layers must have been imported before, because they make names known.
 
     Args:
-      comments: Names that the configuration's comments tell.
-      is_needed: Whether no later layer binds an optimizer; where one does, this one may be unknown.
+      statements: Statements of the configuration.
+      comments: Names in the configuration's comments.
+      is_needed: Whether no later layer binds an optimizer. If one does, the optimizer may be unknown.
     Returns:
-      A line for each binding of a known name that could not be made; bindings of other names are the trainer's own.
+      A line for each binding of a known name that failed. Bindings of other names concern the trainer only.
     Raises:
-      ConfigError: the optimizer is needed and unknown, or cannot be imported.
+      ConfigError: The optimizer is needed, and unknown or not importable.
     """
     bindings = only_bindings(statements)
     optimizer = trained_optimizer(bindings)
@@ -89,12 +90,13 @@ def _bind_optimizer(binding: Binding) -> None:
 
 
 def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:
-    """Binds what can be bound.
+    """Binds the bindings whose names are known.
 
     Args:
-      override: See `bind_overrides`.
+      bindings: Bindings to apply.
+      override: Whether they may override earlier ones; see `bind_overrides`.
     Returns:
-      A line for each binding of a known name that could not be made.
+      A line for each binding of a known name that failed.
     """
     problems = []
     for binding in bindings:

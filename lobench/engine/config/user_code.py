@@ -1,9 +1,9 @@
 """User code: the files that a module reaches by its imports, and a fingerprint of them.
 
-Nothing is imported: import statements are read from the syntax trees. A module that this process has imported counts as
-it was imported, whatever its file holds now. The user's own files count by their syntax trees
-without comments, docstrings and positions, an editable install's too. Installed packages count by their versions. The
-standard library, lobench, and what is part of `Program` do not count.
+Nothing is imported: import statements are read from the syntax trees. For a module that this process has imported, the
+imported content counts, even if its file has changed since. The user's own files, including those of editable installs,
+count by their syntax trees without comments, docstrings and positions. Installed packages count by their versions. The
+standard library, lobench, and the packages in `Program` do not count.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ __all__ = [
     "united_fingerprint",
 ]
 
-# Versions of these are part of `Program`, or fix no number of a training.
+# Packages whose versions are part of `Program`, or do not affect results.
 _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_COARSEST_SECONDS = 2.0  # steps of a file system's times
+_COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
 _IS_PATH = re.compile(r"[\w./+~-]{1,200}")
 _CODE_SUFFIXES = (".py", ".so", ".sh")
-_MOST_MODULES = 1000  # of a package that a computed name is imported from
+_MOST_MODULES = 1000  # limit for a package from which a computed name is imported
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 
 class _ImportedNames(NamedTuple):
-    """An import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c".
+    """Import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c".
 
-    `import_module(f"a.{name}")` has the module "a" and `has_all`: any module below it may be meant. Without a constant
-    beginning, it is any module beside the file and below.
+    `import_module(f"a.{name}")` has the module "a" and `has_all`, because any module below it may be imported. If the
+    name has no constant beginning, any module in the file's folder or below may be.
     """
 
     level: int
@@ -65,12 +65,12 @@ class _ImportedNames(NamedTuple):
 
 
 class _SourceFile(NamedTuple):
-    """The content of a file of code.
+    """Parsed content of a code file.
 
     Attributes:
       sha256: Hash of its syntax tree.
       imports: Its import statements.
-      texts: Its constants that may be a file of code or a folder of the import path.
+      texts: Constants that may be paths of code files or of folders on the import path.
       extends_path: Whether it adds to `sys.path`.
     """
 
@@ -87,15 +87,15 @@ def fingerprint_of(
     folders: Sequence[str] = (),
     as_imported: bool = True,
 ) -> CodeFingerprint:
-    """Returns the fingerprint of files and modules, and of all that they reach by import statements.
+    """Returns the fingerprint of files and modules, and of everything that they reach by import statements.
 
-    A file that does not parse counts by its bytes. A module that is not found is left out.
+    A file that cannot be parsed counts by its bytes. A module that cannot be found is left out.
 
     Args:
-      files: Files of code; those that are not Python count by their bytes.
+      files: Files of code. Files that are not Python count by their bytes.
       modules: Names of modules, loaded or not.
-      folders: Folders that modules are searched in before those of `sys.path`.
-      as_imported: Whether a module that this process has imported counts as it was then. False: for other processes.
+      folders: Folders in which modules are searched before `sys.path`.
+      as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
     key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path), as_imported)
     if key in _remembered and _remembered[key].is_current():
@@ -112,14 +112,14 @@ def fingerprint_of(
 
 
 def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
-    """Returns the fingerprint of several together."""
+    """Returns the combined fingerprint of several ones."""
     found = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
     _made[found.id] = found
     return found
 
 
 def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
-    """Returns the fingerprints of cases by their ids, as far as this process has made them."""
+    """Returns the fingerprints of cases by id, as far as this process has computed them."""
     ids = {code for case in cases for code in (case.case_code, case.subject_code)}
     return {one: _made[one] for one in sorted(ids) if one in _made}
 
@@ -134,21 +134,21 @@ def tree_sha256(content: bytes) -> str:
 
 
 def edited_files(fingerprint: CodeFingerprint) -> list[str]:
-    """Returns the files of a fingerprint whose code on the disk is another now."""
+    """Returns the files of a fingerprint whose code on the disk has changed."""
     return sorted(file for file, sha256 in fingerprint.files.items() if _sha256_on_disk(file) != sha256)
 
 
 def parts_imported_otherwise(case: CaseInfo) -> dict[str, str]:
-    """Returns the parts of a case's code of which this process imported another content than the case names.
+    """Returns the parts of a case's code of which this process has imported other content than its fingerprint states.
 
-    A module that is imported while a case is trained may have been edited since its fingerprint was taken.
+    A module that was imported during the training may have been edited since the fingerprint was taken.
     """
     fingerprints = fingerprints_here([case]).values()
     return {_name_of(Path(file)): sha256 for one in fingerprints for file, sha256 in _imported_otherwise(one).items()}
 
 
 def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
-    """Returns the hashes of a fingerprint's files that were imported with other code, by file."""
+    """Returns the hashes of a fingerprint's files that were imported with other content, by file."""
     contents = {file: imported_content(file) for file in fingerprint.files}
     hashes = {file: tree_sha256(content) for file, content in contents.items() if content is not None}
     return {file: sha256 for file, sha256 in hashes.items() if sha256 != fingerprint.files[file]}
@@ -166,7 +166,7 @@ def _sha256_of_file(file: Path, content: bytes) -> str:
 
 
 def forget_edited_code() -> bool:
-    """Has this process import the user's code again if a file was edited since it was imported, or read, here.
+    """Makes this process import the user's code again if a file was edited since it was imported or read.
 
     Returns:
       Whether modules were dropped.
@@ -188,14 +188,17 @@ def _file_of(module: object) -> str:
 
 
 class _Remembered(NamedTuple):
-    """A fingerprint with the marks of its files, and when they were read; seconds since 1970."""
+    """Fingerprint with the stamps of its files, and the time at which they were read, in seconds since 1970."""
 
     fingerprint: CodeFingerprint
     marks: Mapping[str, tuple[int, int] | None]
     at: float
 
     def is_current(self) -> bool:
-        """Whether no file has changed since. Marks are no proof if a file was written just before it was read."""
+        """Returns whether no file has changed.
+
+        False if a file was written just before it was read: its stamp proves nothing.
+        """
         newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
         is_old = self.at - newest / 1e9 > _COARSEST_SECONDS
         return is_old and self.marks == _marks_of(self.fingerprint) and not _imported_otherwise(self.fingerprint)
@@ -219,19 +222,22 @@ def _marks_of(fingerprint: CodeFingerprint) -> dict[str, tuple[int, int] | None]
 
 
 class _Walk:
-    """Collects files and packages, each once.
+    """Collector of files and packages.
 
     Args:
-      folders, as_imported: As `fingerprint_of` has them.
+      folders: Folders in which modules are searched first, as in `fingerprint_of`.
+      as_imported: As in `fingerprint_of`.
     """
 
     def __init__(self, folders: Sequence[str], *, as_imported: bool) -> None:
         self._folders, self._as_imported = [Path(folder) for folder in folders], as_imported
-        self._files: dict[Path, str] = {}  # by file, the hash
+        self._files: dict[Path, str] = {}  # hashes by file
         self._packages: dict[str, str] = {}
         self._missing: set[str] = set()
         self._waiting: list[tuple[Path, _ImportedNames]] = []
-        self._added: dict[Path, None] = {}  # folders that the code itself adds to `sys.path`, as far as it can be read
+        self._added: dict[
+            Path, None
+        ] = {}  # folders that the code itself adds to `sys.path`, as far as they can be inferred
 
     def fingerprint(self) -> CodeFingerprint:
         while self._waiting:
@@ -239,7 +245,7 @@ class _Walk:
         parts = dict(self._packages)
         for file, sha256 in self._files.items():
             name, above = _name_of(file), file.parent
-            while name in parts:  # two conftest.py, say
+            while name in parts:  # for example, two files conftest.py
                 name, above = f"{above.name}/{name}", above.parent
                 if above == above.parent:
                     break
@@ -251,7 +257,7 @@ class _Walk:
         )
 
     def add_file(self, file: Path) -> None:
-        """Adds a file of the user's, the packages around it, and what it imports."""
+        """Adds a file of the user, the packages that contain it, and its imports."""
         file = Path(os.path.realpath(file))
         if file in self._files or origin_of_file(str(file)) is not Origin.USER:
             return
@@ -278,7 +284,7 @@ class _Walk:
             self.add_file(outer)
 
     def add_module(self, name: str) -> None:
-        """Adds a module by its name: as it is loaded, or as it would be found."""
+        """Adds a module by name, from the file that was loaded or that would be found."""
         loaded = file_of(module) if (module := sys.modules.get(name)) is not None else ""
         if loaded and origin_of_file(loaded) is Origin.USER:
             self.add_file(Path(loaded))
@@ -299,7 +305,7 @@ class _Walk:
         self._add_below([folder], parts, imported.names)
 
     def _add_all(self, file: Path, imported: _ImportedNames) -> None:
-        """Adds the modules below a package of which an import computes the name."""
+        """Adds all modules below a package, for an import whose name is computed."""
         folder = file.parent
         for _ in range(imported.level - 1):
             folder = folder.parent
@@ -336,7 +342,7 @@ class _Walk:
             self._missing.update(str(one) for folder in near[:1] for one in _candidates(folder / top))
 
     def _add_below(self, packages: Sequence[Path], parts: Sequence[str], names: Sequence[str]) -> None:
-        """Adds a module below the folders of a package, and the names of it that are modules themselves."""
+        """Adds a module below the folders of a package, and those of the imported names that are modules."""
         for package in packages:
             if (init := package / "__init__.py").is_file():
                 self.add_file(init)
@@ -351,7 +357,7 @@ class _Walk:
                     self.add_file(found)
 
     def _searched(self, near: Sequence[Path]) -> Iterator[Path]:
-        """Yields the folders in which a module of the user's may lie."""
+        """Yields the folders that may contain the user's modules."""
         on_path = (Path(entry or os.getcwd()) for entry in sys.path)
         for folder in dict.fromkeys((*near, *self._folders, *on_path, *self._added)):
             if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
@@ -359,7 +365,7 @@ class _Walk:
 
 
 def _modules_below(package: Path) -> Iterator[Path]:
-    """Yields the modules in a folder and in the packages below it, 1000 at most."""
+    """Yields the modules in a folder and in the packages below it, at most 1000."""
     folders, num_left = [package], _MOST_MODULES
     while folders and num_left > 0:
         folder = folders.pop()
@@ -376,7 +382,7 @@ def _modules_below(package: Path) -> Iterator[Path]:
 
 
 def _folders_named(around: Iterable[Path], texts: Sequence[str]) -> list[Path]:
-    """Returns the folders that one text, or two that are joined, name from one of some folders."""
+    """Returns the existing folders that a text, or two joined texts, name relative to given folders."""
     first = [Path(os.path.normpath(folder / text)) for folder in around for text in texts]
     first = [*dict.fromkeys(one for one in first if one.is_dir())]
     second = [folder / text for folder in first for text in texts]
@@ -399,7 +405,7 @@ def _module_file(package: Path) -> Path | None:
 
 
 def _import_root(file: Path) -> Path:
-    """Returns the folder that a file is imported from: the first one above it that is no package."""
+    """Returns the folder from which a file is imported: the nearest one above it that is not a package."""
     folder = file.parent
     while (folder / "__init__.py").is_file() and folder != folder.parent:
         folder = folder.parent
@@ -413,13 +419,13 @@ def _name_of(file: Path) -> str:
 def _spec_of(top: str) -> importlib.machinery.ModuleSpec | None:
     try:
         return importlib.util.find_spec(top)
-    except (ImportError, ValueError, AttributeError):  # it is loaded and has no spec, or its finder fails
+    except (ImportError, ValueError, AttributeError):  # a loaded module without a spec, or a failing finder
         return None
 
 
 @functools.cache
 def _versions_of(top: str, origin: str) -> dict[str, str]:
-    """Returns the versions of the packages that an installed module is from; of none, the hash of its file."""
+    """Returns the versions of the packages of an installed module. Without a package, returns the hash of its file."""
     try:
         return {top: metadata.version(top)}
     except metadata.PackageNotFoundError:
@@ -447,15 +453,15 @@ def _source_file(content: bytes) -> _SourceFile:
         try:
             tree = ast.parse(content)
             _known[digest] = _SourceFile(_sha256_of(tree), tuple(_imports_in(tree)), *_paths_in(tree))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # other bytes, other code
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # not parsable: compare the bytes
             _known[digest] = _SourceFile(digest)
     return _known[digest]
 
 
 def _sha256_of(tree: ast.AST) -> str:
-    """Returns a hash of a syntax tree that is the same in every version of Python: fields by name, empty ones left out.
+    """Returns a hash of a syntax tree that is equal in all versions of Python: fields by name, without empty ones.
 
-    A stack of its own, since long expressions are deep trees.
+    It uses a stack instead of recursion, because long expressions are deep trees.
     """
     words: list[str] = []
     stack: list[Any] = [tree]
@@ -493,7 +499,7 @@ def _without_docstring(body: Any) -> Any:
 
 
 def _imports_in(tree: ast.AST) -> Iterator[_ImportedNames]:
-    """Yields what a module imports wherever it does, but for type checkers alone."""
+    """Yields the imports of a module, at any depth, except those for type checkers only."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
@@ -512,7 +518,7 @@ def _imports_in(tree: ast.AST) -> Iterator[_ImportedNames]:
 
 
 def _imported_by_call(node: ast.Call) -> Iterator[_ImportedNames]:
-    """Yields what `importlib.import_module("a.b")` and `__import__("a")` import, and those whose name is computed."""
+    """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and calls with computed names."""
     called = _name(node.func)
     if called in ("iter_modules", "walk_packages"):
         yield _ImportedNames(0, "", has_all=True)
@@ -535,7 +541,7 @@ def _imported_by_call(node: ast.Call) -> Iterator[_ImportedNames]:
 
 
 def _paths_in(tree: ast.AST) -> tuple[tuple[str, ...], bool]:
-    """Returns the constants that may be files of code or folders of the import path, and whether it is added to."""
+    """Returns constants that may be paths of code or of import folders, and whether the code extends `sys.path`."""
     texts, extends_path = dict[str, None](), False
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("path", "addsitedir"):
@@ -555,5 +561,5 @@ def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[_ImportedNames
 
 
 def _name(node: ast.AST) -> str:
-    """Returns the name of a variable, or of an attribute without what it is of."""
+    """Returns the name of a variable, or the last name of an attribute."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,4 +1,4 @@
-"""Types of bound values against what the signatures of their readers say."""
+"""Checks of bound values against the signatures of the functions that read them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _NUMBERS = (int, float, complex)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistyped:
-    """A value that its reader's signature does not take.
+    """Value that does not fit its reader's signature.
 
     Attributes:
-      path: `adam.learning_rate`.
+      path: Path of the parameter: `adam.learning_rate`.
+      got: Value as text.
+      expected: Description of the accepted types.
     """
 
     path: str
@@ -32,9 +34,12 @@ class Mistyped:
 
 
 def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
-    """Returns the first of bindings, a line each, whose value is none that the annotation, or the default, allows.
+    """Returns the first binding whose value does not fit the parameter's annotation or default; None if all fit.
 
-    It explains an error, and is none by itself: annotations of others are not always right.
+    The result explains an error but is not an error itself, because annotations of other packages may be wrong.
+
+    Args:
+      lines: Bindings, one per line.
     """
     for line in lines:
         for one in only_bindings(parse_text(line, repr(line))):
@@ -49,12 +54,18 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
 
 
 def _members(target: Any, parameter: str) -> tuple[Any, ...]:
-    """Returns the types that a parameter may have; () where nothing says them."""
+    """Returns the types that a parameter accepts; () if unknown."""
     read = target.__init__ if inspect.isclass(target) else target
     try:
         hint = typing.get_type_hints(read).get(parameter)
         default = inspect.signature(target).parameters[parameter].default
-    except (NameError, TypeError, KeyError, ValueError, AttributeError):  # an annotation of a type that is not there
+    except (
+        NameError,
+        TypeError,
+        KeyError,
+        ValueError,
+        AttributeError,
+    ):  # no signature, or an annotation that cannot be resolved
         return ()
     if hint is None or hint is Any:
         return (type(default),) if isinstance(default, _NUMBERS) else ()
@@ -63,7 +74,7 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
 
 
 def _takes(wanted: Any, value: Any) -> bool:
-    """Says whether a type takes a value; of what is no plain class, whether it is anything but numbers and texts."""
+    """Returns whether a type accepts a value. A type that is not a class accepts anything."""
     kind = typing.get_origin(wanted) or wanted
     if kind is typing.Literal:
         return value in typing.get_args(wanted)
@@ -75,7 +86,7 @@ def _takes(wanted: Any, value: Any) -> bool:
         return type(value) is int
     try:
         return isinstance(value, kind)
-    except TypeError:  # a protocol, say
+    except TypeError:  # for example, a protocol
         return True
 
 
