@@ -49,7 +49,6 @@ def ranking_text(summary: Summary, *, every: bool = False) -> str:
     shown = rows if every else rows[:MOST_ROWS]
     hidden = len(rows) - len(shown)
     more = [f"{hidden:,} more: --all"] if hidden else []
-    more = [f"{hidden:,} more: --all"] if hidden else []
     answer = [_answer(summary, rows, equal), *_next_steps(summary, rows)]
     notes = [*more, *_notes(summary, rows)]
     table = text_table(_cells(summary, shown), left={1})
@@ -109,7 +108,14 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
     if others:
         return f"{text}; not told apart from it: {first_of([_label(row) for row in others], _NAMED)}"
     which = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
-    return f"{text}; {which} are worse (level 5% for all together)"
+    where = " on seeds that converge" if _has_lost_seeds(summary, rows) else ""
+    return f"{text}; {which} are worse{where} (level 5% for all together)"
+
+
+def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
+    """Returns whether a ranked row has a diverged or exploded seed, which counts in scores and not in the test."""
+    subjects = [summary.snapshot.subjects[row.place] for row in rows if row.is_ranked]
+    return any(one.num_diverged or summary.scales.num_exploded(*one.cells.values()) for one in subjects)
 
 
 def _why_unranked(rows: Sequence[_Row]) -> str:
