@@ -1,4 +1,4 @@
-"""AdafacMLPLOpt ("small_fc_lopt"): a 39-4-4-2 network on each parameter's features, Adafactor's among them."""
+"""AdafacMLPLOpt ("small_fc_lopt"): a 39-4-4-2 network on features of each parameter, including Adafactor's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AdafacFeatured(LearnedOptimizer):
         raise NotImplementedError
 
     def laid_out(self, leaf: jax.Array) -> jax.Array:
-        """Returns a gradient or a parameter as the features take it."""
+        """Returns a gradient or a parameter in the layout of the features."""
         return laid_out(leaf)
 
     def init(self, key: jax.Array) -> Theta:

@@ -56,8 +56,8 @@ def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more
 def eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns eigenvalues, ascending, and eigenvectors of a symmetric matrix.
 
-    This and the two below take vmapped matrices one after another. jax gives several at once to the threads of XLA's
-    pool, and where each of two CPU devices computes a part of the replicas, all threads wait there for each other.
+    This function and the two below process vmapped matrices one after another. jax would distribute several to the
+    threads of XLA's pool. If two CPU devices compute parts of the replicas, all threads would then wait for each other.
     """
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors

@@ -1,4 +1,4 @@
-"""Baselines: optax's optimizers under the names that suites use. A learning rate may be a traced scalar."""
+"""Baselines: optax's optimizers under the names that suites use. Learning rates may be traced scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Celo: a per-parameter MLP whose learning rate for each tensor comes from an LSTM that sees loss and progress."""
+"""Celo: a per-parameter MLP, with learning rates per tensor from an LSTM on loss and progress."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
     """Returns the length of the training.
 
     Raises:
-      ConfigError: it is not known.
+      ConfigError: The length is unknown.
     """
     if num_steps is None:
         name = type(optimizer).__name__

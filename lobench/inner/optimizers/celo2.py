@@ -1,4 +1,4 @@
-"""Celo2 and ELO-Celo2: a per-parameter MLP whose step of a matrix is made orthogonal; vectors have AdamW."""
+"""Celo2 and ELO-Celo2: a per-parameter MLP with orthogonalized steps of matrices, and AdamW for vectors."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Celo2(LearnedOptimizer):
         return optax.GradientTransformationExtraArgs(init, update)
 
     def _parted(self, tree: PyTree, params: PyTree) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the leaves that the network steps, and those that AdamW does, by path, as float32."""
+        """Returns the leaves that the network steps, and those that AdamW steps, by path, as float32."""
         leaves = {path: jnp.asarray(leaf, jnp.float32) for path, leaf in leaf_paths(tree).items()}
         named = self._adamw_paths
         learned = {
@@ -153,7 +153,7 @@ class EloCelo2(Celo2):
 
 
 def clipped(grads: PyTree, max_norm: float | None) -> PyTree:
-    """Returns gradients whose norm, of all tensors together, is at most this."""
+    """Returns gradients scaled down so that the norm of all tensors together is at most `max_norm`."""
     if max_norm is None:
         return grads
     norm = jnp.sqrt(sum((jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(grads)), jnp.float32(0)))
@@ -168,7 +168,7 @@ def _features(
     scale: tuple[jax.Array, jax.Array],
     factors: tuple[jax.Array, ...],
 ) -> jax.Array:
-    """Returns float32[30, ...], each channel normalised."""
+    """Returns the normalized features of a tensor, float32[30, ...]."""
     g, r_scale = grad[None], jax.lax.rsqrt(r + 1e-8)
     both = scale[0] * scale[1]
     spread = [jnp.broadcast_to(factor, m.shape) for factor in (*factors, *(jax.lax.rsqrt(f + 1e-8) for f in factors))]
@@ -182,7 +182,7 @@ def _normalised(x: jax.Array) -> jax.Array:
 
 
 def _orthogonal(x: jax.Array, iterations: int = 5) -> jax.Array:
-    """Returns the last two axes' nearest orthogonal matrix, roughly."""
+    """Returns an approximation of the orthogonal matrix nearest to the last two axes."""
     is_tall = x.shape[-2] > x.shape[-1]
     x = jnp.swapaxes(x, -2, -1) if is_tall else x
     x = x / (jnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + 1e-8)

@@ -1,4 +1,4 @@
-"""Celo-Adam: Adam, whose learning rate for each tensor comes from Celo's scheduler."""
+"""Celo-Adam: Adam with learning rates per tensor from Celo's scheduler."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Adafactor's factored second moments of all tensors of a network at once, and what networks make of them.
+"""Adafactor's factored second moments of all tensors of a network, and their use by networks.
 
-A tensor's factors are short vectors, so their cost is the number of operations on them, not their length. Kept end to
-end in one vector they cost as much for many tensors as for one.
+A tensor's factors are short vectors, whose cost is the number of operations and not their length. Concatenated in one
+vector, those of many tensors cost as much as those of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NORM_EPSILON = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """A factor of one tensor: where it lies in the vector, and how it spreads over the tensor."""
+    """A factor of one tensor: its position in the vector, and its shape relative to the tensor."""
 
     tensor: int
     start: int
@@ -91,11 +91,14 @@ class FactoredMoments:
     def update(
         self, state: jax.Array, grads: Sequence[jax.Array], decays: jax.Array, weights: jax.Array
     ) -> tuple[jax.Array, Factored]:
-        """Takes the gradients of a step.
+        """Updates the moments with the gradients of a step. Returns the new state and the values for all tensors.
 
         Args:
+          state: Moments, float32[num_decays, size].
+          grads: Gradients by tensor.
+          decays: float32[num_decays].
           weights: float32[4 num_decays, width] of a network's first layer, for the normalised features row, column,
-            rsqrt(row), rsqrt(column); [num_tensors, 4 num_decays, width] where each tensor has a network of its own.
+            rsqrt(row), rsqrt(column); [num_tensors, 4 num_decays, width] if each tensor has its own network.
         """
         squares = [grad * grad + 1e-30 for grad in grads]
         means = [
@@ -113,7 +116,7 @@ class FactoredMoments:
         return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
 
     def parts(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
-        """Returns each tensor's row and column moments, broadcastable to it; below rank 2 its moment."""
+        """Returns the row and column moments of each tensor, broadcastable to it; below rank 2 the moment itself."""
         found: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
             found[segment.tensor].append(self._cut(state, segment))
@@ -123,7 +126,7 @@ class FactoredMoments:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
 
     def _scales(self, state: jax.Array) -> jax.Array:
-        """Returns float32[num_decays, size]: rsqrt(row / mean row), rsqrt(column), or of the moment itself."""
+        """Returns float32[num_decays, size]: rsqrt(row / mean row) and rsqrt(column), or rsqrt of an unfactored moment."""
         divisors, offsets = [], np.zeros(self._size, np.float32)
         for segment in self._segments:
             shape = (state.shape[0], *segment.shape)

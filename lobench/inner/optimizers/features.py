@@ -1,10 +1,10 @@
-"""Pieces that per-parameter optimizers share: accumulators, normalised features, the step embedding.
+"""Building blocks of per-parameter optimizers: accumulators, normalised features, the step embedding.
 
-A narrow network on the features of each parameter is cheap in arithmetic and dear in memory traffic. So features stay
-separate arrays [feature, ...], nothing is concatenated, and sums of products let XLA fuse a tensor's update into few
-passes. A layer of more than `_NARROW` units on a tensor of at most `_SMALL` numbers is a product of matrices, which
-takes as long to run and a fifth to compile: ELO with its 32 units took 37 s. On larger tensors the sums run in six
-tenths of the time.
+A narrow network on the features of each parameter needs little arithmetic and much memory traffic. Therefore features
+are separate arrays [feature, ...], nothing is concatenated, and sums of products let XLA fuse a tensor's update into
+few passes. A layer of more than `_NARROW` units on a tensor of at most `_SMALL` numbers is a matrix product, which runs
+as fast and takes a fifth of the time to compile: ELO with its 32 units took 37 s. On larger tensors the sums take 60%
+of the time of a product.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VECTOR = 16  # numbers that a processor adds at once; loops over a shorter last
 
 
 def laid_out(leaf: jax.Array) -> jax.Array:
-    """Returns a tensor of rank 1 at least, its longest axis last if the last is short: loops over it run faster."""
+    """Returns a tensor of rank at least 1, with its longest axis last if the last one is short, for faster loops."""
     tensor = jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)
     return jnp.moveaxis(tensor, _longest(tensor.shape), -1)
 
@@ -57,8 +57,8 @@ def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
 def _turned(tensor: jax.Array) -> jax.Array:
     """Returns [..., short, long] as [..., long, short].
 
-    By a product with the identity, which is exact: a transposition would join the loop that made the tensor, and have
-    it run over the short axis.
+    It multiplies with the identity, which is exact. XLA would fuse a transposition into the loop that computed the
+    tensor, which would then run over the short axis.
     """
     return _times_identities(tensor)
 
@@ -88,7 +88,7 @@ def _longest(shape: Sequence[int]) -> int:
 
 
 def step_embedding(step: jax.Array) -> jax.Array:
-    """Returns float32[11]: tanh(t / s - 1) over time scales s."""
+    """Returns the step embedding, float32[11]: tanh(t / s - 1) for time scales s."""
     return jnp.tanh(step.astype(jnp.float32) / tanh_scales - 1.0)
 
 
@@ -128,7 +128,7 @@ def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequ
 
 
 def _by_unit(weights: jax.Array) -> list[tuple[jax.Array, ...]]:
-    """Returns the weights [inputs, width] one by one, unit by unit."""
+    """Returns the columns of the weights [inputs, width], one array per unit."""
     return [jax.lax.unstack(column) for column in jax.lax.unstack(weights, axis=1)]
 
 

@@ -1,4 +1,4 @@
-"""SGD-G and Adam-G: each neuron's weights as a point of the sphere, moved along geodesics."""
+"""SGD-G and Adam-G: the weights of each neuron are a point on the sphere and move along geodesics."""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ def adam_g(
     w is moved along d, and m is transported along it.
 
     Args:
-      clip: The longest gradient of a neuron.
-      rest: Optimizer of all other parameters; None: Adam of rate 0.001.
+      learning_rate: Learning rate on the sphere.
+      b1, b2, eps: Decays of the moments, and the number added to v.
+      clip: Largest norm of a neuron's gradient.
+      rest: Optimizer of all other parameters. None: Adam with rate 0.001.
     Source: Cho and Lee 2017, "Riemannian approach to batch normalization", arXiv 1709.09603, algorithm 4.
     """
 
@@ -97,13 +99,13 @@ def adam_g(
 
 
 def _tangent(grad: jax.Array, at: jax.Array, clip: Rate, axis: int) -> jax.Array:
-    """Returns the part of a gradient that is tangent to the sphere at points of it, at most `clip` long."""
+    """Returns the component of a gradient tangent to the sphere, scaled down to norm `clip`."""
     grad = grad - at * dot(at, grad, axis)
     return grad * jnp.minimum(1.0, clip / safe_norm(grad, axis))
 
 
 def _along(step: jax.Array, at: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Moves points along geodesics; returns where they end, how far that is, and in which direction they left."""
+    """Moves points along geodesics. Returns the end points, the distances, and the initial directions."""
     length = jnp.sqrt(dot(step, step, axis))
     direction = unit(step, axis)
     return at * jnp.cos(length) + direction * jnp.sin(length), length, direction

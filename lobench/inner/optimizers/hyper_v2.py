@@ -1,4 +1,4 @@
-"""HyperV2, VeLO's architecture: an LSTM for each tensor mixes the weights of the network that steps its parameters."""
+"""HyperV2, VeLO's architecture: an LSTM per tensor mixes the weights of the network that updates its parameters."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class _Networks:
         self._stack = jnp.concatenate([part.reshape(count, -1) for part in parts], axis=1) * (100 / count)
 
     def mixed(self, controls: jax.Array) -> jax.Array:
-        """Returns the networks, float32[num_tensors, size], of controls float32[num_tensors, K]."""
+        """Returns the mixed networks, float32[num_tensors, size], for controls float32[num_tensors, K]."""
         return controls @ self._stack
 
     def first_layers(self, rows: jax.Array) -> jax.Array:
@@ -205,7 +205,7 @@ class _Networks:
 
 
 def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
-    """Returns the inputs that a tensor has of its own, float32[12]: of the accumulators before this update."""
+    """Returns the inputs that belong to a single tensor, float32[12], from the accumulators before this update."""
     param = p.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.maximum(jnp.sum(param * param) / max(param.size, 1), 1e-9))
     means, variances = spread([m.reshape(m.shape[0], -1), r.reshape(r.shape[0], -1)])

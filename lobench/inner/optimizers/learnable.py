@@ -1,4 +1,4 @@
-"""Hand-made rules whose hyper-parameters are theta: the simplest learned optimizers."""
+"""Hand-designed rules with learned hyperparameters, the simplest learned optimizers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class LearnableAdam(LearnedOptimizer):
     """Adam with learned hyperparameters.
 
     Theta: `log_lr`, `one_minus_beta1`, `one_minus_beta2` and `log_epsilon`, float32[], natural logarithms.
-    Under the root of the second moment stands 1e-8 more, as in google/learned_optimization's class of the same name.
+
+    1e-8 is added to the second moment before the root, as in google/learned_optimization's class of the same name.
     """
 
     def __init__(
@@ -91,7 +92,10 @@ class LearnableAdam(LearnedOptimizer):
 
 
 def _in_float32(transformation: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """Computes in float32 at least: theta is float32, and averages of shorter numbers would become so at a step."""
+    """Computes in at least float32.
+
+    Theta is float32, so averages of a shorter type would change their type at a step.
+    """
 
     def wide(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32)), tree)

@@ -1,4 +1,4 @@
-"""The coordinate-wise two-layer LSTM that L2O-DM and RNNProp share."""
+"""Coordinate-wise two-layer LSTM of L2O-DM and RNNProp."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIDDEN = 20
 
 
 def init_lstm(key: jax.Array, num_inputs: int) -> dict[str, dict[str, jax.Array]]:
-    """Returns weights of two layers of 20 and of a linear read-out, scaled normal, biases zero."""
+    """Returns scaled normal weights of two layers of 20 units and a linear read-out, with zero biases."""
     keys = jax.random.split(key, 3)
 
     def layer(layer_key: jax.Array, inputs: int) -> dict[str, jax.Array]:
@@ -81,10 +81,10 @@ def initial_columns(size: int) -> LSTMState:
 def two_layers_of_columns(
     theta: dict[str, dict[str, jax.Array]], inputs: Sequence[jax.Array], state: LSTMState
 ) -> tuple[jax.Array, LSTMState]:
-    """`two_layers` with the coordinates last, so that gates are whole rows: loops over them use vector instructions.
+    """Computes `two_layers` with coordinates last. Gates are then whole rows, whose loops use vector instructions.
 
-    A layer is one product: the bias has an input of ones. A sigmoid is made of a tanh, for which XLA needs no
-    exponential.
+    A layer is one product, in which the bias has an input of ones. Sigmoids are computed by tanh, for which XLA needs
+    no exponential.
     """
     first = _cell_of_columns(theta["lstm_1"], jnp.stack(list(inputs)), state[0])
     second = _cell_of_columns(theta["lstm_2"], first[0], state[1])

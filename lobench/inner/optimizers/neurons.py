@@ -1,4 +1,4 @@
-"""Optimizers that step the incoming weights of each neuron as one vector, and all other parameters in another way.
+"""Optimizers that treat the incoming weights of each neuron as one vector, with another optimizer for other parameters.
 
 The task declares these weights (`Task.scale_invariant`).
 """
@@ -34,16 +34,16 @@ class NeuronsState(NamedTuple):
 def on_neurons(
     name: str, begin: Callable[[jax.Array, int], PyTree], move: Move, rest: Any, *, starts_at_one: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns an optimizer that moves the leaves that a task declares scale-invariant.
+    """Returns an optimizer for the leaves that a task declares scale-invariant, and `rest` for all others.
 
     Args:
-      name: How errors call it.
-      begin: (weights, axis of neurons) -> the state of a leaf.
-      move: Its step, in float32.
-      rest: The optimizer of all other leaves.
+      name: Name in error messages.
+      begin: Function of (weights, axis of neurons) that returns the state of a leaf.
+      move: Function that steps a leaf, in float32.
+      rest: Optimizer of all other leaves.
       starts_at_one: Whether training starts at weights of norm 1.
     Raises:
-      ConfigError: `rest` is one that is evaluated elsewhere than at its parameters, or starts elsewhere.
+      ConfigError: `rest` defines `eval_params` or `initial_params`.
     """
     for what in ("eval_params", "initial_params"):
         if getattr(rest, what, None) is not None:
@@ -108,7 +108,7 @@ def _wide(leaf: jax.Array) -> jax.Array:
 
 
 def dot(one: jax.Array, other: jax.Array, axis: int) -> jax.Array:
-    """Returns a product for each neuron, all other axes of size 1."""
+    """Returns the inner product for each neuron, with all other axes of size 1."""
     others = tuple(each for each in range(one.ndim) if each != axis)
     return jnp.sum(one * other, axis=others, keepdims=True)
 
@@ -120,5 +120,5 @@ def safe_norm(weights: jax.Array, axis: int) -> jax.Array:
 
 
 def unit(weights: jax.Array, axis: int) -> jax.Array:
-    """Returns each neuron's weights at norm 1."""
+    """Returns each neuron's weights divided by their norm."""
     return weights / safe_norm(weights, axis)

@@ -1,4 +1,4 @@
-"""NNAdam: Adam, whose four hyper-parameters an LSTM moves for each tensor."""
+"""NNAdam: Adam whose four hyperparameters are changed per tensor by an LSTM."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NNAdam(LearnedOptimizer):
         self._initial = (initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon)
 
     def init(self, key: jax.Array) -> Theta:
-        """Returns a scaled normal LSTM whose moves are zero: Adam with the initial hyper-parameters."""
+        """Returns a scaled normal LSTM with zero changes: Adam with the initial hyperparameters."""
         initial = _transformed(jnp.asarray(self._initial, jnp.float32)[:, None])[:, 0]
         moves = {"w": jnp.zeros((self._hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
         return {
@@ -95,7 +95,7 @@ class NNAdam(LearnedOptimizer):
 
 
 def _transformed(values: jax.Array) -> jax.Array:
-    """Returns hyper-parameters, float32[4, num_tensors], in the space in which the network moves them."""
+    """Returns hyperparameters, float32[4, num_tensors], on the logarithmic scale of the network."""
     lr, beta1, beta2, epsilon = values
     return 0.1 * jnp.log(jnp.stack([lr, 1 - beta1, 1 - beta2, epsilon]))
 

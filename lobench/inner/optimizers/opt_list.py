@@ -1,4 +1,4 @@
-"""OptList: a thousand settings of NAdamW, in the order in which they gained most on a thousand tasks."""
+"""OptList: a thousand settings of NAdamW, ordered by their benefit on a thousand tasks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
 
 
 def _rate(setting: dict[str, Any], num_steps: int, count: jax.Array) -> jax.Array:
-    """A cosine from `constant_fraction` of the training on; before it a warm-up, where the setting has one."""
+    """Returns the rate: an optional warm-up, the peak up to `constant_fraction` of the training, then a cosine."""
     peak, lowest = setting["learning_rate"], setting["min_learning_rate_mult"] * setting["learning_rate"]
     begin = num_steps * setting["constant_fraction"]
     warm = num_steps * jnp.maximum(setting["warmup_fraction"], setting["constant_fraction"])

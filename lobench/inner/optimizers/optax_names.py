@@ -1,7 +1,7 @@
-"""Optimizers and schedules of optax by their names, registered with gin when a gin file first uses one.
+"""Optimizers and schedules of optax by name, registered with gin when a gin file first uses one.
 
 `@optax.adamw()` is optax's, `@adamw()` is lobench's. If only optax has a name, `@muon()` is `@optax.contrib.muon()`.
-A schedule without an end (decay_steps, transition_steps) ends at the last update.
+A schedule whose end is unbound (decay_steps, transition_steps) ends at the last update.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
 
 
 class OptaxNames:
-    """Names that a module registers with gin when they are used; its `lobench_on_use`."""
+    """gin names of a module that are registered when they are used; its `lobench_on_use`."""
 
     summary = "`@optax.NAME()`, or `@NAME()` where nothing else has the name: every optimizer and schedule of optax's"
 
@@ -95,7 +95,7 @@ def _is_optimizer(function: Callable[..., Any]) -> bool:
 
 
 def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Returns a function that gin can call, whose optimizer is evaluated at the right parameters."""
+    """Returns a function that gin can call, and whose optimizer is evaluated at the right parameters."""
     if name in _SCHEDULE_FREE:
         return _evaluated_elsewhere(function, _schedule_free)
     if name == "lookahead":
@@ -109,7 +109,10 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any]:
-    """gin binds by name: `optax.chain.args = (@optax.clip(), @optax.sgd())`."""
+    """Wraps a *args function so that gin can bind its positional arguments as one sequence, under the name `rest`.
+
+    Example: `optax.chain.args = (@optax.clip(), @optax.sgd())`.
+    """
 
     def call(**values: Any) -> Any:
         return function(*values.pop(rest, ()), **values)
@@ -155,7 +158,7 @@ def _schedule_free(transformation: Any) -> TransformationWithEvalParams:
 
 
 def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Estimates Sophia's Hessian at the updates that use it, and not at every one as soon as seeds are vmapped."""
+    """Estimates Sophia's Hessian only in updates that use it, also under vmap."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

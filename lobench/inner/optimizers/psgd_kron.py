@@ -21,7 +21,7 @@ _TINY = 1e-30
 
 
 class PsgdKronState(NamedTuple):
-    """State of `psgd_kron`; the preconditioner of a tensor is `Q^T Q`, `factors` holds a Q for each of its axes."""
+    """State of `psgd_kron`. `factors` has a Q for each axis of a tensor, whose preconditioner is `Q^T Q`."""
 
     step: jax.Array  # int32[], updates before this one
     mu: PyTree
@@ -114,7 +114,7 @@ def _update(
 
 
 def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfAxes:
-    """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v], v being noise, over P = Q^T Q."""
+    """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v] over P = Q^T Q, with noise v."""
     a, b = grad, jax.random.normal(key, grad.shape)
     for axis, factor in enumerate(factors):
         if factor.ndim == 2:

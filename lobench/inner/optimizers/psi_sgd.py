@@ -1,4 +1,4 @@
-"""PSI-SGD: steps that the scale of scale-invariant weights does not change."""
+"""PSI-SGD: steps that are independent of the scale of scale-invariant weights."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _BIAS, _MANTISSA = 127, 23  # of a float32's bits
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """An update u with an exponent k for each neuron: `params + update` is (params + u) 2^k, to the last bit.
+    """An update u with an exponent k per neuron: `params + update` is exactly (params + u) 2^k.
 
-    No array does that: (params + u) 2^k - params has to be rounded. An update of zeros moves nothing.
+    An array could not represent it, because (params + u) 2^k - params would be rounded. A zero update changes nothing.
     """
 
     step: jax.Array
@@ -55,16 +55,16 @@ def psi_sgd(
 ) -> optax.GradientTransformationExtraArgs:
     """PSI-SGD: SGD whose steps do not depend on the scale of a neuron's weights if the loss does not.
 
-    u <- momentum u - learning_rate |w|^2 grad, w <- w + u, for the weights w of each neuron. Weights times 8 at the
-    start give the same losses to the last bit, if the network's own arithmetic does: batch norm without an eps. The
-    gradient is orthogonal to w, so norms grow; `protect` keeps them from overflow. The task declares which weights
-    (`Task.scale_invariant`).
+    u <- momentum u - learning_rate |w|^2 grad, w <- w + u, for the weights w of each neuron. Initial weights times 8
+    give bitwise equal losses if the network's arithmetic allows it: batch norm without epsilon. The gradient is
+    orthogonal to w, so norms grow; `protect` avoids overflow. The task declares the weights (`Task.scale_invariant`).
 
     Args:
-      momentum: Heavy-ball; 0: none.
-      rest: Optimizer of all other parameters; None: SGD of the same rate and momentum.
-      protect: Multiplies w and u of a neuron by a power of two, once its norm is above 2^16 or below 2^-16. That
-        changes no bit of the losses. Running statistics of batch norm follow in a few steps, as after any step.
+      learning_rate: Learning rate.
+      momentum: Decay of heavy-ball momentum. 0: no momentum.
+      rest: Optimizer of all other parameters. None: SGD with the same rate and momentum.
+      protect: Whether w and u of a neuron are multiplied by a power of two if the norm is above 2^16 or below 2^-16.
+        This changes no bit of the losses. Running statistics of batch norm follow in a few steps, as after any step.
     Source: Yi 2022, "Accelerating training of batch normalization: a manifold perspective", arXiv 2101.02916.
     """
 

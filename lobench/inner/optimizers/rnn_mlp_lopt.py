@@ -151,7 +151,7 @@ class RNNMLPLOpt(LearnedOptimizer):
 
 
 def _row(leaf: jax.Array) -> jax.Array:
-    """Returns float32[1, size]."""
+    """Returns a vector as a row, float32[1, size]."""
     return jnp.reshape(leaf, (1, -1)).astype(jnp.float32)
 
 
@@ -191,7 +191,7 @@ def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape
 
 
 def _lstm_inputs(of_tensors: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, of_loss: jax.Array) -> jax.Array:
-    """Returns the LSTM's inputs, float32[num_tensors, 52]; the losses stand before the three variances."""
+    """Returns the LSTM's inputs, float32[num_tensors, 52]. Losses come before the three variances."""
     spread_out = [jnp.tile(each, (of_tensors.shape[0], 1)) for each in (from_lstm, of_loss)]
     return jnp.concatenate([spread_out[0], from_mlp, of_tensors[:, :-3], spread_out[1], of_tensors[:, -3:]], axis=1)
 

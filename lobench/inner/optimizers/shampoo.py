@@ -1,4 +1,4 @@
-"""Shampoo: a full-matrix AdaGrad for each axis of a tensor."""
+"""Shampoo: full-matrix AdaGrad for each axis of a tensor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OfAxes: TypeAlias = tuple[jax.Array, ...]  # for each axis float32[d, d], or fl
 
 
 class ShampooState(NamedTuple):
-    """State of `shampoo`; `grams` and their `roots` are by axis of each tensor."""
+    """State of `shampoo`. `grams` and their `roots` are stored by axis of each tensor."""
 
     step: jax.Array  # int32[], updates before this one
     mu: PyTree
@@ -100,7 +100,7 @@ def _update(
 
 
 def _root(matrix: jax.Array, order: int, eps: float) -> jax.Array:
-    """Returns H^(-1/2k) of a tensor of k axes; rounding makes no eigenvalue less than what H began with."""
+    """Returns H^(-1/2k) of a tensor with k axes. Eigenvalues reduced by rounding are raised to the initial one of H."""
     power = -1 / (2 * order)
     if matrix.ndim == 1:
         return matrix**power

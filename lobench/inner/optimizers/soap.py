@@ -20,7 +20,7 @@ _OfAxes: TypeAlias = tuple[jax.Array | None, ...]  # a matrix per axis; None for
 
 
 class SoapState(NamedTuple):
-    """State of `soap`; `grams` and `bases` hold a matrix float32[d, d] for each axis of each tensor."""
+    """State of `soap`. `grams` and `bases` have a matrix float32[d, d] for each axis of each tensor."""
 
     step: jax.Array  # int32[], updates before this one
     mu: PyTree  # in the bases, as nu
@@ -41,15 +41,17 @@ def soap(
 ) -> optax.GradientTransformationExtraArgs:
     """SOAP: Adam in the eigenbasis of Shampoo's preconditioner.
 
-    Vectors have Adam's update. A tensor of more than two axes has a basis for each of them. The first gradient makes
-    the bases and moves nothing.
+    Vectors have Adam's update. A tensor with more than two axes has a basis for each of them. The first gradient only
+    initializes the bases.
 
-    Both moments are kept in the bases, as the authors' code does. A mean that is rotated apart from the square has
-    other rounding errors; where a gradient has no component, their quotient could be of any size.
+    Both moments are stored in the bases, as in the authors' code. If the mean were rotated and the square not, their
+    rounding errors would differ, and their quotient could have any size if a gradient has no component.
 
     Args:
-      update_interval: Updates between two changes of the bases.
-      max_preconditioned_dim: A longer axis has no basis.
+      learning_rate: Learning rate.
+      b1, b2, eps, weight_decay: As of AdamW.
+      update_interval: Number of updates between two changes of the bases.
+      max_preconditioned_dim: Longest axis with a basis.
     Source: Vyas et al. 2024, "SOAP: Improving and Stabilizing Shampoo using Adam", arXiv 2409.11321, algorithms 3 and
     4, with Adam's bias correction.
     """
@@ -105,7 +107,7 @@ def _update(
 
 
 def _turned(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:
-    """Returns the next bases, and the mean in them."""
+    """Returns the next bases, and the mean in these bases."""
     turned = jax.tree.map(_orthogonal_iteration, grams, bases)
     (mu,) = over_leaves(lambda leaf, old, new: (_into(_out_of(leaf, old), new),), mu, bases, turned)
     return turned, mu

@@ -1,7 +1,7 @@
-"""An LSTM with one state for each tensor of a network, and what several learned optimizers show it.
+"""LSTM with a state per tensor of a network, and input features that several learned optimizers share.
 
-Celo, HyperV2, NNAdam and RNNMLPLOpt have such a one: its weights are shared by the tensors, which are the rows of its
-inputs, in the order of the parameter tree.
+Celo, HyperV2, NNAdam and RNNMLPLOpt use it. All tensors share its weights; they are the rows of its inputs, in the
+order of the parameter tree.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def linear(theta: Layer, x: jax.Array) -> jax.Array:
 
 
 def new_rows(hidden: int) -> Layer:
-    """Returns theta's `lstm_init_state` of zeros, for an LSTM of that width."""
+    """Returns a zero `lstm_init_state` of theta, for an LSTM of that width."""
     return {"hidden": jnp.zeros((1, hidden)), "cell": jnp.zeros((1, hidden))}
 
 
 def initial_rows(theta: Layer, num_tensors: int) -> RowStates:
-    """Returns the state that theta's `lstm_init_state` gives to each tensor."""
+    """Returns the initial state of each tensor, from theta's `lstm_init_state`."""
     return jnp.tile(theta["hidden"], (num_tensors, 1)), jnp.tile(theta["cell"], (num_tensors, 1))
 
 
@@ -67,9 +67,9 @@ def lstm(theta: Layer, x: jax.Array, states: RowStates) -> RowStates:
 
 
 def mixed_lstm(theta: dict[str, Layer], x: jax.Array, states: RowStates) -> RowStates:
-    """Returns h and c of the tensors.
+    """Returns h and c of the tensors after a step.
 
-    Each tensor also receives the maximum, over all tensors, of a layer of their inputs.
+    The inputs of each tensor include the maximum over all tensors of a layer on their inputs.
     """
     common = jnp.max(jax.nn.relu(linear(theta["linear_1"], x)), axis=0, keepdims=True)
     return lstm(theta["rnn/linear"], linear(theta["linear_2"], x) + common, states)
@@ -88,7 +88,13 @@ def loss_buffer(horizon: int) -> LossBuffer:
 
 
 def loss_features(buffer: LossBuffer, step: jax.Array, loss: jax.Array) -> tuple[LossBuffer, jax.Array]:
-    """Returns the buffer after a loss, and nine features of how fast the loss falls; `step` counts updates before."""
+    """Returns the buffer after a loss, and nine features of the decrease of the loss.
+
+    Args:
+      buffer: Buffer before the loss.
+      step: Number of earlier updates.
+      loss: float32[].
+    """
     d = buffer["decays"]
     correction = 1 - d ** (step + 1).astype(jnp.float32)
     highest = jnp.max(buffer["means"] / correction)
@@ -102,7 +108,7 @@ def loss_features(buffer: LossBuffer, step: jax.Array, loss: jax.Array) -> tuple
 
 
 def progress_features(step: jax.Array, horizon: int) -> jax.Array:
-    """Returns nine features of how much of a training is done, float32[9]; `step` counts updates before."""
+    """Returns features of the completed fraction of a training, float32[9]; `step` is the number of earlier updates."""
     return jnp.tanh(10 * (step.astype(jnp.float32) / horizon - _PROGRESS))
 
 

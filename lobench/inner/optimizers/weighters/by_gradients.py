@@ -1,4 +1,4 @@
-"""Weights by the losses' gradients: their lengths, the balance of these, and where they contradict each other."""
+"""Weighters that use the gradients of the losses: their norms, and conflicts between them."""
 
 from __future__ import annotations
 
@@ -120,6 +120,6 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
 
 
 def _lengths(seen: Seen) -> jax.Array:
-    """Returns the lengths of the losses' gradients, float32[K]."""
+    """Returns the norms of the losses' gradients, float32[K]."""
     assert seen.gram is not None
     return jnp.sqrt(jnp.diagonal(seen.gram))

@@ -1,4 +1,4 @@
-"""Weights by how the losses move: their fall over windows of steps, or their spread."""
+"""Weighters that use the changes of the losses: their decrease over windows of steps, or their deviation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _ratio(now: jax.Array, before: jax.Array) -> jax.Array:
 
 
 class _Windows(NamedTuple):
-    """The mean losses of the last two whole windows, float32[K], and the sum of the one that runs.
+    """Mean losses of the last two complete windows, float32[K], and the sum of the open one.
 
     Attributes:
-      num_steps: int32[], that have been seen.
+      num_steps: int32[], number of steps so far.
     """
 
     num_steps: jax.Array
@@ -81,9 +81,9 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
     """Loss-balanced task weighting: a power of each loss relative to its value at the start of the window.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      alpha: The power; 0: equal weights.
-      window: Steps of a window; in the source it is an epoch.
+      inner: Optimizer that steps. None: `adam()`.
+      alpha: Exponent. 0: equal weights.
+      window: Number of steps in a window; an epoch in the source.
     Source: Liu et al. 2019, "Loss-balanced task weighting to reduce negative transfer", AAAI.
     """
     check_numbers("lbtw", alpha=alpha, at_least=0.0)

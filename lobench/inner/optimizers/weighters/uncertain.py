@@ -1,4 +1,4 @@
-"""Weights that are learned with the parameters: one over the variance that each loss's likelihood is given."""
+"""Weights that are trained with the parameters, as inverse variances of the losses' likelihoods."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ __all__ = ["uncertainty"]
 def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     """Uncertainty weighting: w_i = exp(-s_i) / 2, with trained log variances s_i.
 
-    It descends exp(-s_i) L_i / 2 + s_i / 2, whose minimum at a loss that stands still is s_i = log L_i, by the inner
-    optimizer, in one step with the parameters. Those see the weights scaled so that they sum to K.
+    The s_i minimize exp(-s_i) L_i / 2 + s_i / 2, whose minimum for a constant loss is s_i = log L_i. The inner
+    optimizer steps them together with the parameters. The weights of the parameters' loss are scaled so that they sum
+    to K.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
+      inner: Optimizer that steps. None: `adam()`.
     Source: Kendall et al. 2018 (arXiv 1705.07115).
     """
     inner = as_inner("uncertainty", inner)

@@ -1,4 +1,4 @@
-"""Weights that look at nothing: given ones, and chance, against which those that look must stand."""
+"""Weights that do not depend on the losses: constant or random ones, as baselines for the other weighters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def constant_weights(
     """Constant weights of the losses.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      weights: One for each loss, with as many as their sum: `(0.5, 1.5)`; None: 1 each.
+      inner: Optimizer that steps. None: `adam()`.
+      weights: One weight per loss; their sum must be their number: `(0.5, 1.5)`. None: 1 each.
     """
     if weights is not None:
         _check(weights)

@@ -1,7 +1,7 @@
 """Weighting of losses, shared by all weighters: an inner optimizer steps by the gradient of the weighted mean.
 
-With weights w of the K losses L a step's gradient is that of `(w_1 L_1 + ... + w_K L_K) / K`. Weights sum to K: where
-all are 1 it is the gradient of the task's own loss, and a learning rate means the same to all methods.
+With weights w of the K losses L, the gradient of a step is that of `(w_1 L_1 + ... + w_K L_K) / K`. Weights sum to K.
+If all are 1, it is the gradient of the task's own loss, and learning rates mean the same for all methods.
 """
 
 from __future__ import annotations
@@ -154,14 +154,17 @@ def several(name: str, num_losses: int) -> int:
 
 
 def of_sum_k(weights: jax.Array) -> jax.Array:
-    """Returns weights float32[K], all >= 0, scaled so that they sum to K; where they sum to 0 they are 1."""
+    """Returns weights float32[K] >= 0, scaled so that they sum to K; all 1 if they sum to 0."""
     total = weights.sum()
     scaled = len(weights) * weights / jnp.where(total == 0, 1, total)
     return jnp.where(total == 0, jnp.ones_like(weights), scaled)
 
 
 def one_over(lengths: jax.Array) -> jax.Array:
-    """Returns weights that sum to K, one over lengths float32[K] >= 0; a length of 0 counts as the least other one."""
+    """Returns weights proportional to 1 / lengths, float32[K], that sum to K.
+
+    Lengths of 0 become the least positive one.
+    """
     least = jnp.min(lengths, initial=jnp.inf, where=lengths > 0)
     return of_sum_k(jnp.where(lengths > 0, least / jnp.where(lengths > 0, lengths, 1.0), 1.0))
 
@@ -185,5 +188,5 @@ def _gram(name: str, gradients: PyTree, shared: str) -> jax.Array:
 
 
 def _combined(share: jax.Array, gradients: PyTree) -> PyTree:
-    """Returns the sum of gradients, leaves [K, ...], each times its share."""
+    """Returns the weighted sum of gradients, leaves [K, ...]."""
     return jax.tree.map(lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, 1, precision="highest"), gradients)
