@@ -88,7 +88,7 @@ def import_named(statement: Import) -> None:
 
 
 def _refuse_namesake(statement: Import) -> None:
-    """Refuses a module of Python, or of another suite, in place of the file beside the gin file.
+    """Refuses a module of Python, or of another suite, in place of the file next to the gin file.
 
     A process has one module per name: `import random` imports Python's own, and with two suites that each have a
     `tasks.py`, the second one would be trained on the tasks of the first. A copy of the file is accepted.

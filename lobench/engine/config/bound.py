@@ -194,7 +194,7 @@ def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
 
     For a case of a suite, it is the file that holds the case, whichever file includes it. A case of an experiment's own
     file is identified by its bindings, so that equal bindings in another experiment's file are the same case. If they
-    import a module beside the file, the folder counts, since another folder may have another module of that name.
+    import a module next to the file, the folder counts, since another folder may have another module of that name.
     """
     bindings = only_bindings(statements)
     if not any(one.name in _OF_EXPERIMENTS for one in bindings):

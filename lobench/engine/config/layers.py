@@ -17,7 +17,7 @@ class Layers:
     """gin text around the case's own file, in order of precedence.
 
     Attributes:
-      trainer_config: Path of the `config.gin` beside the checkpoints. Unknown names in it are skipped.
+      trainer_config: Path of the `config.gin` next to the checkpoints. Unknown names in it are skipped.
       own_bindings: Values that a checkpoint carries, bound after `trainer_config`. Unknown names are skipped.
       optimizer: Text of `--optimizer`, or "".
       gin_files: Paths of `--gin-file`.

@@ -31,7 +31,7 @@ class ParsedLayers:
 
     Attributes:
       modules: Imports of the plugins' gin modules.
-      trainer: Statements of the `config.gin` beside the checkpoints.
+      trainer: Statements of the `config.gin` next to the checkpoints.
       trainer_comments: Names in its comments, in which gin lists all configured parameters, bound or not.
       own: Statements of the checkpoint.
       case: Statements of the case's own file.

@@ -1,9 +1,9 @@
 """Channel between a chief and a worker: the two ends of a pipe.
 
-The chief's end never waits for the other one, and believes nothing that it hears. The worker's end is a
-`multiprocessing.connection.Connection`: it may be frozen in the middle of a message, and a task may write into its
-pipe. A frame is what `Connection` makes of a message: its length in four bytes, big-endian, and then the message
-(`lobench.core.codec`), of which nothing but its beginning is looked at by the chief's end.
+The chief's end never blocks and does not trust its input, because the worker may freeze in the middle of a
+message, and a task may write into the pipe. The worker's end is a `multiprocessing.connection.Connection`. A frame is
+the message's length in four bytes, big-endian, followed by the message (`lobench.core.codec`), as `Connection` sends
+it. The chief's end only examines the beginning of a message.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["STALL_SECONDS", "Channel", "ChiefEnd"]
 
 M = TypeVar("M", bound=Message)
 
-STALL_SECONDS = 30.0  # without a byte in the middle of a message
-_LIMIT = 1 << 30  # bytes of a message: a ledger's row holds no more
+STALL_SECONDS = 30.0  # longest pause in the middle of a message
+_LIMIT = 1 << 30  # largest message in bytes, which is also the limit of a row in the ledger
 _HEAD = struct.Struct("!i")
-_SHOWN = 24  # bytes of what is no message
-_CHUNK = 1 << 16  # more would be mapped anew for each call
-_CHUNKS = 256  # read in one turn: who floods the chief lets others be heard
-_LONGEST_LOOK_SECONDS = 5.0  # between two looks of a chief that runs
+_SHOWN = 24  # bytes of an invalid message that are shown
+_CHUNK = 1 << 16  # larger buffers would be mapped on each call
+_CHUNKS = 256  # limit per call, so that a worker that floods the chief does not block others
+_LONGEST_LOOK_SECONDS = 5.0  # longest pause between calls of `look` that counts
 
 
 class Channel:
-    """The chief's end, of a pair of sockets. `send` may be called in any thread, the rest in one.
+    """Chief's end of a pair of sockets. `send` may be called in any thread, the other methods in one.
 
     Attributes:
-      is_closed: The other end is gone; what it said before has been received.
-      problem: What is wrong with what came, in one line; "" while all is well.
+      is_closed: Whether the other end is closed. All its messages have then been received.
+      problem: Description of an invalid message or a stall, in one line; "" if there was none.
     """
 
     def __init__(self, end: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,17 +57,24 @@ class Channel:
         return bool(self._received)
 
     def send(self, message: bytes) -> bool:
-        """Sends what the other end has room for, and keeps the rest for `flush`; returns whether all is sent."""
+        """Sends as much of a message as the other end has room for, and keeps the rest for `flush`.
+
+        Returns:
+          Whether everything was sent.
+        """
         frame = _HEAD.pack(len(message)) + message
         with self._sending:
-            if not self._unsent:  # nearly always: there is room for all of it
-                with contextlib.suppress(OSError):  # `flush` finds out what it is
+            if not self._unsent:  # the usual case: there is room for the whole message
+                with contextlib.suppress(OSError):  # `flush` handles the error
                     frame = frame[self._end.send(frame) :]
             self._unsent += frame
         return not frame or self.flush()
 
     def flush(self) -> bool:
-        """Sends what was kept, as far as there is room now; returns whether all is sent. To nobody, nothing is."""
+        """Sends kept data as far as there is room, and returns whether everything was sent.
+
+        Drops the data if the other end is closed.
+        """
         with self._sending:
             try:
                 while self._unsent:
@@ -79,10 +86,10 @@ class Channel:
             return True
 
     def receive(self, *, to_the_end: bool = False) -> list[bytes]:
-        """Returns the messages that have come whole.
+        """Returns the messages that have arrived completely.
 
         Args:
-          to_the_end: Nobody writes any more: reads all that is left, however much.
+          to_the_end: Whether to read until the end of the pipe. Use it only if no process writes to it any more.
         """
         turn = 0
         while (turn < _CHUNKS or to_the_end) and not self.is_closed:
@@ -97,7 +104,7 @@ class Channel:
             self._received += chunk
             self.is_closed = not chunk
             if len(chunk) < _CHUNK and not to_the_end:
-                break  # that was all, for now
+                break  # nothing more for now
         return [] if self.problem else self._messages()
 
     def _messages(self) -> list[bytes]:
@@ -121,9 +128,10 @@ class Channel:
         return messages
 
     def look(self) -> None:
-        """Finds out whether the other end stopped in the middle of a message; called every second or so meanwhile.
+        """Detects that the other end has stopped in the middle of a message.
 
-        Time in which the chief itself did not look, since it was stopped, say, does not count.
+        Call it about once a second while a message is incomplete. Time in which the chief did not call it, for example
+        because it was stopped, does not count.
         """
         now = self._clock()
         is_moving = self._grew or not self._received
@@ -137,12 +145,14 @@ class Channel:
 
 
 class ChiefEnd(Generic[M]):
-    """The worker's end. It says messages in any thread, and hears them in a thread of its own: so it notices at once
-    where the chief is gone.
+    """Worker's end. Messages may be sent in any thread; `listen` receives in a thread of its own.
+
+    The worker therefore notices at once if the chief is lost.
 
     Args:
-      codec: Of what the chief may say.
-      owns_process: Whether a chief that is gone ends this process: nothing that it could still do is wanted.
+      connection: Connection to the chief.
+      codec: Codec of the messages that the chief may send.
+      owns_process: Whether to exit this process if the chief is lost, because its results are no longer needed.
     """
 
     def __init__(self, connection: Connection, codec: Codec[M], *, owns_process: bool) -> None:
@@ -151,7 +161,7 @@ class ChiefEnd(Generic[M]):
         self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Sends a message; to a chief that is gone, nothing."""
+        """Sends a message. Does nothing if the chief is lost."""
         data = message.to_bytes()
         try:
             with self._sending:
@@ -160,7 +170,7 @@ class ChiefEnd(Generic[M]):
             self._gone()
 
     def listen(self, take: Callable[[M | None], None]) -> None:
-        """Has `take` called with each message, in the thread that listens, and with None once the chief is gone."""
+        """Calls `take` with each message, in a listening thread, and with None once the chief is lost."""
         self._take = take
         threading.Thread(target=self._listen, name="lobench listens to its chief", daemon=True).start()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 __all__ = ["PYTHON", "cache_environment", "cache_folder", "user_cache_folder"]
 
-# The current folder may be anything, a folder of checkpoints say. Without -P, `python -m` looks for modules there
-# first, and runs a file `queue.py`. `prepare_import_path` adds the folder at the end.
+# The current folder may be a folder of checkpoints, for example. Without -P, `python -m` would search it for modules
+# first, and could run a file `queue.py` there. `prepare_import_path` adds the folder at the end.
 PYTHON = (sys.executable, "-P")
 
 _CACHE = "LOBENCH_CACHE_DIR"
@@ -62,7 +62,7 @@ def _sweep(folder: Path) -> None:
 
 
 def cache_environment(folder: str | Path) -> dict[str, str]:
-    """Returns the environment that has jax keep all programs in a folder; what the user sets comes before it."""
+    """Returns the environment with which jax caches all programs in a folder. Settings of the user take precedence."""
     return {
         "JAX_COMPILATION_CACHE_DIR": str(folder),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

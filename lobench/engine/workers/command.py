@@ -1,4 +1,4 @@
-"""User command (a meta-training, a script) run in a worker's slot, and ended with it."""
+"""User command (a meta-training, a script) that runs with a worker's cores and ends with the worker."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ __all__ = ["CommandRunner", "command_words", "filled", "kill_tree", "serve"]
 
 
 def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns a command's words with what stands for `{session}`, `{out}`, ...; `python` is lobench's own."""
+    """Returns a command's words with placeholders replaced.
+
+    The word `python` at the beginning means lobench's own Python.
+    """
     found = [filled(word, values) for word in words]
     return (sys.executable, *found[1:]) if found[0] == "python" else tuple(found)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """Returns a text with what stands for each `{NAME}`; a brace of anything else stays."""
+    """Returns a text in which each placeholder `{NAME}` is replaced by its value. Unknown placeholders stay."""
     return re.sub(r"\{([\w./]+)\}", lambda found: values.get(found[1], found[0]), text)
 
 
 class CommandRunner:
-    """Runs one command after another, in this process's group: who ends the group ends the command."""
+    """Runs commands one after another, in this process's group, so that killing the group also ends the command."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
@@ -52,13 +55,13 @@ class CommandRunner:
         self._stopped: set[int] = set()
 
     def run(self, asked: Command) -> JobResult:
-        """Runs a command to its end, or until it is stopped. What it prints comes behind what its log has."""
+        """Runs a command until it ends or is stopped. Its output is appended to its log."""
         problem = self._run(asked)
         outcome = Outcome.FAILED if problem else Outcome.PASSED
         return JobResult(lease=asked.lease, outcome=outcome, message=problem)
 
     def _run(self, asked: Command) -> str:
-        """Returns "" where its exit code is 0; else the last line of its standard error, or how it ended."""
+        """Returns "" if the exit code is 0; else how the command ended, and the last line of its standard error."""
         try:
             Path(asked.log).parent.mkdir(parents=True, exist_ok=True)
             with open(f"{asked.log}.out", "ab") as out, open(f"{asked.log}.err", "ab") as err:
@@ -67,7 +70,7 @@ class CommandRunner:
                     if asked.lease in self._stopped:
                         return "stopped before it began"
                     self._process, self._lease = _started(asked, out.fileno(), err.fileno()), asked.lease
-                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # so long its number is no other's
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
                 with self._changing:
                     self._lease, code = -1, self._process.wait()
             if code == 0:
@@ -79,7 +82,7 @@ class CommandRunner:
             return f"it could not be run: {cause(error)}"
 
     def stop(self, lease: int) -> None:
-        """Kills the command of a lease and what it started, or has it not begin. Any thread may call it."""
+        """Kills the command of a lease with its child processes, or prevents its start. Any thread may call it."""
         with self._changing:
             self._stopped.add(lease)
             if self._process is not None and self._lease == lease:
@@ -93,9 +96,9 @@ def _started(asked: Command, out: int, err: int) -> subprocess.Popen[bytes]:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process and all below it. Each is stopped before its children are looked for, so that none is missed.
+    """Kills a process and its descendants. Each is stopped before its children are listed, so that none is missed.
 
-    Where there is no /proc it kills the process alone.
+    Without /proc, only the process itself is killed.
     """
     found, new = set[int](), {pid}
     while new:
@@ -110,22 +113,22 @@ def kill_tree(pid: int) -> None:
 
 
 def _parents() -> list[tuple[int, int]]:
-    """Returns each process with its parent."""
+    """Returns the ids of all processes, each with its parent's."""
     found = []
     for place in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the process has ended
             found.append((int(place.parent.name), int(place.read_text().rpartition(")")[2].split()[1])))
     return found
 
 
 def _environment() -> dict[str, str]:
-    """A worker ignores what a terminal sends, and has as many threads as its slot has cores: so does the command."""
+    """Returns the environment of a command: the worker's, with as many threads as the worker has cores."""
     cores = os.environ.get("NPROC", "1")
     return {"OMP_NUM_THREADS": cores, "PYTHONUNBUFFERED": "1", **os.environ}
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Runs a worker that has no suite, and runs commands alone; see `Configure.serve`."""
+    """Runs a worker that has no suite and only runs commands; see `Configure.serve`."""
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     runner, waiting = CommandRunner(), queue.Queue[Command | None]()
 

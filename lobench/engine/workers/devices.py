@@ -1,4 +1,4 @@
-"""Device assignment: the GPUs that each worker sees, set before jax starts; the CPU's description."""
+"""Devices of workers: assignment of GPUs, which must precede the start of jax, and descriptions of CPUs."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ __all__ = [
     "settle_blas",
 ]
 
-# Feature levels of x86-64 (System V psABI), highest first: what XLA's code for a CPU is made of.
+# Feature levels of x86-64 (System V psABI), highest first. XLA's code for a CPU depends on them.
 _LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
     "x86-64-v2": {"sse4_1", "sse4_2", "ssse3", "popcnt"},
 }
-_CPU = "cpu: cpu"  # how jax calls each of them
-_USABLE = 0.9  # of a device's memory: the driver and each process's context need the rest
+_CPU = "cpu: cpu"  # jax's description of any CPU
+_USABLE = 0.9  # fraction of a device's memory; the driver and each process's context need the rest
 
 
 def devices_here(environment: Mapping[str, str], driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """Returns the devices that CUDA_VISIBLE_DEVICES names, or else all that the driver has, by number."""
+    """Returns the devices in CUDA_VISIBLE_DEVICES, or else the numbers of all devices of the driver."""
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [str(number) for number in range(len(list(driver.glob("*"))))]
     devices: list[str] = []
     for name in (part.strip() for part in named.split(",")):
-        if not name or name == "-1":  # CUDA ignores what comes after the first that it does not know
+        if not name or name == "-1":  # CUDA ignores entries after the first invalid one
             break
         devices.append(name)
     return devices
 
 
 class DeviceLeases:
-    """Shares of devices by worker. A machine without a device leaves the environment as it is.
+    """Shares of devices by worker. On a machine without devices, the environment is not changed.
 
     Args:
-      devices: As CUDA_VISIBLE_DEVICES names them.
+      devices: Names of the devices, as in CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
@@ -56,13 +56,16 @@ class DeviceLeases:
         self._leases: dict[int, dict[str, float]] = {}
 
     def lease(self, worker: int, num_gpus: float) -> dict[str, str]:
-        """Returns what to set in a worker's environment.
+        """Assigns devices to a worker, and returns the environment variables to set for it.
 
-        A share goes to the fullest device that has room for it; where shares have left room on none, the emptiest gives
-        what it has. Several whole devices are the emptiest ones.
+        A share is taken from the fullest device with enough room. If no device has enough room, it is taken from the
+        emptiest one, and may be smaller than asked for. Several whole devices are the emptiest ones.
 
+        Args:
+          worker: Number of the worker.
+          num_gpus: Share of a device, or number of devices.
         Raises:
-          UsageError: more than this machine has, or several that are not whole.
+          UsageError: The machine has too few devices, or the number is above 1 and not an integer.
         """
         if not num_gpus:
             return {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"} if self._free else {}
@@ -91,7 +94,7 @@ class DeviceLeases:
 
 
 def equal_shares(devices: Sequence[str], count: int) -> list[dict[str, str]]:
-    """Returns what each of several equal processes sets, so that it has a device, or a fair share of one."""
+    """Returns the environment variables of equal processes, each with a device or an equal share of one."""
     if not devices or count < 2:
         return [{}] * count
     sharing = [len(range(index % len(devices), count, len(devices))) for index in range(count)]
@@ -107,7 +110,7 @@ def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
 
 @functools.cache
 def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Returns the class of this machine's instructions: `x86-64-v3`, say, or the machine's name of itself."""
+    """Returns this machine's instruction set: `x86-64-v3`, for example, or the name of its architecture."""
     machine = platform.machine() or "cpu"
     if machine.lower() not in ("x86_64", "amd64"):
         return machine
@@ -127,18 +130,20 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def settle_blas(num_cpus: int) -> None:
-    """Says to OpenBLAS, before scipy loads it, what the bits of LAPACK's results hang on, where the user does not.
+    """Sets OpenBLAS variables that affect the bits of LAPACK's results, unless the user has.
 
-    jax's eigenvectors and QR on a CPU are scipy's. OpenBLAS would take the kernels of the very processor, others on a
-    Zen than on a Xeon of the same instructions, and as many threads in each worker as the machine has cores.
+    Call it before importing scipy.
+
+    On a CPU, jax computes eigenvectors and QR with scipy. By default, OpenBLAS chooses kernels for the exact processor
+    (a Zen and a Xeon with equal instructions differ), and uses as many threads in each worker as the machine has cores.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(num_cpus))
     if instruction_set() in ("x86-64-v3", "x86-64-v4"):
-        os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")  # the kernels that all of these can run
+        os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")  # kernels that all these processors can run
 
 
 def cpu_class() -> str:
-    """Returns the class of instructions that XLA computes with here: this machine's, and a limit where XLA has one.
+    """Returns the instructions that XLA uses here: this machine's instruction set, and XLA's limit if one is set.
 
     For example `x86-64-v4, at most AVX2` with `XLA_FLAGS=--xla_cpu_max_isa=AVX2`: its results have other bits.
     """
@@ -147,5 +152,5 @@ def cpu_class() -> str:
 
 
 def known_device(device: str) -> str:
-    """Returns jax's description of this process's device, with its instruction set where it is a CPU."""
+    """Returns jax's description of this process's device. For a CPU, the instruction set is added."""
     return device.replace(_CPU, f"cpu: {cpu_class()}", 1) if device.startswith(_CPU) else device

@@ -1,7 +1,7 @@
 """Worker entry point: `python -m lobench.engine.workers.entry FD`, with one end of a socket pair.
 
-It does what every worker needs, whatever it works at: it dies with its parent, leaves signals to it, is configured by
-the first message, and then runs the function that this message names.
+It sets up what every worker needs: it dies with its parent, ignores signals, and is configured by the first message.
+Then it runs the function that this message names.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_worker(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Runs the function that the configuration names; see `Configure.serve`."""
+    """Runs the function named in the configuration; see `Configure.serve`."""
     settle_blas(configure.num_cpus)
     serve = pkgutil.resolve_name(configure.serve)
     serve(connection, configure, owns_process=owns_process)
 
 
 def main(descriptor: int) -> None:
-    """Entry of the process, whose output goes to its log already."""
+    """Entry point of the process. Its output is already redirected to its log."""
     _die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
+        signal.signal(number, signal.SIG_IGN)  # only the chief reacts to signals
     connection = Connection(descriptor)
     configure = Configure.from_bytes(connection.recv_bytes())
     if configure.working_folder:
@@ -46,20 +46,20 @@ def main(descriptor: int) -> None:
     prepare_import_path()
     os.environ["NPROC"] = str(configure.num_cpus)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
+        sys.stdout.reconfigure(line_buffering=True)  # so that output before a crash is in the log
     for name, value in cache_environment(configure.compilation_cache).items():
         os.environ.setdefault(name, value)
-    gc.disable()  # importing jax makes very many objects and no garbage: looking for it took a tenth of a start
+    gc.disable()  # importing jax creates many objects but no garbage; collecting took a tenth of the start
     pkgutil.resolve_name(configure.serve)
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # tracing makes as many, and little garbage
+    gc.set_threshold(20_000, 20, 20)  # tracing also creates many objects and little garbage
     gc.enable()
     run_worker(connection, configure, owns_process=True)
-    gc.freeze()  # Python would look through all that jax made before the process ends
+    gc.freeze()  # skips a collection of all of jax's objects at exit
 
 
 def _die_with_parent() -> None:
-    """On Linux the kernel kills this process when the chief is gone, even if it hangs outside Python."""
+    """Makes the kernel kill this process when the chief dies, even if it hangs outside of Python (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:

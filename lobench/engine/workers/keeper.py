@@ -1,7 +1,7 @@
-"""Keeper process: outlives a killed chief for as long as it takes to end the workers' processes.
+"""Keeper process: outlives a killed chief until it has killed the workers' process groups.
 
-A worker dies with its chief, since the kernel kills it; what it forked would live on. The keeper knows the workers'
-process groups and reads a pipe that only the chief holds open: at its end it kills the groups.
+The kernel kills a worker when its chief dies, but not the worker's child processes. The keeper knows the workers'
+process groups. It reads a pipe that only the chief holds open, and kills the groups when the pipe ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Keeper:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
-                start_new_session=True,  # whoever signals the chief's group does not mean it
+                start_new_session=True,  # signals to the chief's group must not reach it
             )
             if self._child.stdin is not None:
                 os.set_blocking(self._child.stdin.fileno(), False)
@@ -47,13 +47,15 @@ class Keeper:
         self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """Says that a group has ended; called before its number can be another's."""
+        """Tells the keeper that a group has ended. Call it before the group's number can be reused."""
         self._send(f"-{group}\n")
 
     def _send(self, line: str) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
-                if self._child.stdin.write(line.encode()) is None:  # it is stopped, and what it knows is out of date
+                if (
+                    self._child.stdin.write(line.encode()) is None
+                ):  # it is stopped, so its list of groups is out of date
                     self._end()
 
     def close(self) -> None:
@@ -62,7 +64,7 @@ class Keeper:
                 self._child.stdin.close()
             try:
                 self._child.wait(_CLOSE_SECONDS)
-            except subprocess.TimeoutExpired:  # it is stopped, and the workers are ended without it
+            except subprocess.TimeoutExpired:  # it is stopped; the workers have ended without it
                 self._end()
 
     def _end(self) -> None:
@@ -74,12 +76,12 @@ class Keeper:
 
 
 def main() -> None:
-    """Reads which groups there are until the pipe ends, then kills those that are left."""
+    """Maintains the set of groups until the pipe ends, and then kills the remaining ones."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if _DETACHED in sys.argv and os.fork():
         os._exit(0)
-    if sys.platform == "linux":  # the end of the chief wakes a keeper that is stopped
+    if sys.platform == "linux":  # continues a stopped keeper when the chief dies
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     groups: set[int] = set()
     for line in sys.stdin:

@@ -10,18 +10,19 @@ __all__ = ["how_it_ended", "last_words", "printable", "tail_of"]
 
 _TAIL_BYTES = 1 << 16
 _TAIL_LETTERS = 300
-# What the interpreter adds to a crash: where it was, and which modules it had. The cause stands before it.
+# Report of the interpreter on a crash: the stack and the loaded modules. The cause is printed before it.
 _DUMP = re.compile(r"Fatal Python error: .*$", re.MULTILINE)
 _INNERMOST = re.compile(r"^Current thread .*\n  File \".*\", line \d+ in (.*)$", re.MULTILINE)
 _CAUSE = re.compile(r"error|exception|bad_alloc|memory|abort|terminate|fail|cannot|space", re.IGNORECASE)
 
 
 def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
-    """Returns the line of a log that tells best why its process ended, and what may have; "" where there is nothing.
+    """Returns the line of a log that best explains why its process ended, and possible causes; "" if unknown.
 
     Args:
-      start: Where the log of this process begins.
-      problem: Why the log cannot be written.
+      log: Path of the log.
+      start: Position at which this process's output begins.
+      problem: Reason why the log cannot be written; "" if it can.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     found = [
@@ -32,17 +33,17 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
 
 
 def how_it_ended(code: int) -> str:
-    """Returns what an exit code says."""
+    """Returns the description of an exit code."""
     return f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
 
 
 def printable(line: str) -> str:
-    """Returns what of a line is shown."""
+    """Returns a line for display: at most 300 characters, with unprintable ones replaced."""
     return "".join(letter if letter.isprintable() else " " for letter in line)[:_TAIL_LETTERS]
 
 
 def tail_of(log: Path, start: int) -> str:
-    """Returns the end of a log, of what was written from `start` on."""
+    """Returns the end of a log, at most 64 KiB, of the output from position `start` on."""
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
         return file.read().decode(errors="replace")

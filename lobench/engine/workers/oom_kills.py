@@ -1,4 +1,4 @@
-"""Kills for want of memory that a cgroup counts, as under SLURM, Kubernetes and systemd."""
+"""Kills for lack of memory that a cgroup counts, as under SLURM, Kubernetes and systemd."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _CGROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 class OomKills:
-    """The kernel's count of killed processes in this process's cgroup, from the time when this is made on.
+    """Number of processes in this process's cgroup that the kernel killed since this object was created.
 
-    A worker that the kernel kills for want of memory ends by signal 9, as one that a person kills. The count tells them
-    apart. Workers are in the cgroup of the process that starts them.
+    A worker killed by the kernel for lack of memory ends with signal 9, like one killed by a user. The count
+    distinguishes them. Workers are in the cgroup of the process that starts them.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class OomKills:
         self._accounted = self._count()
 
     def take(self) -> bool:
-        """Returns whether a kill was counted that no worker's end has accounted for yet, and accounts for it."""
+        """Returns whether there was a kill that is not attributed to a worker yet, and marks one as attributed."""
         if self._count() <= self._accounted:
             return False
         self._accounted += 1
@@ -38,17 +38,17 @@ class OomKills:
 
 
 def _count_file() -> Path | None:
-    """Returns the file of this process's cgroup that has the count; None if there is none."""
+    """Returns the file with the count of this process's cgroup; None if the cgroup has no count."""
     try:
         entries = [line.split(":", 2) for line in _OWN.read_text().splitlines()]
     except OSError:
         return None
     files = []
     for _, controllers, path in (entry for entry in entries if len(entry) == 3):
-        if "memory" in controllers.split(","):  # version 1
+        if "memory" in controllers.split(","):  # cgroup version 1
             files.append(_CGROUPS / "memory" / path.lstrip("/") / "memory.oom_control")
             files.append(_CGROUPS / "memory" / "memory.oom_control")
-        elif not controllers:  # version 2; a container may see its own cgroup as the root
+        elif not controllers:  # cgroup version 2; a container may see its own cgroup as the root
             files += [root / path.lstrip("/") / "memory.events" for root in (_CGROUPS, _CGROUPS / "unified")]
             files.append(_CGROUPS / "memory.events")
     for file in files:

@@ -1,7 +1,7 @@
-"""Parcel: suites, gin files and pytest's configuration as one zip, identified by its content.
+"""Parcel: suites, gin files and pytest's configuration in a zip archive, identified by its content.
 
-Everything keeps its place relative to everything else, so that imports, includes and the identities of cases (which
-hang on paths relative to the suite's parent) are the same on every machine.
+All files keep their relative positions, so that imports, includes and the identities of cases (which depend on paths
+relative to the suite's parent) are the same on every machine.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MAX_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """A zip and where things are in it.
+    """Zip archive of suites, with the folder that its names are relative to.
 
     Attributes:
-      base: Folder of this machine that the zip's names are relative to.
-      sha256: Of names and contents (hex).
-      data: The zip.
+      base: Folder on this machine that the names in the archive are relative to.
+      sha256: Hash (hex) of names and contents.
+      data: The archive.
     """
 
     base: Path
@@ -42,7 +42,7 @@ class Parcel:
     data: bytes
 
     def inside(self, path: str | Path) -> str:
-        """Returns the name in the zip of a file or folder of this machine."""
+        """Returns the name in the archive of a file or folder on this machine."""
         return Path(os.path.abspath(path)).relative_to(self.base).as_posix()
 
     @classmethod
@@ -53,14 +53,16 @@ class Parcel:
         trainer_config: str | None = None,
         import_folders: Sequence[str] = (),
     ) -> Parcel:
-        """Packs suites (folders, or single gin files) and gin files bound around them.
+        """Packs suites and the gin files bound around them.
 
         Args:
-          trainer_config: `config.gin` beside the checkpoints: what it includes from elsewhere is not sent.
-          import_folders: Of these the modules that lie in them directly are sent, and no packages.
-
+          suites: Folders or gin files.
+          gin_files: Further gin files, packed with the files that they include.
+          trainer_config: Path of the `config.gin` next to the checkpoints. Files that it includes are only packed if
+            they are below its folder.
+          import_folders: Folders from which modules are packed, but not packages.
         Raises:
-          LobenchError: more than 256 MiB; a file whose name is no text.
+          LobenchError: The files exceed 256 MiB, or a file's name is not UTF-8.
         """
         files: dict[Path, None] = {}
         roots: list[Path] = []
@@ -82,7 +84,7 @@ class Parcel:
         _check_names(file.relative_to(base) for file in files)
         contents = {file.relative_to(base).as_posix(): file.read_bytes() for file in files}
         if not any(file.name in INI_FILES for file in files):
-            # pytest must not look for one above the folder that this is unpacked to.
+            # Keeps pytest from searching for a configuration above the folder to which this is unpacked.
             contents["pytest.ini"] = b"[pytest]\n"
         revision, dirty = git_state(str(roots[0]))
         contents[ORIGIN] = json.dumps({"git_revision": revision, "git_dirty": dirty}).encode()
@@ -90,21 +92,24 @@ class Parcel:
 
     @staticmethod
     def unpack(data: bytes, folder: Path) -> None:
-        """Unpacks a zip to a folder, which is there completely or not at all, whoever else does the same."""
+        """Unpacks an archive to a folder atomically. Several processes may unpack to the same folder."""
         temporary = folder.with_name(f"tmp-{uuid.uuid4().hex}")
         temporary.mkdir(parents=True)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             archive.extractall(temporary)
         try:
             temporary.rename(folder)
-        except OSError:  # another slot of this node was first
+        except OSError:  # another process on this node was first
             shutil.rmtree(temporary, ignore_errors=True)
             if not folder.is_dir():
                 raise
 
 
 def _check_size(files: Iterable[Path], suites: Sequence[str]) -> None:
-    """Before any is read: they may be more than this machine's memory holds."""
+    """Raises LobenchError if the files are too large.
+
+    Called before they are read, because they may not fit into memory.
+    """
     sizes = {file: file.stat().st_size for file in files}
     if (total := sum(sizes.values())) > _MAX_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
@@ -118,7 +123,7 @@ def _check_size(files: Iterable[Path], suites: Sequence[str]) -> None:
 
 
 def _check_names(names: Iterable[Path]) -> None:
-    """A zip holds names that are text, and so does the plan that is sent with it."""
+    """Raises LobenchError if a name is not UTF-8, since archives and messages cannot contain it."""
     for name in names:
         try:
             str(name).encode()

@@ -30,21 +30,22 @@ from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 __all__ = ["InlineExecutor", "LocalPool", "WorkerConfig"]
 
-_END_SECONDS = 10.0  # for a worker in this process, which may be in the middle of a job
-_LOOK_SECONDS = 0.5  # at a worker from which something should have come
+_END_SECONDS = 10.0  # longest wait for the end of a worker in this process
+_LOOK_SECONDS = 0.5  # between checks of a worker that may have failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """What every worker of a watch is started with.
+    """Configuration of all workers of a watch.
 
     Attributes:
-      arguments, layers, serve, compilation_cache, file_folder, state_folder, working_folder: As `Configure` says them;
-        None: "" there.
-      log_folder: Where each worker's own output goes, a file each.
-      max_cores: Cores that workers may take together; None: as many as there are, also where that changes.
-      address: Where an executor of many machines finds them; "" where it needs none.
-      insecure: Whether it may use machines that let anybody in.
+      arguments, layers, serve, compilation_cache, file_folder, state_folder, working_folder: As in `Configure`; None
+        stands for "".
+      log_folder: Folder of the workers' logs, one file each.
+      max_cores: Number of cores that all workers may use together. None: the number of available cores, even if that
+        changes.
+      address: Address of a cluster, for an executor of many machines; "" if it needs none.
+      insecure: Whether machines without access control may be used.
     """
 
     arguments: tuple[str, ...]
@@ -93,8 +94,8 @@ class LocalPool:
         self._config, self._wakeup = config, wakeup
         self._processes: dict[int, WorkerProcess] = {}
         self._oom_kills = OomKills()
-        self._doubtful: set[int] = set()  # whose next word is waited for, or whose end
-        self._own: list[ExecutorEvent] = []  # what the pool itself has to say
+        self._doubtful: set[int] = set()  # workers with an incomplete message, or that may have ended
+        self._own: list[ExecutorEvent] = []  # events of the pool itself
         self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
         self._keeper = Keeper(is_detached=has_detached_keeper)
@@ -137,9 +138,9 @@ class LocalPool:
             self._keep_sending(worker, process.channel.send(message))
 
     def _keep_sending(self, worker: int, is_sent: bool) -> None:
-        """Has `wait` send the rest of what a worker had no room for."""
+        """Registers a worker for writing if it had no room for a message, so that `wait` sends the rest."""
         if not is_sent:
-            with contextlib.suppress(KeyError, ValueError):  # it died meanwhile
+            with contextlib.suppress(KeyError, ValueError):  # the worker has died
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(self._processes[worker].channel, both, worker)
 
@@ -161,7 +162,7 @@ class LocalPool:
             if key.fileobj == self._processes[key.data].sentinel:
                 doubtful.add(key.data)
             if events & selectors.EVENT_WRITE:
-                # In this order: another thread may have something to send between the two.
+                # In this order, because another thread may send between the two calls.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
                 self._keep_sending(key.data, self._processes[key.data].channel.flush())
         for worker in sorted(replying & self._processes.keys()):
@@ -169,10 +170,10 @@ class LocalPool:
         return messages
 
     def _receive(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[ExecutorEvent]:
-        """Reads what a worker has said; results that came together are taken together."""
+        """Returns the events of a worker: its messages, and its exit if it ended."""
         has_ended, channel = may_have_ended and process.has_ended(), process.channel
         if has_ended:
-            process.kill()  # what it started holds the pipe, and might write for ever
+            process.kill()  # its child processes may hold the pipe open and write forever
         was_closed = channel.is_closed
         received = channel.receive(to_the_end=has_ended)
         messages: list[ExecutorEvent] = [WorkerMessage(worker=worker, message=message) for message in received]
@@ -193,14 +194,14 @@ class LocalPool:
         return messages
 
     def _end(self, worker: int, reason: str = "") -> str:
-        """Ends a worker; returns why it ended, where nobody else knows."""
+        """Ends a worker, and returns `reason`, or else why it ended."""
         self._devices.release(worker)
         self._doubtful.discard(worker)
         process = self._processes.pop(worker, None)
         if process is None:
             return reason
         for end in (process.channel, process.sentinel):
-            with contextlib.suppress(KeyError, ValueError):  # a pipe that was closed is not registered any more
+            with contextlib.suppress(KeyError, ValueError):  # a closed pipe is no longer registered
                 if end is not None:
                     self._selector.unregister(end)
         self._keeper.forget(process.pid)
@@ -217,9 +218,11 @@ class LocalPool:
 
 
 class InlineExecutor:
-    """One worker in a thread of this process, for debugging: no deadline can end it, nothing can kill it.
+    """Executor with one worker in a thread of this process, for debugging.
 
-    Another that is started takes its place. `NPROC` is the worker's until the executor is closed.
+    The worker cannot be killed, even by a deadline.
+
+    A worker that is started replaces the previous one. `NPROC` has the worker's value until the executor is closed.
     """
 
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
@@ -269,6 +272,6 @@ class InlineExecutor:
         if self._channel is not None:
             self.send(self._worker, Exit().to_bytes())
             self.kill(self._worker)
-        if self._thread is not None:  # a thread that ends with the interpreter may abort it, in the middle of XLA
+        if self._thread is not None:  # a thread that is inside XLA at the exit of the interpreter may abort it
             self._thread.join(_END_SECONDS)
         self._environment.close()

@@ -1,4 +1,4 @@
-"""Worker process: the process group, its channel, its log."""
+"""Worker process with its process group, channel and log."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ __all__ = ["KILLED", "WorkerProcess"]
 
 KILLED = f"killed by signal {signal.SIGKILL:d}"
 
-_REAP_SECONDS = 2.0  # a killed process that does not end waits for a dead disk: nobody waits for it
-_CLOSING_SECONDS = 5.0  # between the end of a worker's pipe and its own
+_REAP_SECONDS = 2.0  # longest wait for a killed process, which may hang on a dead disk
+_CLOSING_SECONDS = 5.0  # longest time between the end of a worker's pipe and its exit
 
 
 class WorkerProcess:
-    """Leads a process group of its own, so that what it forks ends with it.
+    """Worker process, leader of a process group, so that its child processes end with it.
 
-    Its pipe does not tell of its end: a forked child may hold it open. So the process itself is watched.
+    The end of its pipe does not show that it ended, because a child process may hold the pipe open. So the process
+    itself is watched.
 
     Args:
-      environment: All of it.
-      log: Takes what it prints, after what is there.
+      environment: Complete environment of the process.
+      log: File to which its output is appended.
     Attributes:
       channel: Messages from and to it.
-      sentinel: A descriptor that is readable once it has ended; None where the system has none.
-      log_start: Where its log begins in that file.
-      log_problem: Why its log cannot be written.
+      sentinel: File descriptor that is readable once it has ended; None if the system has none.
+      log_start: Position in the log at which its output begins.
+      log_problem: Reason why the log cannot be written; "" if it can.
     Raises:
-      OSError: no process can be started.
+      OSError: No process can be started.
     """
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
@@ -70,7 +71,7 @@ class WorkerProcess:
         return self._child.pid
 
     def _open_log(self) -> BinaryIO | None:
-        """A worker works without a log too: on a disk that is full, say."""
+        """Returns the log, opened for appending; None if it cannot be written, for example on a full disk."""
         try:
             with contextlib.ExitStack() as stack:
                 file = stack.enter_context(self._log.open("ab"))
@@ -84,26 +85,29 @@ class WorkerProcess:
             return None
 
     def has_ended(self) -> bool:
-        """Says whether it ended. It is not reaped yet: so long its number is no other's, nor that of its group."""
+        """Returns whether the process ended. It is not reaped yet, so that its id and its group's are not reused."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
 
     def is_overdue(self) -> bool:
-        """Says whether it closed its pipe and yet did not end; asked again and again once the pipe is closed."""
+        """Returns whether the process closed its pipe 5 s ago and has not ended.
+
+        Call it repeatedly once the pipe is closed.
+        """
         if self._closed_at is None:
             self._closed_at = time.monotonic()
         return time.monotonic() - self._closed_at > _CLOSING_SECONDS
 
     def kill(self) -> None:
-        """Kills it and what it started; `end` waits for it."""
+        """Kills the process and its group. `end` waits for it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._child.kill()
 
     def end(self) -> int | None:
-        """Kills and reaps it, and closes what it held here; returns its status, if it was one of its own."""
+        """Kills and reaps the process, and closes its resources; returns its exit code if it ended by itself."""
         ended = self.has_ended()
         self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,16 +119,16 @@ class WorkerProcess:
         return self._child.returncode if ended else None
 
     def how_it_ended(self, code: int | None) -> str:
-        """Returns one line: its status, and what it said last where that may tell why."""
+        """Returns a description of its end: the exit code, and the likely reason from its log."""
         if code == -signal.SIGKILL:
-            return KILLED  # whatever it said last, it did not know
+            return KILLED  # its last output cannot explain the signal
         what = "closed its pipe" if code is None else how_it_ended(code)
         words = last_words(self._log, self.log_start, problem=self.log_problem)
         return f"{what}: {words}" if words else what
 
 
 def _sentinel(pid: int) -> int | None:
-    """Returns a descriptor of the process; None on systems, and in containers, that know or allow none."""
+    """Returns a file descriptor of the process; None if the system or the container does not support it."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -1,9 +1,9 @@
-"""Protocol between chief and workers, each message a frozen dataclass.
+"""Protocol between chief and workers. Each message is a frozen dataclass.
 
-A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
-`Described` or `Failed`, `Job` by `Progress` and `Remark` as often as it likes and one `JobResult`. Executors carry the
-bytes of these and do not open them. What an executor says for itself (`WorkerExited`, `Notice`, ...) is beside its
-protocol in `lobench.hookspecs`. All paths in messages are absolute: workers may have any working directory.
+A chief sends `Configure` first. A worker sends `Ready` once it has collected its suites, and then answers requests:
+`Describe` with `Described` or `Failed`, `Job` with any number of `Progress` and `Remark` and one `JobResult`. Executors
+transport the messages as bytes. Events of executors themselves (`WorkerExited`, `Notice`, ...) are defined in
+`lobench.hookspecs`. All paths in messages are absolute, because workers may have any working directory.
 """
 
 from __future__ import annotations
@@ -38,24 +38,27 @@ __all__ = [
     "ToWorker",
 ]
 
-# A chief to a worker.
+# Messages of a chief to a worker.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configure(Message):
-    """The first message: what the process is to be.
+    """First message to a worker: its configuration.
 
     Attributes:
-      num_cpus: Cores that it computes with.
-      arguments: pytest's, the suites among them.
+      num_cpus: Number of cores that it computes with.
+      arguments: Arguments of pytest, including the suites.
       layers: gin text around the cases.
       compilation_cache: Folder of jax's persistent cache.
-      serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It ends at `Exit`
-        and when the pipe ends; `owns_process` says whether the process is the worker's own, which then ends too.
-      log: File that takes what the process prints, from `log_start` on; "" where there is none.
-      file_folder: Where the files lie that messages name, by their names alone; "": where the messages say.
-      state_folder: Where trainings are saved as they go; "": nowhere.
-      working_folder: Working directory of the process, if this machine has it; "": as it was started.
+      serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It returns on
+        `Exit` and at the end of the pipe. `owns_process` states whether the process is the worker's own, which then
+        ends too.
+      log: File to which the process's output is written; "" for no file.
+      log_start: Position in `log` at which the output begins.
+      file_folder: Folder with the files named in messages, by their names alone. "": their paths are as in the
+        messages.
+      state_folder: Folder in which trainings save their states. "": states are not saved.
+      working_folder: Working directory of the process, if this machine has it. "": not changed.
     """
 
     num_cpus: int
@@ -72,15 +75,17 @@ class Configure(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Message):
-    """One seed block of one case for one subject.
+    """Request to evaluate one seed block of a case for a subject.
 
     Attributes:
-      lease: Comes back with `Progress` and `JobResult`.
-      case_key: `CaseInfo.key` of a case as it is with these bindings.
-      code: `CaseInfo.code` of it, by which the result will be recorded; "": not known.
-      theta_path: File of theta's leaves; "" where there is no theta.
-      companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
-      variant: The subject's own gin text.
+      lease: Number that is returned in `Progress` and `JobResult`.
+      case_key: `CaseInfo.key` of the case with the subject's bindings.
+      seed_block: Seeds to evaluate.
+      checkpoint_uri: URI of the checkpoint.
+      theta_path: File of theta's leaves; "" for a subject without a theta.
+      companions: URIs and theta files of checkpoints whose otherwise equal jobs this worker will get next.
+      code: `CaseInfo.code` of the case, with which the result will be recorded; "" if unknown.
+      variant: Bindings of the subject.
     """
 
     lease: int
@@ -95,12 +100,15 @@ class Job(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Message):
-    """A program of the user's, a meta-training say, that has the worker's slot until it ends; `JobResult` tells how.
+    """Request to run a user command, such as a meta-training, with the worker's cores.
+
+    Its end is reported by `JobResult`.
 
     Attributes:
+      lease: Number that is returned in `JobResult`.
       words: The program and its arguments.
-      folder: Where it runs.
-      log: Path of the files that take its output, without `.out` and `.err`.
+      folder: Working directory.
+      log: Path of the files with its output, without `.out` and `.err`.
     """
 
     lease: int
@@ -111,18 +119,19 @@ class Command(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopCommand(Message):
-    """Ends a command, which runs or is still to come: nothing that it could do is wanted any more."""
+    """Request to stop a command, or not to start it, because its results are no longer needed."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe(Message):
-    """Asks which cases the suites have in a variant; there is no other way to learn cases.
+    """Request for the cases that the suites have in a variant.
 
     Attributes:
-      is_traced: Whether their trainings are traced too: what is wrong with their values is `Failed` then.
-      names: Of those that are traced, any of `CaseInfo.names`; (): all.
+      variant: Variant of the cases.
+      is_traced: Whether the cases' trainings are traced too, so that invalid values are answered with `Failed`.
+      names: Names of the cases to trace, any of `CaseInfo.names`. Empty: all cases.
     """
 
     variant: Variant = field(default_factory=Variant)
@@ -132,20 +141,20 @@ class Describe(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit(Message):
-    """Asks to end after what runs."""
+    """Request to exit after the current job."""
 
 
-# A worker to its chief.
+# Messages of a worker to its chief.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready(Message):
-    """The suites are collected; jobs may come."""
+    """Report that the suites are collected and jobs are accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMark:
-    """A file as it was when it was read: one with other marks may have other contents."""
+    """Stamp of a file when it was read. A file with another stamp may have other content."""
 
     path: str
     size: int
@@ -154,16 +163,17 @@ class FileMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described(Message):
-    """Answers `Describe`.
+    """Answer to `Describe`.
 
     Attributes:
-      cases: Of this variant, each once.
-      files: Every file that the answer hangs on: those of the suites, and each Python module that the process has
-        loaded from outside the interpreter's and the packages' folders. While their marks stay, so does the answer.
-      missing: Files that do not exist, and that would change the answer if they did.
+      variant_key: Key of the variant.
+      cases: Cases of the variant.
+      files: Stamps of all files on which the answer depends: those of the suites, and every Python module loaded from
+        outside the interpreter and installed packages. The answer is valid while they are unchanged.
+      missing: Files that do not exist, and whose creation would change the answer.
       code_files: Paths of the user's code behind the cases and their optimizers.
-      codes: The parts of each fingerprint of the cases' code, by its id.
-      edited: Files of it that were edited since the worker imported them.
+      codes: Parts of each fingerprint of the cases' code, by its id.
+      edited: Files of that code that were edited since the worker imported them.
     """
 
     variant_key: str
@@ -177,12 +187,12 @@ class Described(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Message):
-    """The suites cannot be used.
+    """Report that the suites, or the cases of a variant, cannot be used.
 
     Attributes:
-      messages: Why, a line each.
-      variant_key: Of the variant whose cases cannot be bound: the worker lives on. None: the suites cannot be collected
-        at all, and the worker ends.
+      messages: Reasons, one per line.
+      variant_key: Key of the variant whose cases cannot be bound; the worker continues. None: the suites cannot be
+        collected, and the worker ends.
     """
 
     messages: tuple[str, ...]
@@ -191,7 +201,7 @@ class Failed(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Message):
-    """How many inner steps the job has done."""
+    """Report of the number of inner steps that a job has completed."""
 
     lease: int
     step: int
@@ -199,20 +209,22 @@ class Progress(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark(Message):
-    """A line for people on the job that runs: a saved state that is of no use, say."""
+    """Line about the current job for the log, for example on an unusable saved state."""
 
     line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(Message):
-    """How a job ended.
+    """Result of a job.
 
     Attributes:
-      message: One line on what went wrong, "" where nothing did.
-      replace: The worker's state is unknown: another should take its place.
-      other_code: Parts of the code that the worker has instead of the job's; then nothing was evaluated that counts.
-      payload: `Curves.to_payload()`, or b"" where there are none.
+      lease: Number of the job.
+      outcome: Outcome.
+      message: Error message in one line; "" if there was no error.
+      replace: Whether the worker should be replaced, because its state is unknown.
+      other_code: Parts of the code that differ from the job's; if any, the result does not count. Empty: none differ.
+      payload: `Curves.to_payload()`; b"" for a result without curves.
     """
 
     lease: int

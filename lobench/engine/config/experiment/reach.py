@@ -74,7 +74,7 @@ class Reach:
     def read_by(self, method: Method, own: Sequence[Binding]) -> list[Binding]:
         """Returns the bindings of a method that its evaluations read.
 
-        If the optimizer of a theta is named by the file beside it, the worker that binds it reports unknown names.
+        If the optimizer of a theta is named in the file next to it, the worker that binds it reports unknown names.
         """
         known = self._known(method, own)
         if known is None and not method.command:
