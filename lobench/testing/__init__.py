@@ -1,1 +1,1 @@
-"""Contracts of plugins as test classes: subclass one for each kind of thing that you make."""
+"""Contracts of plugins as test classes. Subclass one for each kind of object that your plugin provides."""

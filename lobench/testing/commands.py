@@ -31,8 +31,8 @@ class CommandContract:
 
     Attributes:
       factory: "module:attribute", as in the command's declaration.
-      arguments: Words of a call that works, in an empty folder.
-      wrong_arguments: Calls that a user might type by mistake.
+      arguments: Arguments of a call that succeeds in an empty folder.
+      wrong_arguments: Arguments of wrong calls that a user might type by mistake.
     """
 
     factory: ClassVar[str]
@@ -79,7 +79,7 @@ class CommandContract:
         assert done.exit_code == 0, done.output
 
     def test_importing_it_imports_no_jax(self) -> None:
-        """`lobench --help` imports each command for its line."""
+        """`lobench --help` imports each command for its line of help."""
         code = f"import sys, {self.factory.partition(':')[0]}\nsys.exit('jax' in sys.modules)"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Worker under the contract of executors: it speaks the protocol and trains nothing."""
+"""Worker for the contract of executors. It speaks the protocol and trains nothing."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ def case_named(name: str, num_cpus: int = 1) -> CaseInfo:
 
 
 def answer_to(bindings: tuple[str, ...], *thetas: bytes) -> bytes:
-    """Returns what a good job gets: a megabyte that hangs on all that it was given."""
+    """Returns the result of a good job: a megabyte that depends on all of its input."""
     return sha256(b"\0".join((*(text.encode() for text in bindings), *thetas))).digest() * (1 << 15)
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Answers until it is told to exit. A variant has a case for each of its bindings; that name says what they do."""
+    """Answers until it is told to exit.
+
+    A variant has one case for each of its bindings, whose name determines its behaviour.
+    """
     chief: ChiefEnd[ToWorker] = ChiefEnd(connection, protocol.TO_WORKER, owns_process=owns_process)
     waiting: queue.Queue[ToWorker | None] = queue.Queue()
     chief.send(protocol.Ready())

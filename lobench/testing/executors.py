@@ -38,13 +38,13 @@ _M = TypeVar("_M", bound=Message)
 
 
 class ExecutorContract:
-    """Tests that every executor must pass; they run on this machine.
+    """Tests that every executor must pass. They run on this machine.
 
     Attributes:
       factory: "module:attribute", as in the executor's declaration.
-      has_processes: False for one whose worker is this process, which cannot be killed.
-      most_cpus: Cores of the largest worker that can be started, at most 2.
-      patience_seconds: How long a worker may take to start, to answer or to end.
+      has_processes: False if the worker runs in this process, which cannot be killed.
+      most_cpus: Number of cores of the largest worker that can be started, at most 2.
+      patience_seconds: Seconds that a worker may take to start, to answer or to end.
     """
 
     factory: ClassVar[str]
@@ -75,7 +75,7 @@ class ExecutorContract:
             executor.close()
 
     def received(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
-        """Returns the first message of a kind and who said it; any other end of a worker is a failure."""
+        """Returns the first message of a kind, and the worker that sent it. Fails if a worker ends."""
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
             for worker, message in _of_workers(executor.wait(0.2)):
@@ -89,7 +89,7 @@ class ExecutorContract:
         assert self.received(executor, protocol.Ready)[0] == worker
 
     def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[protocol.Job, bytes]:
-        """Sends a job with two files; returns it, and the payload of its result."""
+        """Sends a job with two files. Returns the job and the payload of its result."""
         contents = [f"{name} {lease} {which}".encode() for which in ("theta", "companion")]
         files = []
         for content in contents:
@@ -108,7 +108,7 @@ class ExecutorContract:
         return job, answer_to(job.variant.bindings, *contents)
 
     def pid(self, executor: Executor, folder: Path) -> int:
-        """Waits until a misbehaving case has begun; returns its process."""
+        """Waits until a misbehaving case has begun, and returns the id of its process."""
         file = _pid_file(folder)
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
@@ -134,7 +134,7 @@ class ExecutorContract:
             assert described.cases[0].num_cpus == self.most_cpus, "NPROC is not num_cpus"
 
     def test_several_workers_work_at_once(self, tmp_path: Path) -> None:
-        """Each gets its own messages; one that is busy holds up no other."""
+        """Each worker gets its own messages, and a busy worker does not delay the others."""
         if not self.has_processes:
             return
         with self.running(tmp_path) as executor:
@@ -151,7 +151,7 @@ class ExecutorContract:
         self._ends(pid)
 
     def test_processes_that_a_worker_started_end_with_it(self, tmp_path: Path) -> None:
-        """A case may start a program, as loaders of data do."""
+        """A case may start a program, as data loaders do."""
         if not self.has_processes:
             return
         for how in ("kill", "close"):
@@ -166,7 +166,7 @@ class ExecutorContract:
             self._ends(child)
 
     def test_a_watch_evaluates_with_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The store's path is relative there, and workers may have another working directory."""
+        """The path of the store is relative, and workers may have another working directory."""
         made = []
 
         def make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
@@ -256,7 +256,7 @@ class ExecutorContract:
 
 
 def _make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
-    """Factory of the executor in a watch; the test sets it."""
+    """Factory of the executor in a watch. The test replaces it."""
     raise NotImplementedError
 
 
@@ -265,7 +265,7 @@ def _pid_file(folder: Path) -> Path:
 
 
 def _of_workers(received: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
-    """Reads what workers say, and what is said for them; leaves out what an executor says for itself."""
+    """Returns the messages and exits of workers. Events of the executor itself are left out."""
     assert all(isinstance(one, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for one in received), received
     return [
         (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, WorkerMessage) else one)

@@ -28,7 +28,7 @@ __all__ = ["GinModuleContract"]
 
 
 class GinModuleContract:
-    """Tests that every gin module must pass. They run in a process of their own, since a name is registered once.
+    """Tests that every gin module must pass. They run in their own process, because a name can be registered only once.
 
     Attributes:
       module: Name of the module, as in the declaration's factory, without the colon.
@@ -41,7 +41,7 @@ class GinModuleContract:
     bindings: ClassVar[Sequence[str]] = ()
 
     def found(self) -> dict[str, Any]:
-        """Returns what a fresh process finds; see `_main`."""
+        """Returns the output of `_main` in a fresh process."""
         command = [sys.executable, "-m", "lobench.testing.gin_modules", self.module, *self.names, "--", *self.bindings]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ class GinModuleContract:
 
 
 def _main(module: str, words: Sequence[str]) -> None:
-    """Prints what is found after the import, as one JSON object."""
+    """Prints the results of the import, as one JSON object."""
     middle = list(words).index("--")
     names, bindings = words[:middle], words[middle + 1 :]
     output = io.StringIO()
@@ -92,7 +92,7 @@ def _problem_of(module: str, bindings: Sequence[str]) -> str:
 
 
 def _lazy_problem(on_use: Any) -> str:
-    """Returns why `lobench_on_use` is not as documented; "" if the module has none."""
+    """Returns an error if `lobench_on_use` is not as documented; "" if it is, or the module has none."""
     if on_use is None:
         return ""
     known = on_use.names()

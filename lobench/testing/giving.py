@@ -15,7 +15,7 @@ __all__ = ["extra_values_for", "facts_for"]
 
 
 class _Giving(Task):
-    """Gives every extra input; its neurons are along the last axis of what has two axes or more."""
+    """Task that provides every extra input. Neurons are along the last axis of leaves with two or more axes."""
 
     num_losses = 2
 
@@ -36,12 +36,12 @@ class _Giving(Task):
 
 
 def facts_for(stepper: Stepper, params: Any) -> Facts:
-    """Returns what a task that gives all says once to the optimizer."""
+    """Returns the facts that a task with every extra input passes once to the optimizer."""
     return facts_of(stepper.extra_inputs(params), lambda: _Giving(params), params)
 
 
 def extra_values_for(stepper: Stepper, params: Any, grads: Any) -> ExtraValues:
-    """Returns the extra inputs of a step with these gradients: memories and losses that agree with them."""
+    """Returns the extra inputs of a step with given gradients: memories and losses consistent with them."""
     task = _Giving(grads)
     batch = BatchLosses(
         loss=lambda at: (task.memory_loss(at, None, None), (None, {})),

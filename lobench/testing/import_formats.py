@@ -1,4 +1,4 @@
-"""Contract of import formats: a plugin's test module subclasses `ImportFormatContract` and says how to write a file.
+"""Contract of import formats: a plugin's test module subclasses `ImportFormatContract` and writes a file of the format.
 
 class TestTriples(ImportFormatContract):
     factory = "mypackage.formats:triples"
@@ -47,10 +47,11 @@ CurveKey = tuple[str, str, str, str]  # method, case, seed, metric
 
 
 def sample_runs(names: Sequence[str]) -> dict[CurveKey, Curve]:
-    """Returns curves by method, case, seed and metric, as far as a format names them; one diverges to NaN.
+    """Returns curves by method, case, seed and metric, as far as a format names them. One of them diverges to NaN.
 
     Args:
-      names: Which of `method`, `case`, `seed` and `metric` differ; the others are "adam", "bowl", "0" and "train/loss".
+      names: Parts of the key that vary: `method`, `case`, `seed` and `metric`. The others are "adam", "bowl", "0" and
+        "train/loss".
     """
     values = {
         "method": ("adam", "sgd"),
@@ -75,8 +76,8 @@ class ImportFormatContract:
 
     Attributes:
       factory: "module:attribute", as in the format's declaration.
-      names: What files of the format say of a curve: which of `method`, `case`, `seed` and `metric`. The rest comes
-        from the options `--method`, `--case` and `--seed`, or the file's name.
+      names: Parts of a curve's key that files of the format contain: `method`, `case`, `seed` and `metric`. The others
+        come from the options `--method`, `--case` and `--seed`, or the file's name.
     """
 
     factory: ClassVar[str]
@@ -91,7 +92,7 @@ class ImportFormatContract:
         return made
 
     def request(self, **options: Any) -> CurveRequest:
-        """Returns what a user says of a file that does not name its method, case and seed."""
+        """Returns a user's options for a file that does not name its method, case and seed."""
         unnamed: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
         return replace(CurveRequest(**unnamed), **options)
 
@@ -212,7 +213,7 @@ class _Declares:
 
 @contextmanager
 def _declared(factory: str) -> Iterator[None]:
-    """Has `lobench import` know the format as "contract"."""
+    """Makes the format known to `lobench import` as "contract"."""
 
     @functools.cache
     def manager() -> PluginManager:

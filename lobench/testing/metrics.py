@@ -35,7 +35,16 @@ _KNOWN[3][7:] = [math.nan] * 5
 
 
 def sample_curves(rows: Sequence[Sequence[float]], *, first_seed: int = 0, eval_every: int = 10) -> Curves:
-    """Returns the curves of a block of seeds: `train/loss` as given, `test/loss` above it by 1; NaN: it diverged."""
+    """Returns the curves of a block of seeds.
+
+    >>> sample_curves([(9.0, 3.0)]).final("train/loss")
+    [3.0]
+
+    Args:
+      rows: Values of `train/loss`, [num_seeds, num_evals]. NaN if the seed diverged. `test/loss` is larger by 1.
+      first_seed: First seed of the block.
+      eval_every: Inner steps between evaluations.
+    """
     train: np.ndarray[Any, Any] = np.asarray(rows, np.float32)
     steps = tuple(range(0, eval_every * train.shape[1], eval_every))
     return Curves(
@@ -60,11 +69,14 @@ class MetricContract:
     directions: ClassVar[Mapping[str, str]] = {}
 
     def curves(self, rows: Sequence[Sequence[float]]) -> Curves:
-        """Returns what the metric is computed from; override it for a metric of other curves than losses."""
+        """Returns the curves from which the metric is computed.
+
+        Override it for a metric of other curves than losses.
+        """
         return sample_curves(rows, first_seed=_FIRST_SEED)
 
     def value_of(self, name: str, row: Sequence[float]) -> float:
-        """Returns the right value of one seed, computed by hand: the metric's model.
+        """Returns the expected value of one seed, computed independently of the metric.
 
         Args:
           name: One of the names that the metric returns.
@@ -73,7 +85,7 @@ class MetricContract:
         raise NotImplementedError("define value_of(): the right value for a seed with these training losses")
 
     def computed(self, rows: Sequence[Sequence[float]]) -> dict[str, np.ndarray[Any, Any]]:
-        """Returns what the metric says of curves that cannot be written to."""
+        """Returns the metric of read-only curves."""
         return self.computed_of(self.curves(rows))
 
     def computed_of(self, curves: Curves) -> dict[str, np.ndarray[Any, Any]]:
@@ -98,7 +110,7 @@ class MetricContract:
             np.testing.assert_allclose(values, known, rtol=1e-5, atol=1e-30, err_msg=name)
 
     def test_numbers_of_seeds_do_not_matter(self) -> None:
-        """A seed is a row of the curves; blocks begin at any number."""
+        """A seed is a row of the curves. Blocks may begin at any seed."""
         curves = self.curves(_ROWS)
         values = self.computed_of(curves)
         for first in (0, 70):
@@ -132,7 +144,7 @@ class MetricContract:
             np.testing.assert_allclose(found.final(name), known, rtol=1e-5, err_msg=name)
 
     def test_its_names_are_the_same_whatever_happened(self) -> None:
-        """A column that comes and goes is in no table, and has no direction."""
+        """A metric that is missing for some seeds would have no column and no direction in tables."""
         assert {frozenset(self.computed([row])) for row in _ROWS} == {frozenset(self.computed(_ROWS))}
 
     def test_the_same_curves_give_the_same_values(self) -> None:

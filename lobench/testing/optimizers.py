@@ -29,19 +29,19 @@ _NUM_STEPS = 10
 
 
 class OptimizerContract:
-    """Tests that every optimizer must pass: an optax transformation, a LearnedOptimizer, or an object of that shape."""
+    """Tests that every optimizer must pass, be it an optax transformation, a LearnedOptimizer or a similar object."""
 
     @property
     def _kind(self) -> Any:
-        """Returns the class, by which what was made and compiled is kept from test to test."""
+        """Class of the contract, by which made and compiled objects are cached between tests."""
         return type(self)
 
     @abstractmethod
     def optimizer(self) -> Any:
-        """Makes the optimizer, as gin would; the same one each time."""
+        """Makes the optimizer as gin would. It must be the same one each time."""
 
     def theta(self) -> Any:
-        """Returns an initial theta; {} for an optimizer that has none."""
+        """Returns an initial theta; {} for an optimizer without theta."""
         return as_learned_optimizer(_made(self._kind)).init(key_of(7)) if self.is_learned() else {}
 
     def is_learned(self) -> bool:
@@ -83,19 +83,22 @@ class OptimizerContract:
         assert_same_bits(self._trained(_grads(0)), self._trained(_grads(0)))
 
     def test_it_moves_the_parameters_along_the_gradients(self) -> None:
-        """Somewhere, and not the same way whatever the gradients are."""
+        """The parameters must change, and differently for different gradients."""
         ends = [self._trained(_grads(seed))[1]["params"] for seed in (0, 1)]
         assert min(_distance(end, _params(0)) for end in ends) > 0, "it does not move"
         assert _distance(*ends) > 0, "it does not look at the gradients"
 
     def test_seeds_side_by_side_train_apart(self) -> None:
-        """Under vmap, as the inner program runs it: what one seed meets must not reach another, NaN least of all."""
+        """Under vmap, as in the inner program, seeds must not affect each other, not even by NaN."""
         wrong = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _grads(0))
         calm = self._trained(_grads(0), beside=_grads(1))
         assert_same_bits(self._trained(_grads(0), beside=wrong), calm)
 
     def _trained(self, grads: Any, beside: Any = None) -> Any:
-        """Returns what `_program` gives for the first of two seeds; the second one trains with `beside`."""
+        """Returns the result of `_program` for the first of two seeds.
+
+        The second one trains with the gradients `beside`.
+        """
         params, both = _params(0), (grads, grads if beside is None else beside)
         found = _program(self._kind)(self.theta(), _stacked(params, params), _stacked(*both))
         return jax.tree.map(lambda leaf: leaf[0], found)
@@ -126,7 +129,7 @@ def _stepper(contract: Any, theta: Any) -> Stepper:
 
 @functools.cache
 def _program(contract: Any) -> Callable[..., Any]:
-    """Returns (theta, params, grads) -> what there is before and after the steps; params and grads of two seeds."""
+    """Returns a function (theta, params, grads) -> states before and after the steps, for two seeds of params and grads."""
 
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
@@ -153,7 +156,7 @@ def _program(contract: Any) -> Callable[..., Any]:
 
 
 def _loss(grads: Any) -> jax.Array:
-    """NaN where a gradient is, as in training."""
+    """Returns a loss that is NaN if a gradient is, as in training."""
     total: jax.Array = sum(leaf.sum() for leaf in jax.tree.leaves(grads))
     return 1 + 0 * total
 

@@ -1,7 +1,7 @@
-"""Parity files: N gradients and the parameters that an optimizer makes of them, for other implementations.
+"""Parity files: N gradients and the resulting parameters of an optimizer, for tests of other implementations.
 
-`write` records an optimizer of lobench's; `check` steps another implementation through the same gradients and compares
-after every step. `check` needs numpy alone, so that it runs where PyTorch is and jax is not.
+`write` records an optimizer in lobench. `check` steps another implementation through the same gradients and compares
+the parameters after every step. `check` needs only numpy, so that it runs with PyTorch and without jax.
 
     from lobench.testing import parity
 
@@ -34,19 +34,19 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 class ParityError(LobenchError, AssertionError):
-    """Another implementation makes other parameters."""
+    """Error raised if another implementation gives different parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """What a file holds.
+    """Content of a parity file.
 
     Attributes:
-      about: What it was written from: `optimizer`, `lobench` and `jax`, with versions.
-      initial: By name the parameters before the first step.
-      gradients: By name [num_steps, ...].
-      losses: [num_steps], what the optimizer was told of the loss.
-      expected: By name [num_steps, ...], the parameters after each step.
+      about: Origin of the file: `optimizer`, `lobench` and `jax`, with versions.
+      initial: Parameters before the first step, by name.
+      gradients: Gradients by name, [num_steps, ...].
+      losses: Losses passed to the optimizer, [num_steps].
+      expected: Parameters after each step by name, [num_steps, ...].
     """
 
     about: Mapping[str, str]
@@ -69,20 +69,21 @@ def write(
     num_steps: int = 20,
     seed: int = 0,
 ) -> Parity:
-    """Steps an optimizer of lobench's and writes what it was given and what it made.
+    """Steps an optimizer in lobench, and writes its inputs and the resulting parameters.
 
-    Gradients are drawn, and hang on no loss, so that an error in one step is not hidden by the next; their size falls
-    from step to step, as in a training. An optimizer that draws numbers of its own has no parity.
+    The gradients are drawn at random and depend on no loss, so that an error in one step is not hidden by the next.
+    Their size falls from step to step, as in a training. An optimizer that draws random numbers has no parity.
 
     Args:
-      path: Of the file, `adam.npz`.
-      optimizer: An optax transformation, a LearnedOptimizer, or what lobench adapts.
-      theta: Of a learned optimizer; None: its `init` with the key 0.
-      params: Initial parameters by name; None: a small network's, of every rank.
-      num_steps: How many; a learned optimizer is told so.
-      seed: Of the gradients, and of the parameters where none are given.
+      path: Path of the file, such as `adam.npz`.
+      optimizer: An optax transformation, a LearnedOptimizer, or another object that lobench adapts.
+      theta: Theta of a learned optimizer. None: its `init` with the key 0.
+      params: Initial parameters by name. None: those of a small network, of every rank.
+      num_steps: Number of steps, which is passed to a learned optimizer.
+      seed: Seed of the gradients, and of the parameters if none are given.
+
     Raises:
-      ConfigError: it is no optimizer.
+      ConfigError: The object is not an optimizer.
     """
     import jax
 
@@ -132,10 +133,10 @@ def _save(path: Path, parity: Parity) -> None:
 
 
 def read(path: str | Path) -> Parity:
-    """Reads a file of `write`.
+    """Reads a file made by `write`.
 
     Raises:
-      LobenchError: it is none.
+      LobenchError: The file is not a parity file.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -166,16 +167,20 @@ def check(
 ) -> int:
     """Steps another implementation through a file's gradients, and compares parameters after every step.
 
-    It goes on from its own parameters, as in a training: what is a little off at each step adds up and is seen.
+    Each step starts from the implementation's own parameters, as in a training, so that small errors add up.
 
     Args:
-      step_function: (params, gradients, step, loss) -> the next parameters: dicts of float32 arrays by name; `step`
-        counts from 0. What it returns may be anything that numpy makes an array of, PyTorch's tensors too.
-      rtol, atol: As numpy.allclose has them.
+      path: Path of the file.
+      step_function: (params, gradients, step, loss) -> the next parameters: dicts of float32 arrays by name. `step`
+        counts from 0. The results may be anything that numpy converts to an array, such as PyTorch tensors.
+      rtol, atol: Tolerances, as in `numpy.allclose`.
+
     Returns:
-      How many steps were compared.
+      Number of steps that were compared.
+
     Raises:
-      ParityError: the first step, and the leaf that is furthest off there. LobenchError: it is no file of parity.
+      ParityError: Parameters differ. The message names the first such step, and the leaf with the largest error.
+      LobenchError: The file is not a parity file.
     """
     parity = read(path)
     params = {name: leaf.copy() for name, leaf in parity.initial.items()}
@@ -201,7 +206,7 @@ def check(
 def _difference(
     name: str, got: NDArray[np.float32], parity: Parity, step: int, rtol: float, atol: float
 ) -> tuple[float, str, str, str] | None:
-    """Returns how far a leaf is off, relative to what is tolerated, and what to say of it; None where it is not."""
+    """Returns the error of a leaf relative to the tolerance, and its description; None if it is tolerated."""
     expected = parity.expected[name][step]
     if got.shape != expected.shape:
         return np.inf, f"{name} has another shape", str(got.shape), str(expected.shape)

@@ -29,8 +29,8 @@ class PolicyContract:
 
     Attributes:
       factory: "module:attribute", as in the policy's declaration.
-      argument: What a user would write after `NAME:`.
-      wrong_arguments: What a user might write there by mistake.
+      argument: Text that a user would write after `NAME:`.
+      wrong_arguments: Texts that a user might write there by mistake.
     """
 
     factory: ClassVar[str]
@@ -42,7 +42,7 @@ class PolicyContract:
         return policy
 
     def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns what a new policy says, after checking that it may say so."""
+        """Returns the decision of a new policy, after checking its form."""
         answer = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
         assert isinstance(answer, tuple) and len(answer) == 2, f"admit() returned {answer!r}, not (run, skip)"
         run, skip = answer
@@ -58,7 +58,7 @@ class PolicyContract:
                 assert self.asked((), idle=idle, last=last) == ((), ())
 
     def test_it_decides_on_what_waits_and_the_same_way_each_time(self) -> None:
-        """By value alone: a restart asks again, with a new policy and all that waits at once."""
+        """Decisions depend on values only: after a restart, a new policy gets all waiting checkpoints at once."""
         chance = random.Random(0)
         policy = self.make(self.argument)
         for _ in range(_ROUNDS):
@@ -91,7 +91,7 @@ class PolicyContract:
         return run
 
     def test_one_that_takes_only_the_newest_says_the_same_of_what_waits(self) -> None:
-        """`only_newest = True`: of checkpoints that are found at once the others are not even read."""
+        """With `only_newest = True`, only the newest of the checkpoints found together is read."""
         if not getattr(self.make(self.argument), "only_newest", False):
             pytest.skip("the policy looks at all checkpoints")
         for waiting in ((4,), (8, 9, 10, 11), tuple(range(30))):

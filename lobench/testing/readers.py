@@ -1,4 +1,4 @@
-"""Contract of checkpoint readers: a plugin's test module subclasses `ReaderContract` and says how to write.
+"""Contract of checkpoint readers: a plugin's test module subclasses `ReaderContract` and writes a checkpoint.
 
     class TestMyReader(ReaderContract):
         factory = "mypackage.readers:MyReader"
@@ -8,8 +8,8 @@
             mypackage.save(path, leaves)
             return path
 
-Run as a program (`python -m lobench.testing.readers FACTORY PATH`) it reads a checkpoint and exits with 1 if that
-started a jax backend: the chief reads checkpoints, and a backend of its own would take the workers' devices.
+Run as a program (`python -m lobench.testing.readers FACTORY PATH`), it reads a checkpoint and exits with 1 if that
+started a jax backend. The chief reads checkpoints, and a backend in its process would take the workers' devices.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DTYPES = {
 
 
 def sample_theta() -> dict[str, np.ndarray]:
-    """Returns leaves by path with all that a theta may hold: nesting, scalars, zeros, integers, NaN and infinity."""
+    """Returns leaves by path with all that a theta may contain: nesting, scalars, zeros, integers, NaN and infinity."""
     return {
         "decay": np.asarray(0.5, np.float32),
         "mlp/w0": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -64,7 +64,7 @@ def sample_theta() -> dict[str, np.ndarray]:
 
 
 def large_theta() -> dict[str, np.ndarray]:
-    """Returns more leaves, values and bytes than a constant or a fixed buffer fakes; lists have more than ten items."""
+    """Returns leaves too many and too large for constants or fixed buffers to pass; lists have more than ten items."""
     random = np.random.default_rng(0)
     layers = {f"layers/{index}/w": random.normal(size=(index + 1, 3)).astype(np.float32) for index in range(12)}
     return {**layers, "embedding": random.normal(size=(700, 173)).astype(np.float32)}
@@ -75,10 +75,10 @@ class ReaderContract:
 
     Attributes:
       factory: "module:attribute", as in the reader's declaration.
-      allow_pickle: What the factory gets; only a reader of pickles needs it.
-      missing_dtypes: Names of dtypes that the format cannot hold, such as `bfloat16`.
-      knows_no_end: Whether half of a file looks like a whole one, until it is read (pickles). Such a format is written
-        in place, and a watch waits until the file has not changed for a while.
+      allow_pickle: Argument of the factory. Only readers of pickles need True.
+      missing_dtypes: Names of dtypes that the format cannot store, such as `bfloat16`.
+      knows_no_end: Whether half of a file looks complete until it is read (pickles). Such a format is written in place,
+        and a watch waits until the file has not changed for a while.
     """
 
     factory: ClassVar[str]
@@ -88,7 +88,7 @@ class ReaderContract:
 
     @abstractmethod
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
-        """Writes theta as a trainer does, and returns the checkpoint's path; `leaves` are nested by "/"."""
+        """Writes theta as a trainer does, and returns the checkpoint's path. `leaves` are nested by "/"."""
 
     def open(self) -> CheckpointReader:
         reader: CheckpointReader = loaded(self.factory)(self.allow_pickle)
@@ -117,7 +117,7 @@ class ReaderContract:
         _assert_equal(self.open().read(epath.Path(self.write(tmp_path, theta))).leaves, theta)
 
     def test_the_outer_step_is_of_the_content(self, tmp_path: Path) -> None:
-        """Whatever number the name has; None if the content has none."""
+        """The number in the name does not matter. The outer step is None if the content has none."""
         for step in (12, None, 0):
             folder = tmp_path / str(step)
             folder.mkdir()
@@ -158,7 +158,7 @@ class ReaderContract:
 
     @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 1.0])
     def test_cut_off_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path, kept: float) -> None:
-        """Each file in turn loses its end (1.0: its last byte alone)."""
+        """Each file in turn loses its end (1.0: only its last byte)."""
         whole = self.write(tmp_path, sample_theta())
         (tmp_path / "cut").mkdir()
         for place, _ in enumerate(_files(whole)):
@@ -169,7 +169,7 @@ class ReaderContract:
             self._assert_refused_or_whole(path, file)
 
     def test_half_of_it_is_not_complete(self, tmp_path: Path) -> None:
-        """A format that is renamed into place, or knows its size, is never seen half written as complete."""
+        """A format that is renamed into place, or stores its size, never appears complete when half written."""
         path = self.write(tmp_path, large_theta())
         if path.is_dir():
             pytest.skip("a file of a folder says nothing of the others")

@@ -41,8 +41,9 @@ def sample_summary(name: str) -> Summary:
     """Returns the data of a page.
 
     Args:
-      name: `two`: two methods on two cases with twelve seeds, one of which diverges. `other`: as `two`, with other
-        values and three methods. `alone`: one method, one case, one seed. `diverged`: every seed diverged.
+      name: Name of the sample. `two`: two methods on two cases with twelve seeds, one of which diverges. `other`: like
+        `two`, with other values and three methods. `alone`: one method, one case, one seed. `diverged`: all seeds
+        diverged.
     """
     shapes = {"two": (2, 2, 12), "other": (3, 2, 11), "alone": (1, 1, 1), "diverged": (1, 1, 2)}
     num_methods, num_cases, num_seeds = shapes[name]
@@ -67,7 +68,7 @@ class ReportSectionContract:
 
     Attributes:
       factory: "module:attribute", as in the section's declaration.
-      is_of_any_store: False for one that draws nothing of the samples, since it is about alarms or searches, say.
+      is_of_any_store: False if it draws nothing for the samples, because it shows alarms or searches, for example.
     """
 
     factory: ClassVar[str]

@@ -27,7 +27,7 @@ Fitness = Callable[[Mapping[str, Value]], float | None]
 
 
 def sample_spaces() -> dict[str, Space]:
-    """Returns spaces by name: two ranges; every kind; conditions, one below another."""
+    """Returns spaces by name: two ranges; every kind of parameter; conditions, one of them nested."""
 
     def space(**kinds: tuple[str, dict[str, Any]]) -> Space:
         return Space(
@@ -71,11 +71,16 @@ def run_search(
     num_trials: int | None = None,
     order: Callable[[list[Trial]], Sequence[Trial]] = tuple,
 ) -> list[Trial]:
-    """Runs a search to its end, each wave asked of a strategy made anew.
+    """Runs a search to its end, with a new strategy for each wave.
 
     Args:
-      make: Makes the strategy.
-      order: What it does to the trials so far, before they are shown.
+      make: Function that makes the strategy.
+      space: Search space.
+      fitness: Fitness of a setting; None if the trial failed.
+      seed: Seed of the search.
+      width: Number of settings in a wave.
+      num_trials: Number of trials. None: the strategy determines it.
+      order: Reorders the trials before they are passed to the strategy.
     """
     trials: list[Trial] = []
     for wave in range(10_000):
@@ -95,11 +100,11 @@ class SearchContract:
 
     Attributes:
       factory: "module:attribute", as in the search's declaration.
-      keywords: What a user would bind of it in gin.
-      wrong_keywords: What a user might bind by mistake.
-      num_trials: How many trials it gets where it has no size of its own.
-      may_repeat: Whether it may propose a setting that it proposed before.
-      may_end_early: Whether it may end before `num_trials`, because nothing new is left.
+      keywords: Values that a user would bind in gin.
+      wrong_keywords: Values that a user might bind by mistake.
+      num_trials: Number of trials if the search has no size of its own.
+      may_repeat: Whether it may propose a setting again.
+      may_end_early: Whether it may end before `num_trials`, because it has no new settings.
     """
 
     factory: ClassVar[str]
@@ -139,7 +144,7 @@ class SearchContract:
         assert self.run(space, seed=5) == self.run(space, seed=5)
 
     def test_killed_after_each_trial_it_proposes_the_same(self, space: Space) -> None:
-        """A restart asks for the wave that was cut off again, with the trials before it, of a strategy made anew."""
+        """After a restart, a new strategy proposes the interrupted wave again, from the trials before it."""
         trials = self.run(space, seed=1)
         size = self.make().size(space)
         for wave in range(trials[-1].wave + 1):

@@ -1,4 +1,4 @@
-"""Contract of result sinks: a plugin's test module subclasses `SinkContract` and says how to read back.
+"""Contract of result sinks: a plugin's test module subclasses `SinkContract` and reads the results back.
 
     class TestMySink(SinkContract):
         factory = "mypackage.sinks:MySink"
@@ -10,8 +10,8 @@
             key = [run, generation, step, suite, case, metric]
             return next((row["value"] for row in self.contents(store) if row["key"] == key), None)
 
-Run as a program (`python -m lobench.testing.sinks FACTORY STORE ARGUMENT COUNT`) it delivers and then kills itself: so
-the contract has a sink die between a delivery and its acknowledgement.
+Run as a program (`python -m lobench.testing.sinks FACTORY STORE ARGUMENT COUNT`), it delivers and then kills itself, so
+that a test sees a sink die between a delivery and its acknowledgement.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NAN = math.nan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNumber:
-    """Number that a sink must have: the mean over seeds of a metric at the last inner step; NaN if a seed diverged."""
+    """Number that a sink must have written: the mean over seeds at the last inner step; NaN if a seed diverged."""
 
     run: str
     generation: int
@@ -61,13 +61,14 @@ class KnownNumber:
 
 
 def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delivery]:
-    """Returns deliveries in ledger order, with all that a sink may meet.
+    """Returns deliveries in ledger order, with everything that a sink may get.
 
-    Each checkpoint has a case in one block, one in two blocks, one of which a seed diverged (NaN), and one that ended
-    in an error without curves. The last checkpoint is of a population's generation 1, and has an alarm.
+    Each checkpoint has a case in one block, one in two blocks, one with a diverged seed (NaN), and one that ended in an
+    error without curves. The last checkpoint is of a population's generation 1, and has an alarm.
 
     Args:
-      run: Name of the run that all are of.
+      num_checkpoints: Number of checkpoints.
+      run: Name of the run of all deliveries.
     """
     events: list[_Event] = []
     for index in range(num_checkpoints):
@@ -90,10 +91,10 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
 
 
 def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
-    """Returns deliveries, and the numbers that readers of a sink's output must find after them.
+    """Returns deliveries, and the numbers that a reader of the sink's output must find after them.
 
-    Two runs, three generations of one of them and two suites share outer steps and names of cases; seeds begin at 5,
-    numbers of generations and steps have one to three digits, one seed diverges, and an alarm comes in between.
+    Two runs, three generations of one of them and two suites share outer steps and names of cases. Seeds begin at 5,
+    numbers of generations and steps have one to three digits, one seed diverges, and there is an alarm in between.
     """
     events: list[tuple[str, _Event]] = []
     numbers: list[KnownNumber] = []
@@ -134,7 +135,7 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
 
 
 def _numbered(events: Iterable[tuple[str, _Event]]) -> list[Delivery]:
-    """Returns deliveries of (run, event), with the sequences that a watch gives them."""
+    """Returns deliveries of (run, event), with sequence numbers as assigned by a watch."""
     deliveries: list[Delivery] = []
     num_alarms = 0
     for run, event in events:
@@ -177,9 +178,9 @@ class SinkContract:
 
     Attributes:
       factory: "module:attribute", as in the sink's declaration.
-      argument: What a user would write after `NAME:`.
-      metrics: Which of `train/loss` and `test/loss` it writes; () for a sink that needs no `value_of`, since it writes
-        outcomes only, say.
+      argument: Text that a user would write after `NAME:`.
+      metrics: Metrics that it writes, of `train/loss` and `test/loss`. () if it needs no `value_of`, because it writes
+        only outcomes, for example.
     """
 
     factory: ClassVar[str]
@@ -188,20 +189,21 @@ class SinkContract:
 
     @abstractmethod
     def contents(self, store: Path) -> Iterable[object]:
-        """Returns what a reader of the sink's output finds, each thing as often as it is there, without times.
+        """Returns the items in the sink's output, without times. Items are repeated as often as they occur.
 
-        Things are compared by their `repr`, whatever their order, so that NaN equals NaN.
+        They are compared by their `repr`, in any order, so that NaN equals NaN.
         """
 
     def value_of(
         self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
     ) -> float | None:
-        """Returns one number as a reader of the sink's output finds it; None if it is not there.
+        """Returns one number of the sink's output; None if it is not there.
 
-        It is the mean over all seeds of the metric at the last inner step, and NaN if a seed diverged. A sink that
-        writes each seed, or each seed block, has it computed here.
+        It is the mean over all seeds of the metric at the last inner step, and NaN if a seed diverged. For a sink that
+        writes each seed, or each seed block, compute the mean here.
 
         Args:
+          store: Folder of the store.
           run, generation, step: `Delivery.run`, generation and outer step of the checkpoint.
           suite, case, metric: `CaseInfo.suite`, `CaseInfo.name` and a name such as `train/loss`.
         """
@@ -215,7 +217,7 @@ class SinkContract:
         return Counter(repr(thing) for thing in self.contents(store))
 
     def expected(self, store: Path, deliveries: list[Delivery]) -> Counter[str]:
-        """Returns what is there after one sink took `deliveries` at once, undisturbed."""
+        """Returns the output after one sink took `deliveries` in a single call."""
         sink = self.open(store)
         sink.deliver(deliveries)
         sink.close()
@@ -235,7 +237,7 @@ class SinkContract:
         sink.close()
 
     def test_a_closed_sink_leaves_its_process_as_it_was(self, tmp_path: Path) -> None:
-        """The process may be a user's, who has other things to do in it, with the same tracker too."""
+        """The process may be a user's, which does other things, even with the same tracker."""
         before = dict(os.environ), sys.excepthook, sys.exit, Path.cwd()
         sink = self.open(tmp_path)
         sink.deliver(sample_deliveries(1))
@@ -243,7 +245,7 @@ class SinkContract:
         assert (dict(os.environ), sys.excepthook, sys.exit, Path.cwd()) == before
 
     def test_another_thread_delivers_than_the_one_that_made_it(self, tmp_path: Path) -> None:
-        """As in a watch, where a slow sink holds up nobody."""
+        """A watch delivers in another thread, so that a slow sink delays nothing else."""
         deliveries = sample_deliveries()
         sink = self.open(tmp_path / "thread")
         with ThreadPoolExecutor(max_workers=1) as thread:
@@ -269,7 +271,7 @@ class SinkContract:
         assert self.found(tmp_path / "split") == self.expected(tmp_path / "once", deliveries)
 
     def test_opened_again_at_any_place_it_goes_on(self, tmp_path: Path) -> None:
-        """A restart delivers from the last acknowledged place, which may lie well before what the sink has."""
+        """A restart delivers from the last acknowledged delivery, which may be well before the sink's last one."""
         deliveries = sample_deliveries()
         for end in range(1, len(deliveries) + 1):
             sink = self.open(tmp_path / "again")
@@ -278,10 +280,10 @@ class SinkContract:
         assert self.found(tmp_path / "again") == self.expected(tmp_path / "once", deliveries)
 
     def test_each_run_has_its_numbers_whatever_the_others_have_at_its_outer_steps(self, tmp_path: Path) -> None:
-        """Methods and sessions of an experiment: the first to arrive is not the only one that is written.
+        """The results of all methods and sessions of an experiment must be written, not only the first to arrive.
 
-        The names differ by what file systems and trackers do not like: case-folding them or replacing characters by
-        others must not make two names one.
+        The names differ in characters that file systems and trackers change: case folding or replaced characters must
+        not make two names equal.
         """
         names = ("", "Adam", "Adam-0", "mine/3", "mine_3", "mine%2F3", "Größe", "Gr__e", ".hidden", "hidden", "x" * 300)
         deliveries = _numbered((name, one.event) for name in names for one in sample_deliveries(1, run=name))
@@ -290,7 +292,7 @@ class SinkContract:
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected, "the same again changes nothing"
 
     def test_known_numbers_are_read_back(self, tmp_path: Path) -> None:
-        """Also after a restart that delivers the last batch again."""
+        """Also holds after a restart that delivers the last batch again."""
         if not self.metrics:
             pytest.skip("the sink writes no metrics")
         deliveries, numbers = known_numbers()

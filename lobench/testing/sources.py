@@ -35,7 +35,8 @@ class SourceContract:
 
     Attributes:
       factory: "module:attribute", as in the source's declaration.
-      num_polls: Polls after which what is complete must have been found; two where a first look may only take note.
+      num_polls: Number of polls after which complete checkpoints must be found. Two if the first poll may only take
+        notes.
     """
 
     factory: ClassVar[str]
@@ -43,21 +44,21 @@ class SourceContract:
 
     @abstractmethod
     def publish(self, folder: Path, index: int) -> None:
-        """Makes checkpoint `index` (1, 2, ...) appear, complete, in the location that `folder` stands for.
+        """Makes checkpoint `index` (1, 2, ...) appear, complete, in the location of `folder`.
 
-        Calls with growing indices make checkpoints that sort in this order; `folder` exists.
+        Calls with increasing indices make checkpoints that sort in this order. `folder` exists.
         """
 
     def begin(self, folder: Path, index: int) -> None:
-        """Makes what a trainer leaves in the middle of writing checkpoint `index`; `publish` completes it later."""
+        """Makes an incomplete checkpoint `index`, as left by a trainer while writing. `publish` completes it later."""
         pytest.skip("the source's checkpoints appear at once")
 
     def remove(self, folder: Path, index: int) -> None:
-        """Makes checkpoint `index` disappear, as a trainer that keeps the last few does."""
+        """Removes checkpoint `index`, like a trainer that keeps only the last few."""
         pytest.skip("the source's checkpoints stay")
 
     def location(self, folder: Path) -> str:
-        """Returns what a user would write for CKPT_DIR."""
+        """Returns the text that a user would write for CKPT_DIR."""
         return str(folder)
 
     def readers(self) -> Mapping[str, CheckpointReader]:
@@ -97,7 +98,7 @@ class SourceContract:
         assert self.polled(source) == []
 
     def test_twelve_at_once_are_found_in_the_order_in_which_they_were_written(self, tmp_path: Path) -> None:
-        """By number, not by the digits as text: 9 comes before 10."""
+        """The order is by number, not by text: 9 comes before 10."""
         one_by_one = self.open(tmp_path)
         expected: list[SeenCheckpoint] = []
         for index in range(1, 13):
@@ -159,7 +160,7 @@ class SourceContract:
         assert found <= {1, 2, None} and found - {1}
 
     def test_a_new_source_finds_everything_that_is_there(self, tmp_path: Path) -> None:
-        """A restarted watch knows from its ledger what is done; the source need not."""
+        """A restarted watch knows from its ledger which checkpoints are done. The source need not know."""
         for index in (1, 2):
             self.publish(tmp_path, index)
         first = self.polled(self.open(tmp_path))

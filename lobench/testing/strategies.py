@@ -45,8 +45,8 @@ class StrategyContract:
 
     Attributes:
       factory: "module:attribute", as in the strategy's declaration.
-      argument: What a user would write after `NAME:`.
-      num_objectives: How many values a fitness has.
+      argument: Text that a user would write after `NAME:`.
+      num_objectives: Number of values in a fitness.
     """
 
     factory: ClassVar[str]
@@ -88,7 +88,7 @@ class StrategyContract:
             assert shown == population, "it changes the population that it is shown"
 
     def test_parents_are_no_worse_than_the_population(self, strategy: SelectionStrategy) -> None:
-        """On average over seeds and initiators; and the worst of twelve only succeeds itself."""
+        """This holds on average over seeds and initiators. The worst of twelve members succeeds only itself."""
         parents: list[float] = []
         for seed in range(40):
             ranks = [float(rank) for rank in np.random.default_rng(seed).permutation(12)]

@@ -32,23 +32,23 @@ _BLOCK = SeedBlock(start=0, size=2)
 
 
 class TaskContract:
-    """Tests that every task and every family must pass; small sizes keep them fast."""
+    """Tests that every task and every family must pass. Use small sizes to keep them fast."""
 
     @property
     def _kind(self) -> Any:
-        """Returns the class, by which what was made and compiled is kept from test to test."""
+        """Class of the contract, by which made and compiled objects are cached between tests."""
         return type(self)
 
     @abstractmethod
     def task(self) -> Any:
-        """Makes the task or family, as gin would; the same one each time."""
+        """Makes the task or family as gin would. It must be the same one each time."""
 
     def rate(self) -> float:
         """Returns a learning rate at which three steps of SGD keep the loss finite."""
         return 1e-3
 
     def one(self) -> Task:
-        """Returns the task, or the family's task of some key."""
+        """Returns the task, or one task of a family."""
         task = _made(self._kind)
         return task.task_fn(task.sample(key_of(3))) if isinstance(task, TaskFamily) else task
 

@@ -1,4 +1,4 @@
-"""A real watch in this process, of a suite with one tiny case and one declared plugin; contracts of plugins run it."""
+"""A real watch in this process, of a suite with one tiny case and one declared plugin, for contracts of plugins."""
 
 from __future__ import annotations
 
@@ -84,15 +84,17 @@ def watch_with(
 ) -> WatchedStore:
     """Watches a location once, and returns the content of the store.
 
-    The working directory is `folder` meanwhile and the store's path is relative, as on a command line.
+    During the watch the working directory is `folder` and the store's path is relative, as on a command line.
 
     Args:
+      folder: Folder for the suite and the store.
       hook: Declaring hook of the plugin, which is declared as "contract".
       factory: "module:attribute", as in the plugin's declaration.
-      location: What a user would write for CKPT_DIR.
+      location: Text that a user would write for CKPT_DIR.
       directions: `metric_directions` of the declaration.
-      needs_theta: Whether the case trains with the checkpoint's theta, `log_lr` of LearnableSGD, or with plain SGD.
-      options: Fields of `WatchSettings`, as `lobench.watch` takes them.
+      needs_theta: Whether the case trains with the checkpoint's theta, `log_lr` of LearnableSGD. If not, it uses plain
+        SGD.
+      options: Fields of `WatchSettings`, as in `lobench.watch`.
     """
     from lobench.api.watch import watch
 
