@@ -1,7 +1,7 @@
 """lobench: pytest for learned optimizers.
 
-These are the names that people use in suites and in notebooks; what plugins need besides is in `lobench.extend`.
-Each is loaded when it is first used, so that `import lobench` imports neither jax nor pandas.
+Public names for suites and notebooks. `lobench.extend` has further names for plugins. Each name is loaded on first use,
+so that `import lobench` imports neither jax nor pandas.
 """
 
 from __future__ import annotations

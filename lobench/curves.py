@@ -1,6 +1,6 @@
 """Logger of training curves that `lobench import` and `lobench run` read: for torch, JAX, numpy or any other loop.
 
-It needs Python's own library alone: where lobench is not installed, copy this file beside your training.
+It uses only Python's standard library. If lobench is not installed, copy this file next to your training script.
 
     from lobench.curves import Logger
 
@@ -23,18 +23,17 @@ __all__ = ["Logger"]
 
 
 class Logger:
-    """Appends JSON lines to a file, which several runs and processes may share.
+    """Writer of JSON lines to a file, which several runs and processes may share.
 
-    The lines of a call are written at once and are there when it returns: who reads meanwhile sees whole lines, and a
-    training that is killed keeps what it logged. One that begins again, or goes on from an earlier step, logs again
-    what it repeats: of a step the later lines count (`lobench import --last-counts`; `lobench run` always).
+    The lines of a call are written at once before it returns, so that concurrent readers see whole lines, and a
+    training that is killed keeps what it logged. A training that restarts, or resumes from an earlier step, logs steps
+    again: the later lines of a step count (`lobench import --last-counts`; `lobench run` always).
 
     Args:
-      path: The file, in a folder that is there.
-      method: Whose curve it is; `lobench compare` takes this name. Like `seed`, who runs a script with `lobench run`
-        need not say it.
-      case: What is trained: one name for all methods that are compared on it.
-      seed: Of the data and the initial parameters.
+      path: Path of the file, in an existing folder.
+      method: Name of the method, as used by `lobench compare`. Scripts run by `lobench run` may omit it.
+      case: Name of the training problem, common to all methods that are compared on it.
+      seed: Seed of the data and the initial parameters. Scripts run by `lobench run` may omit it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, method: str = "", case: str = "", seed: int | str = "") -> None:
@@ -45,7 +44,15 @@ class Logger:
         self._is_cut = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"  # by a program that was killed
 
     def __call__(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Logs values at a step, by the name of their metric (`val/loss`); a tensor of one number is that number."""
+        """Logs values at a step.
+
+        Args:
+          step: Inner step.
+          metrics: Values by the name of their metric (`val/loss`). A value may be a tensor with one element.
+
+        Raises:
+          OSError: A line could not be written completely, as on a full disk.
+        """
         numbers = {name: float(value.item() if hasattr(value, "item") else value) for name, value in metrics.items()}
         rows = [{**self._run, "step": int(step), "metric": name, "value": number} for name, number in numbers.items()]
         lines = ("\n" * self._is_cut + "".join(json.dumps(row) + "\n" for row in rows)).encode()

@@ -1,7 +1,7 @@
 """Public names for plugins, besides `lobench.hookspecs` (hooks) and `lobench.testing` (contracts).
 
-A plugin imports `lobench`, `lobench.extend`, `lobench.hookspecs` and `lobench.testing`, and no other module of
-lobench: what lies behind these may move. Each name is loaded when it is first used, as in `lobench` itself.
+Plugins import only `lobench`, `lobench.extend`, `lobench.hookspecs` and `lobench.testing`. All other modules of lobench
+are internal and may change. Each name is loaded on first use, as in `lobench` itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hook specifications, typed, with their contracts.
 
 Declaring hooks return `Declaration`s: a name and a "module:attribute" factory. They are cheap, and import neither jax
-nor the factory's module. Observing hooks get one frozen event; what they return is ignored, and an exception in one is
-reported with the plugin's name and silences nobody.
+nor the factory's module. Observing hooks get one frozen event. Their return values are ignored, and an exception in one
+of them is reported with the plugin's name and does not affect the others.
 
 Plugins register through entry points in the group "lobench", or by defining `lobench_*` functions in a suite's
 conftest.py (a plain `def lobench_...` counts; `@hookimpl` is needed only for options such as `trylast`).
@@ -61,14 +61,17 @@ hookimpl = pluggy.HookimplMarker("lobench")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """A thing that a plugin provides.
+    """An object that a plugin provides.
+
+    Example:
+      Declaration(name="ratio", factory="mypackage.metrics:ratio", metric_directions={"ratio": "min"})
 
     Attributes:
-      name: How the command line and gin name it; two plugins with one name are an error that names both.
-      factory: "module:attribute", imported when it is used and not before; ":attribute" is in the declaring module.
+      name: Name on the command line and in gin. If two plugins declare one name, the error names both.
+      factory: "module:attribute", imported on first use; ":attribute" is in the declaring module.
       summary: One line for `lobench list`.
-      metric_directions: Of a metric's declaration: "min" or "max" by the name of each metric that it returns. One
-        without it is stored and shown, and has no best value, no score and no bold.
+      metric_directions: For a metric, "min" or "max" by the name of each metric that it returns. A metric without a
+        direction is stored and shown, but has no best value, no score and no bold.
     """
 
     name: str
@@ -82,10 +85,10 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfSubject:
-    """What every event has.
+    """Base of all events.
 
     Attributes:
-      subject: Whom it is about: a checkpoint, or an optimizer without theta (`subject.kind`).
+      subject: Subject of the event: a checkpoint, or an optimizer without theta (`subject.kind`).
     """
 
     subject: Subject
@@ -106,8 +109,11 @@ class EvaluationFinished(_OfSubject):
     """One seed block of one case reached its outcome for one sighting of a subject.
 
     Attributes:
-      curves: None where the outcome gave none (error, timeout, poisoned, ...).
-      message: One line on what went wrong; empty where nothing did.
+      case: The case.
+      seed_block: The seeds.
+      outcome: Outcome of the evaluation.
+      curves: Curves of the seeds. None if the outcome gave none (error, timeout, poisoned, ...).
+      message: One line on a failure; empty if there was none.
     """
 
     case: CaseInfo
@@ -119,7 +125,11 @@ class EvaluationFinished(_OfSubject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFinished(_OfSubject):
-    """Every evaluation of a subject has an outcome; all of them, in a fixed order."""
+    """Every evaluation of a subject has an outcome.
+
+    Attributes:
+      evaluations: All evaluations of the subject, in a fixed order.
+    """
 
     evaluations: tuple[EvaluationFinished, ...]
 
@@ -129,11 +139,11 @@ class AlarmRaised(_OfSubject):
     """A checkpoint is worse than an earlier one, or the run's trend has ended.
 
     Attributes:
-      kind: What was tested, for example `regress`.
-      reference: The earlier checkpoint that it was held against.
-      value: The harm in score; of a trend, score per 1,000 outer steps.
-      bound: The one-sided confidence bound of the value that decided.
-      cases: Those that tell, the worst first; () where it is of all.
+      kind: Kind of the alarm, such as `regress`.
+      reference: Earlier checkpoint to which it was compared.
+      value: Harm in score; for a trend, score per 1,000 outer steps.
+      bound: One-sided confidence bound of the value, which decided.
+      cases: Cases that show it, the worst first; () if it is for all cases together.
       message: One line for people.
     """
 
@@ -147,15 +157,16 @@ class AlarmRaised(_OfSubject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a sink gets: an event, its number, and the run that its numbers are of.
+    """A sink's input: an event, its number, and the run of its numbers.
 
     Attributes:
-      sequence: Number of the delivery, the same whenever it comes again; no other delivery of the store has it. Results
-        have 1, 2, ... in the order of the ledger, without end. Alarms, which come beside them at any time, have -1, -2,
-        ...: a sink that skips what is not above the last number gets no alarms, and loses no results.
-      run: Name of the run, as tables name it: of an experiment a method, or a session of a command (`mine-0`); of a
-        watch the run's folder, and "" where the watched folder holds checkpoints itself. A sink writes the numbers of
-        each run and generation (`event.checkpoint.generation`) apart from all others: two runs have equal outer steps.
+      sequence: Number of the delivery, unique in the store and equal whenever the delivery is repeated. Results have
+        1, 2, ... in the order of the ledger. Alarms may come at any time and have -1, -2, ...: a sink that skips
+        deliveries not above its last number gets no alarms, but loses no results.
+      event: The event.
+      run: Name of the run, as in tables: for an experiment a method, or a session of a command (`mine-0`); for a watch
+        the run's folder, or "" if the watched folder contains the checkpoints itself. A sink writes the numbers of each
+        run and generation (`event.checkpoint.generation`) separately, because two runs have equal outer steps.
     """
 
     sequence: int
@@ -167,38 +178,45 @@ class Delivery:
 
 
 class CheckpointReader(Protocol):
-    """Loads one checkpoint format. Factory: `factory(allow_pickle: bool) -> CheckpointReader`.
+    """Reader of one checkpoint format. Factory: `factory(allow_pickle: bool) -> CheckpointReader`.
 
     Attributes:
-      in_place: True where the format is written in place, so that a source must see size and mtime unchanged over two
-        polls, or a `.done` file beside it; False where a rename or a commit marker completes it.
+      in_place: Whether the format is written in place. If so, a source takes a checkpoint only after its size and mtime
+        were unchanged over two polls, or if it has a `.done` file. False if a rename or a commit marker completes it.
     """
 
     in_place: bool
 
     def recognises(self, path: epath.Path) -> bool:
-        """Says by name and kind (file or directory) alone whether this reader is for `path`."""
+        """Returns whether this reader is for `path`, judging only by its name and kind (file or directory)."""
 
     def is_complete(self, path: epath.Path) -> bool:
-        """Says whether the marks of completeness that this format writes are there; cheap, reads no arrays.
+        """Returns whether the format's marks of completeness exist. It is cheap and reads no arrays.
 
-        A trainer may remove a checkpoint at any moment: what is gone is not complete.
+        A trainer may remove a checkpoint at any time. A removed checkpoint is not complete.
 
         Raises:
-          OSError: it cannot be looked at: no permission, a network disk that does not answer. It is looked at again.
+          OSError: The path cannot be accessed, because of permissions or a network disk that does not answer. It is
+            retried.
         """
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        """Returns the leaves, theta's or more, and what the content says of outer step and generation.
+        """Returns the leaves, at least those of theta, with the outer step and generation in the content.
 
         Raises:
-          CheckpointError: truncated, not this format, a leaf that is neither text nor an array; PickleRefused.
+          CheckpointError: The checkpoint is truncated or not of this format, or a leaf is neither text nor an array.
+          PickleRefused: The checkpoint is a pickle, and pickles are not allowed.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """What a source is made from: the watched location and the readers by name, in order of preference."""
+    """Arguments of a source.
+
+    Attributes:
+      location: The watched location.
+      readers: Checkpoint readers by name, in order of preference.
+    """
 
     location: str
     readers: Mapping[str, CheckpointReader]
@@ -206,11 +224,12 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """Why a source does not take what looks like a checkpoint.
+    """Reason why a source does not take a path that looks like a checkpoint.
 
     Attributes:
-      reason: For people.
-      is_awaited: It may still become one, so that a run that ends waits for it; False: it is given up.
+      reason: Text for people.
+      is_awaited: Whether it may still become a checkpoint, so that a run that ends waits for it. If False, it is given
+        up.
     """
 
     reason: str
@@ -221,33 +240,35 @@ class Unfinished:
 
 
 class CheckpointSource(Protocol):
-    """Finds checkpoints. Factory: `factory(context: SourceContext) -> CheckpointSource`.
+    """Source of checkpoints. Factory: `factory(context: SourceContext) -> CheckpointSource`.
 
     Attributes:
-      poll_seconds: How long the chief waits between two polls.
+      poll_seconds: Seconds that the chief waits between two polls.
     """
 
     poll_seconds: float
 
     def poll(self) -> Sequence[SeenCheckpoint]:
-        """Returns the checkpoints that became complete since the last poll, oldest first; never one twice.
+        """Returns the checkpoints that became complete since the last poll, oldest first.
 
-        Must not raise for a location that does not exist yet: that is an empty poll.
+        No checkpoint is returned twice.
+
+        It must not raise if the location does not exist yet, but return nothing.
         """
 
     def pending(self) -> Mapping[str, Unfinished]:
-        """Returns by its path what the last poll met that looks like a checkpoint and is not complete."""
+        """Returns the incomplete checkpoints that the last poll found, by path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """What a sink is made from.
+    """Arguments of a sink.
 
     Attributes:
-      store: Folder of the store; a sink may keep files below it.
-      argument: What followed `NAME:` on the command line, or "".
+      store: Folder of the store. A sink may keep files in it.
+      argument: Text after `NAME:` on the command line; "" if there is none.
       name: Name of the watch.
-      suites: What the watch evaluates on: folders and `.gin` files, whole paths.
+      suites: Suites of the watch, as absolute paths of folders and `.gin` files.
     """
 
     store: Path
@@ -257,86 +278,98 @@ class SinkContext:
 
 
 class ResultSink(Protocol):
-    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`.
+    """Destination of results. Factory: `factory(context: SinkContext) -> ResultSink`.
 
-    How far a sink came is remembered under its address, and under its attribute `destination` (str) where it has one:
-    an id that goes with what was written, so that a destination which was removed, or is another one, gets everything.
-    One whose attribute `keeps_first` is true writes a number once for each run, generation and outer step: what comes
-    for the same ones later, and is therefore not written, is said by whoever delivers.
+    The progress of a sink is stored under its address, and under its attribute `destination` (str) if it has one: an id
+    stored with the written data, so that a removed or replaced destination gets everything again. If its attribute
+    `keeps_first` is true, the sink writes a number only once for each run, generation and outer step. Later numbers for
+    the same ones, which it does not write, are reported by the caller.
     """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Takes deliveries in ledger order; durable when it returns.
+        """Takes deliveries in ledger order. They must be durable when it returns.
 
-        At least once: after a crash the same deliveries come again, so taking one twice must equal taking it once.
-        An exception is reported, and the same deliveries are tried again later; other sinks go on.
+        Delivery is at least once: after a crash the same deliveries come again, so taking one twice must equal taking
+        it once. An exception is reported, and the same deliveries are tried again later. Other sinks are not affected.
         """
 
     def close(self) -> None:
-        """Releases what the sink holds."""
+        """Releases the sink's resources."""
 
 
 class SelectionStrategy(Protocol):
-    """Picks who succeeds a member of a population. Factory: `factory(argument: str) -> SelectionStrategy`. Pure.
+    """Strategy that picks the successor of a member of a population.
+
+    Factory: `factory(argument: str) -> SelectionStrategy`. It is a pure function of its arguments.
 
     Attributes:
-      pool: Whom an asynchronous controller shows it beside the initiator; see `Pool`.
+      pool: Members that an asynchronous controller passes to it in addition to the initiator; see `Pool`.
     """
 
     @property
     def pool(self) -> Pool: ...
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        """Returns parent and other of the initiator's child; ids, or None.
+        """Returns parent and other of the initiator's child, as ids or None.
 
-        The same whatever the order of the population. An infeasible member is never the parent, and one with a value of
-        minus infinity (which is what NaN becomes) never succeeds an initiator without one.
+        The result does not depend on the order of the population. An infeasible member is never the parent. A member
+        with a value of minus infinity (which replaces NaN) never succeeds an initiator without one.
 
         Args:
           population: The initiator and the others, each once.
           initiator: Id of the member whose place is to be filled.
-          seed: All the chance that there is.
+          seed: The only source of randomness.
         """
 
 
 class Executor(Protocol):
-    """Runs workers somewhere. Factory: `factory(config: WorkerConfig, wakeup: Connection | None) -> Executor`.
+    """Backend that runs workers.
 
-    It carries bytes both ways. Leases, deadlines and attempts are the caller's; an executor retries nothing.
+    Factory: `factory(config: WorkerConfig, wakeup: Connection | None) -> Executor`.
+
+    It carries bytes in both directions. Leases, deadlines and attempts are handled by the caller; an executor retries
+    nothing.
     """
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        """Starts a worker, which then says something or is said to have died."""
+        """Starts a worker. `wait` then returns a message from it, or that it died."""
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
-        """Sends a message to a worker, which gets them in the order of the calls; one that died gets nothing.
+        """Sends a message to a worker. Messages arrive in the order of the calls. A worker that died gets none.
 
         Args:
-          files: Paths that the message names. A worker on another machine finds them under their names alone, so that
-            a name says the content (a hash of it, say), and what a machine has it does not get again.
+          worker: Number of the worker.
+          message: The message.
+          files: Paths contained in the message. A worker on another machine finds the files by their names only, so a
+            name must determine the content (as a hash does). A file that a machine already has is not sent again.
         """
 
     def kill(self, worker: int) -> None:
-        """Ends a worker at once; it is not heard of again."""
+        """Kills a worker at once. `wait` returns nothing more about it."""
 
     def wait(self, timeout: float) -> Sequence[ExecutorEvent]:
-        """Returns what workers said, and what the executor says for itself, `timeout` seconds later at most."""
+        """Returns messages of workers and events of the executor, waiting at most `timeout` seconds."""
 
     def close(self) -> None:
         """Ends all workers."""
 
 
 class HookSpecs:
-    """The specifications that plugins implement; registered with the manager."""
+    """Specifications of all hooks.
+
+    Example:
+      def lobench_metrics():
+          return [Declaration(name="ratio", factory="mypackage.metrics:ratio")]
+    """
 
     @hookspec
     def lobench_gin_modules(self) -> Iterable[Declaration]:
-        """Declares modules whose import registers gin configurables (factory: "module:" and nothing after).
+        """Declares modules whose import registers gin configurables (factory: "module:" with nothing after the colon).
 
-        A module with very many names may register them when a gin file says one: its attribute `lobench_on_use` has
-        `names()`, all of them, `find(selector)`, which registers one and returns its whole name, or None, and
-        `summary`, a line for `lobench list`; where it has `optimizers()`, functions by name, `lobench list -v` shows
-        them too.
+        A module with very many names may register each on first use in a gin file. It then has an attribute
+        `lobench_on_use` with `names()`, which returns all names; `find(selector)`, which registers one and returns its
+        whole name, or None; and `summary`, a line for `lobench list`. If it also has `optimizers()`, functions by name,
+        `lobench list -v` shows them.
         """
         return ()
 
@@ -364,7 +397,7 @@ class HookSpecs:
     def lobench_search_strategies(self) -> Iterable[Declaration]:
         """Declares searches over a method's settings (`SearchStrategy`): `Method.search = @NAME()`.
 
-        The factory is called with what gin binds of it: `NAME.sampler = "tpe"` is `factory(sampler="tpe")`.
+        The factory is called with its gin bindings: `NAME.sampler = "tpe"` gives `factory(sampler="tpe")`.
         """
         return ()
 
@@ -380,21 +413,26 @@ class HookSpecs:
 
     @hookspec
     def lobench_metrics(self) -> Iterable[Declaration]:
-        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed.
+        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, one value per seed.
 
-        Computed for every seed block where it ran, and stored, shown and delivered like the task's own metrics. Names
-        are `<split>/<metric>`; one without "/" goes below the declaration's name, and
-        `Declaration.metric_directions` says which way each is better. What raises is named with the evaluation, and
+        They are computed for every seed block on the machine of its evaluation, and stored, shown and delivered like
+        the task's own metrics. Names are `<split>/<metric>`; a name without "/" is put below the declaration's name.
+        `Declaration.metric_directions` gives the direction of each. An exception is reported with the evaluation, and
         changes nothing else.
+
+        Example:
+          def ratio(curves):
+              return {"ratio": [last / first for first, last in zip(curves.first("train/loss"),
+              curves.final("train/loss"))]}
         """
         return ()
 
     @hookspec
     def lobench_report_sections(self) -> Iterable[Declaration]:
-        """Declares sections of the report: `factory(summary: Summary) -> list[Section]`, below the charts that ship.
+        """Declares sections of the report: `factory(summary: Summary) -> list[Section]`, below the built-in charts.
 
-        `lobench.extend` has `Section`, `Figure`, `Chart` and `Series`. One that raises is named in its place, and the
-        page has everything else.
+        `lobench.extend` has `Section`, `Figure`, `Chart` and `Series`. If one raises, the page shows the error in its
+        place.
         """
         return ()
 
@@ -402,7 +440,7 @@ class HookSpecs:
     def lobench_import_formats(self) -> Iterable[Declaration]:
         """Declares formats of `lobench import`: `factory() -> FileKind` (`lobench.extend`).
 
-        Their `recognises` is asked before what ships is tried; the declaration's name is what `--kind` takes.
+        Their `recognises` is called before the built-in formats are tried. `--kind` takes the declaration's name.
         """
         return ()
 
@@ -413,16 +451,16 @@ class HookSpecs:
 
     @hookspec
     def lobench_checkpoint_seen(self, event: CheckpointSeen) -> None:
-        """Observes a checkpoint that was copied and read."""
+        """Called after a checkpoint was copied and read."""
 
     @hookspec
     def lobench_evaluation_finished(self, event: EvaluationFinished) -> None:
-        """Observes an outcome, after it is durable."""
+        """Called after an outcome is durable."""
 
     @hookspec
     def lobench_checkpoint_finished(self, event: CheckpointFinished) -> None:
-        """Observes that every evaluation of a checkpoint has an outcome."""
+        """Called after every evaluation of a checkpoint has an outcome."""
 
     @hookspec
     def lobench_alarm_raised(self, event: AlarmRaised) -> None:
-        """Observes an alarm along a run; after a kill it may come again."""
+        """Called after an alarm along a run. After a kill the same alarm may come again."""

@@ -31,15 +31,22 @@ __all__ = [
     "load_plugins",
 ]
 
-# What the process of a worker runs that evaluates cases; see `lobench.engine.workers.protocol.Configure.serve`.
-# It is the one name of a room above this one.
+# Entry point of worker processes that evaluate cases; see `lobench.engine.workers.protocol.Configure.serve`.
+# It is the only name of a higher layer in this module.
 CASE_WORKER = "lobench.pytest_plugin.worker:serve"
 COMMAND_WORKER = "lobench.engine.workers.command:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenPlugin:
-    """An entry point that could not be imported, or has wrong hooks; the rest goes on without it."""
+    """An entry point or plugin that failed to import, or has wrong hooks. It is skipped.
+
+    Attributes:
+      name: Name of the entry point or plugin.
+      distribution: Package that provides it, or the hook that failed.
+      cause: The error, in one line.
+      imports: Whether it was imported.
+    """
 
     name: str
     distribution: str
@@ -63,7 +70,7 @@ class Registered:
         """Imports the factory.
 
         Raises:
-          PluginError: names plugin, declaration and cause.
+          PluginError: The import failed. The message names plugin, declaration and cause.
         """
         module, _, attribute = self.declaration.factory.partition(":")
         try:
@@ -80,12 +87,12 @@ class Registered:
             ) from error
 
     def make(self, *arguments: object, where: str, **keywords: object) -> Any:
-        """Calls the factory, with what the user gave it.
+        """Calls the factory with arguments from the user.
 
         Raises:
-          LobenchError: what the factory raised as one.
-          ConfigError: It takes no such keyword.
-          PluginError: whatever else it raised, in one line; `where` is what the user wrote.
+          LobenchError: The factory raised one.
+          ConfigError: The factory does not take a keyword.
+          PluginError: The factory raised another exception. The message is one line, with the user's text in `where`.
         """
         factory = self.load()
         known = inspect.signature(factory).parameters if keywords else {}
@@ -122,15 +129,19 @@ class Registered:
         fallbacks: Mapping[str, object] = {},
         failure: type[PluginFailure] = PluginFailure,
     ) -> Any:
-        """Calls the factory, and guards the calls of the object's methods and what they return.
+        """Calls the factory, and guards the calls of the object's methods and their results.
 
         Args:
-          hook: That declares it, for errors.
-          results: Checks of what methods return, by the names of the methods.
-          fallbacks: Results of methods that fail, if the command can go on with them; the failure is printed once.
-          failure: Class of the error of the other methods.
+          arguments: Arguments of the factory.
+          where: The user's text, for errors.
+          hook: Hook that declares the object, for errors.
+          results: Checks of the results of methods, by the names of the methods.
+          fallbacks: Results of methods that fail, if the command can go on with them. The failure is printed once.
+          failure: Class of the errors of the other methods.
+
         Raises:
-          LobenchError: as `make`. PluginFailure: the object lacks one of these methods.
+          LobenchError: The factory failed, as in `make`.
+          PluginFailure: The object lacks one of these methods.
         """
         made = self.make(*arguments, where=where)
         if self.plugin.startswith("lobench."):
@@ -144,7 +155,7 @@ class Registered:
 
     @contextlib.contextmanager
     def _suite_importable(self) -> Iterator[None]:
-        """What a conftest.py declares may lie beside it."""
+        """Makes modules next to a declaring conftest.py importable."""
         before = list(sys.path)
         if Path(self.plugin).name == "conftest.py":
             sys.path.insert(0, str(Path(self.plugin).parent))
@@ -155,9 +166,9 @@ class Registered:
 
 
 class GuardedPlugin:
-    """An object of a plugin whose methods raise errors that name the plugin, also for a result of a wrong type.
+    """Wrapper of a plugin's object, whose methods raise errors that name the plugin, also for results of a wrong type.
 
-    `LobenchError` and `OSError` pass: they are part of what readers and sources may raise.
+    `LobenchError` and `OSError` pass unchanged, because readers and sources may raise them.
     """
 
     def __init__(
@@ -202,7 +213,7 @@ class GuardedPlugin:
 
 
 class PluginManager(pluggy.PluginManager):
-    """pluggy's manager for "lobench"; a plain `def lobench_...` counts as an implementation, as pytest's do."""
+    """pluggy's manager for "lobench". A plain `def lobench_...` counts as an implementation, as in pytest."""
 
     def __init__(self) -> None:
         super().__init__("lobench")
@@ -218,10 +229,10 @@ class PluginManager(pluggy.PluginManager):
         return options
 
     def take(self, plugin: object, name: str) -> None:
-        """Registers a plugin, whole or not at all.
+        """Registers a plugin, completely or not at all.
 
         Raises:
-          PluginError: it implements a hook that there is not, or one with arguments that it is not given.
+          PluginError: It implements an unknown hook, or one with unknown arguments.
         """
         where = f"plugin {name!r}"
         try:
@@ -238,11 +249,13 @@ class PluginManager(pluggy.PluginManager):
                 raise PluginError(f"there is no hook {caller.name}", where=where, next_step=next_step)
 
     def declarations(self, hook: str) -> dict[str, Registered]:
-        """Returns what plugins declare through a hook, by name.
+        """Returns the declarations of a hook, by name.
+
+        Implementations that raise are left out and added to `broken`.
 
         Raises:
-          PluginError: two plugins declare one name (both are named), or one declares something else than declarations.
-        An implementation that raises is left out, and is one of `broken`.
+          PluginError: Two plugins declare one name (both are named), or a plugin returns something else than
+            declarations.
         """
         found, problems = self._collected(hook)
         for problem in problems.values():
@@ -250,9 +263,10 @@ class PluginManager(pluggy.PluginManager):
         return found
 
     def usable_declarations(self, hook: str) -> dict[str, Registered]:
-        """Returns what plugins declare without a fault; the faults of the others are among `broken`.
+        """Returns the valid declarations of a hook, and adds the faults of the others to `broken`.
 
-        For commands that use whatever is there: two plugins with one name must not refuse those that need neither.
+        It is for commands that use all declarations: a conflict between two plugins must not stop commands that need
+        neither.
         """
         found, problems = self._collected(hook)
         for problem in problems.values():
@@ -260,7 +274,7 @@ class PluginManager(pluggy.PluginManager):
         return found
 
     def _collected(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
-        """Returns what plugins declare by name, and the errors of names, or of plugins, that cannot be used."""
+        """Returns the declarations of a hook by name, and the errors of names or plugins that cannot be used."""
         found: dict[str, Registered] = {}
         problems: dict[str, PluginError] = {}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
@@ -317,10 +331,17 @@ class PluginManager(pluggy.PluginManager):
         return declared
 
     def find(self, hook: str, name: str, *, kind: str, where: str = "") -> Registered:
-        """Returns one declaration; `kind` names the thing in the error where there is none of that name.
+        """Returns one declaration.
 
         Args:
-          where: What the user wrote it in.
+          hook: Name of the hook.
+          name: Name of the declaration.
+          kind: Kind of object, for the error if there is no such declaration.
+          where: The user's text, for errors.
+
+        Raises:
+          UsageError: There is no such declaration.
+          PluginError: Declarations of the hook are not valid.
         """
         known, problems = self._collected(hook)
         if name in problems:
@@ -341,7 +362,7 @@ class PluginManager(pluggy.PluginManager):
         """Registers a conftest module that defines `lobench_*` hooks, once, under its file's path.
 
         Raises:
-          PluginError: as `take`.
+          PluginError: It has wrong hooks, as in `take`.
         """
         name = getattr(module, "__file__", None) or module.__name__
         has_hooks = any(attribute.startswith("lobench_") for attribute in vars(module))
@@ -357,14 +378,14 @@ class PluginManager(pluggy.PluginManager):
 
 @functools.cache
 def _built_in() -> list[str]:
-    """Returns lobench's own plugins, the modules `builtin*.py` of its rooms; none has to be named here."""
+    """Returns lobench's own plugins: all modules `builtin*.py` of its packages."""
     root = Path(__file__).parent
     paths = sorted(path.relative_to(root.parent).with_suffix("") for path in root.rglob("builtin*.py"))
     return [".".join(path.parts) for path in paths]
 
 
 def load_plugins() -> PluginManager:
-    """Returns a manager with the built-ins and every entry point that imports."""
+    """Returns a manager with the built-ins and every entry point that can be imported."""
     manager = PluginManager()
     for name in _built_in():
         manager.register(importlib.import_module(name), name=name)

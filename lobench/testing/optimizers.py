@@ -129,7 +129,7 @@ def _stepper(contract: Any, theta: Any) -> Stepper:
 
 @functools.cache
 def _program(contract: Any) -> Callable[..., Any]:
-    """Returns a function (theta, params, grads) -> states before and after the steps, for two seeds of params and grads."""
+    """Returns a function (theta, params, grads) -> states before and after the steps, for two seeds."""
 
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
