@@ -1,1 +1,1 @@
-"""Rendering of given numbers: charts, tables, the page, live lines."""
+"""Rendering of computed numbers: charts, tables, the page, live lines."""

@@ -1,4 +1,4 @@
-"""Card of a bundle: what it is, in Markdown, made of its results alone."""
+"""Card of a bundle in Markdown, made from its results."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[st
     """Returns the card of a store.
 
     Args:
-      snapshot: Of all of it.
-      baselines: Folders of suites whose own baselines make the scale.
-      left_out: A line for each thing that the bundle lacks.
-      patch_files: Files of the patches of uncommitted changes that the bundle carries.
+      snapshot: All results of the store.
+      baselines: Folders of suites whose own baselines define the scale.
+      left_out: A line for each part that is missing in the bundle.
+      patch_files: Files of the patches of uncommitted changes in the bundle.
     """
     shown = read_methods(snapshot.store)
     summary = summary_of(snapshot.store, baselines, snapshot=shown if shown.rows else snapshot)
@@ -57,12 +57,12 @@ def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[st
 
 
 def patch_files_of(ledger: Ledger) -> list[str]:
-    """Returns the files of the patches of uncommitted changes that a ledger has."""
+    """Returns the files in a ledger's patches of uncommitted changes."""
     patches = [one.revision.patch for one in ledger.experiments() if one.revision.patch is not None]
     return sorted({name for patch in patches for name in files_of_patch(patch)})
 
 
 def with_baselines(folders: Iterable[Path]) -> list[Path]:
-    """Returns the folders of suites that have baselines, in an order that hangs on their names."""
+    """Returns the folders of suites with baselines, sorted by name."""
     found = [folder for folder in folders if find_baselines(folder)]
     return sorted(found, key=lambda folder: (folder.name, str(folder)))

@@ -1,4 +1,4 @@
-"""The charts of a report: the outer-step curve, profiles, and each case's inner loss."""
+"""Charts of a report: the outer-step curve, profiles, and each case's inner loss."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def sections(summary: Summary, figure: str | None = None) -> list[Section]:
     """Returns the charts of a store, section by section.
 
     Args:
-      figure: What the ids of sections begin with, `search`, say; None: all of them.
+      summary: Summary of the store.
+      figure: First part of the sections' ids, such as "search". None: all sections.
     Raises:
-      StoreError: there is nothing of the figure that is asked for.
+      StoreError: The store has no such section.
     """
     found = [one for one in _all(summary) if figure in (None, one.id.partition("-")[0])]
     if figure and not found:
@@ -68,7 +69,7 @@ def _all(summary: Summary) -> list[Section]:
 
 
 def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Section]:
-    """Returns a plugin's sections; what it raises is a section that says so, so that the rest is there."""
+    """Returns a plugin's sections. If the plugin raises, its section contains only the error."""
     try:
         drawn = declared.make(summary, where="a report")
         if not isinstance(drawn, list | tuple) or not all(isinstance(one, Section) for one in drawn):
@@ -124,7 +125,7 @@ def _profiles(summary: Summary) -> Section:
 
 
 def _drawn(summary: Summary) -> list[tuple[int, str, str]]:
-    """Returns place, label and style of whom charts show: the shown subject, the first of its run, other methods."""
+    """Returns index, label and style of the subjects in charts: the shown one, the first of its run, other methods."""
     labels, styles = summary.snapshot.labels, method_styles(summary)
     places = summary.snapshot.groups.beside(summary.shown)[:_MOST_DRAWN]
     return [(place, labels[place], styles[place]) for place in places]
@@ -137,7 +138,7 @@ def _left_out(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
 
 def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> Figure:
     subjects = summary.snapshot.subjects
-    # Of whom there is no curve there is no line: one at 0 would say that it was trained, and failed everywhere.
+    # No line for subjects without curves: a line at 0 would mean that training failed everywhere.
     known = [one for one in drawn if subjects[one[0]].num_seeds]
     times = summary.times_to_tuned([place for place, _, _ in known])
     taus = np.geomspace(1, 20, 100)
@@ -185,12 +186,12 @@ def _cases(summary: Summary) -> Section:
 
 
 def _has_test(drawn: Sequence[tuple[int, str, str]]) -> bool:
-    """Says whether there is room for a second line for each, dashed."""
+    """Returns whether there is room for a second, dashed line per subject."""
     return len(drawn) <= _MOST_WITH_TEST
 
 
 def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
-    """Returns the curves of a case; None where nobody who is drawn gave one."""
+    """Returns the curves of a case; None if no drawn subject has any."""
     snapshot = summary.snapshot
     metric = snapshot.cases[case].primary_metric
     test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn) else ""

@@ -1,4 +1,4 @@
-"""Figures of a report for a paper: `lobench report --format png|pdf`."""
+"""Figures of a report for papers: `lobench report --format png|pdf`."""
 
 from __future__ import annotations
 
@@ -33,18 +33,21 @@ _FONT_SIZE = 8  # points, of every text
 _SIZED = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _INCHES = 3.3  # a column of most papers
 _INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.13
-_MOST_LETTERS = 48  # of a line of a name
+_MOST_LETTERS = 48  # letters in a line of a name
 _PER_PAGE = 12
 
 
 def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None = None) -> list[Path]:
-    """Writes a file for each section of the page (several where there are many cases) and returns them.
+    """Writes a file for each section of the page, several if it has many cases, and returns their paths.
 
     Args:
+      summary: Summary of the store.
+      folder: Folder of the files.
       kind: "png" or "pdf".
-      figure: Which charts; None: all.
+      figure: First part of the sections' ids. None: all sections.
     Raises:
-      StoreError: nothing to draw, or the folder cannot be written. LobenchError: matplotlib is not installed.
+      StoreError: There is nothing to draw, or the folder cannot be written.
+      LobenchError: matplotlib is not installed.
     """
     if not summary.snapshot.rows:
         raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
@@ -57,7 +60,8 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         settings: dict[Any, Any] = {"pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False}
-        settings["figure.constrained_layout.w_pad"] = 0.08  # else an axis' label seems to be the chart's on its left
+        # Keeps an axis label away from the chart on its left.
+        settings["figure.constrained_layout.w_pad"] = 0.08
         with mpl.rc_context(settings | dict.fromkeys(_SIZED, _FONT_SIZE)):
             return [path for section in sections(summary, figure) for path in _write(section, folder, kind)]
 
@@ -93,7 +97,7 @@ def _page(shown: Sequence[SectionFigure], trained_with: str) -> Figure:
 
 
 def _height(chart: Chart | HeatMap) -> float:
-    """Returns inches: with names beside it, a chart is as high as they need."""
+    """Returns the height of a chart in inches, which depends on the names on its y axis."""
     names = _y_names(chart) if isinstance(chart, Chart) else []
     lines = len(names) * max((name.count("\n") + 1 for name in names), default=0)
     return 0.7 + 1.4 * _INCHES_OF_A_LINE * lines if any(names) else 0.75 * _INCHES
@@ -104,12 +108,12 @@ def _y_names(chart: Chart) -> list[str]:
 
 
 def _in_lines(name: str) -> str:
-    """Returns a name as it fits beside a chart."""
+    """Shortens and wraps a name that stands next to a chart."""
     return "\n".join(map(plain, textwrap.wrap(shortened(name, 2 * _MOST_LETTERS), _MOST_LETTERS)))
 
 
 def _add_legend(figure: Figure) -> int:
-    """Adds one legend for all charts, which draw the same things, where it hides no curve; returns its lines."""
+    """Adds one legend for all charts above them. Returns its number of lines."""
     entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
     labels = [str(label) for label in entries if not str(label).startswith("_")]
     if not labels:
@@ -123,7 +127,7 @@ def _add_legend(figure: Figure) -> int:
 
 
 def _add_text(figure: Figure, text: str) -> int:
-    """Adds text below the charts; returns its lines."""
+    """Adds text below the charts. Returns its number of lines."""
     if not text:
         return 0
     lines = textwrap.wrap(text, int(figure.get_figwidth() / _INCHES_OF_A_LETTER / 1.1))
@@ -132,7 +136,7 @@ def _add_text(figure: Figure, text: str) -> int:
 
 
 def _draw_map(axes: Axes, chart: HeatMap) -> None:
-    axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # texts stay readable on it
+    axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # light enough for texts
     for row, values in enumerate(chart.values):
         for column, value in enumerate(values):
             if chart.has_texts and math.isfinite(value):

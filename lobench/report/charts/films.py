@@ -1,4 +1,4 @@
-"""Films of episodes as animated SVG, without a script."""
+"""Films of episodes as animated SVG without scripts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lobench.core.film import Film
 __all__ = ["FilmFigure", "films", "moving"]
 
 _SIDE = 200
-_MOST = 12  # of a page
+_MOST = 12  # films on a page
 _LAST_SECONDS = 0.5  # the last frame stands still
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilmFigure:
-    """A film with its caption."""
+    """Film with its caption."""
 
     title: str
     svg: Markup
@@ -27,7 +27,7 @@ class FilmFigure:
 
 
 def films(summary: Summary) -> list[FilmFigure]:
-    """Returns a film of each case and subject that has one, the first seed's, case by case; twelve at most."""
+    """Returns a film for each case and subject that has one, of the first seed, ordered by case. At most twelve."""
     snapshot = summary.snapshot
     found: list[FilmFigure] = []
     for case in range(len(snapshot.cases)):
@@ -53,7 +53,8 @@ def moving(film: Film, description: str) -> Markup:
     """Returns a film as markup.
 
     Args:
-      description: What those hear who do not see it.
+      film: The film.
+      description: Alternative text for screen readers.
     """
     frames = np.asarray(film.frames, np.float64)
     moved = np.concatenate([frames, frames[-1:]])

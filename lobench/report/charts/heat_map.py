@@ -1,4 +1,4 @@
-"""Heat maps with their values, among them accuracies of streams of tasks."""
+"""Heat maps with their values, for example accuracies on streams of tasks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from lobench.report.charts.sections import Figure, Section
 __all__ = ["HeatMap", "accuracy_section", "share"]
 
 _LEFT, _TOP, _BOTTOM, _RIGHT = 34, 6, 36, 6
-_MOST_OPAQUE = 0.6  # what stands on it stays readable
+_MOST_OPAQUE = 0.6  # light enough for texts
 _MOST_FIGURES = 60
-_MOST_TEXTS = 12  # in a row, and names along an axis
+_MOST_TEXTS = 12  # texts in a row, and names along an axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """A matrix of numbers from 0 to 1; `description` is what those hear who do not see it.
+    """Matrix of numbers from 0 to 1.
 
     Attributes:
-      values: By row, from the top; NaN stays empty.
+      title: Title of the map.
+      description: Alternative text for screen readers.
+      x_label, y_label: Labels of the axes.
+      values: Rows from the top. NaN is left empty.
+      width, height: Size in pixels.
+      series: Always empty.
     """
 
     title: str
@@ -38,15 +43,15 @@ class HeatMap:
 
     @property
     def has_texts(self) -> bool:
-        """Whether there is room for each value as a text."""
+        """Whether there is room for each value as text."""
         return len(self.values[0]) <= _MOST_TEXTS
 
     def named(self, count: int) -> range:
-        """Returns which of the rows, or of the columns, have room for their number."""
+        """Returns the indices of rows or columns with room for their number."""
         return range(0, count, math.ceil(count / _MOST_TEXTS))
 
     def svg(self) -> Markup:
-        """Returns the map as markup, everything from outside escaped."""
+        """Returns the map as markup, with all external text escaped."""
         text = escape(f"{self.title}. {self.description}")
         body = Markup("").join([*self._squares(), *self._names()])
         return Markup(
@@ -101,12 +106,12 @@ class HeatMap:
 
 
 def share(value: float) -> str:
-    """Returns a number from 0 to 1 as short as it can be read: .97."""
+    """Formats a number from 0 to 1 without its leading zero: .97."""
     return f"{value:.2f}".removeprefix("0")
 
 
 def accuracy_section(summary: Summary) -> Section | None:
-    """Returns what each method still knows of each stream of tasks; None where no case is one."""
+    """Returns the accuracies of each method on streams of tasks; None if no case is a stream."""
     snapshot = summary.snapshot
     figures = [
         figure

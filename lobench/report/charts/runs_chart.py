@@ -1,4 +1,4 @@
-"""Score charts of a store: lines along runs by outer step, separate points for methods."""
+"""Score charts of a store: lines along runs by outer step, and points for methods."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MAX_POINTS = 400
 _MOST_DOTS = 60
 _MOST_ROWS = 40
 _MOST_NAMED = 4
-_MOST_COMPARED = 16  # with the best: each is a test on every case, which the table makes too
+_MOST_COMPARED = 16  # methods compared with the best, each by a test on every case
 
 
 def along_runs(summary: Summary) -> Section | None:
-    """Returns the score of each run by outer step; None where no run has two checkpoints."""
+    """Returns the chart of scores by outer step; None if no run has two checkpoints."""
     runs = summary.snapshot.groups.runs
     if not runs:
         return None
@@ -64,7 +64,7 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
 
 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
-    """Returns what each run's line is called and how it is drawn; of very many runs all are alike."""
+    """Returns label and style of each run's line. All lines are alike if there are very many runs."""
     styles, shown = method_styles(summary), summary.shown
     own = [styles[shown if shown in run else run[-1]] for run in runs]
     if len(runs) == 1:
@@ -90,7 +90,7 @@ def _curve(
 
 
 def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series]:
-    """Returns the methods that stand alone as level lines, as far as they are told apart: they are at no outer step."""
+    """Returns level lines for the methods that are no run, as many as there are styles. They have no outer step."""
     snapshot, styles = summary.snapshot, method_styles(summary)
     places = [place for place in snapshot.groups.alone if _is_scored(summary, place, metric)]
     return [
@@ -105,7 +105,7 @@ def _is_scored(summary: Summary, place: int, metric: str) -> bool:
 
 
 def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
-    """Returns what is to be said of checkpoints that lack cases, or have no point."""
+    """Returns a note on checkpoints that lack cases, or have no point."""
     found = [summary.mean_score(place, metric) for place in places]
     none = sum(math.isnan(one.interval.mean) for one in found)
     partial = sum(one.num_missing > 0 for one in found) - none
@@ -115,9 +115,9 @@ def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
 
 
 def side_by_side(summary: Summary) -> Section | None:
-    """Returns the mean score of each method, the best one on top; None where there are no two methods.
+    """Returns the chart of mean scores by method, the best one on top; None if there are fewer than two methods.
 
-    Of several suites there is a figure for each, too. Of a run its first and its last checkpoint stand for it.
+    If there are several suites, each has an additional figure. A run is represented by its first and last checkpoints.
     """
     snapshot = summary.snapshot
     if not snapshot.groups.shows_methods:
@@ -175,9 +175,9 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
 
 
 def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> str:
-    """Returns how sure it is that the last of the methods is the best one; "" where nothing says so.
+    """Returns a sentence on how certain it is that the last method is the best; "" if nothing can be said.
 
-    The best trial of a search is in it on fresh seeds alone: those that chose it flatter.
+    The best trial of a search is included only with scores on fresh seeds, because the seeds that chose it are biased.
     """
     labels = summary.snapshot.labels
     fair = [place for place in scored if (own := summary.snapshot.search(place)) is None or own.is_fresh]

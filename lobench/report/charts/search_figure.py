@@ -17,10 +17,11 @@ _GOOD, _OTHER = "the best quarter", "another trial"
 
 
 def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section | None:
-    """Returns the charts of a search; None where no trial of it has a fitness yet.
+    """Returns the charts of a search; None if no trial has a fitness yet.
 
     Args:
-      lines: What is said of it in a list.
+      history: The search.
+      lines: Notes on the search, shown as a list.
     """
     best = history.best[-1] if history.best else None
     if best is None:
@@ -54,7 +55,7 @@ def _values(axis: Axis, place: int) -> str:
 
 
 def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
-    """Draws what each trial tried, and where the best one was up to then."""
+    """Draws the value in each trial, and in the best trial so far."""
     x = [float(one) for one in history.numbers]
     so_far = [axis.values[place] if place is not None else math.nan for place in history.best]
     return Figure(
@@ -101,7 +102,7 @@ def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
 
 
 def _side_by_side(history: StoppedTrials, best: int) -> Figure:
-    """Draws each trial as a line through its parameters and its fitness, each on a scale of its own."""
+    """Draws each trial as a line through its parameters and its fitness, each with its own scale."""
     axes = (*history.parameters, history.fitness)
     x = [float(place) for place in range(len(axes))]
     heights = [_heights(axis) for axis in axes]
@@ -140,13 +141,13 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
 
 
 def _in_little_room(paths: Sequence[str]) -> tuple[str, ...]:
-    """Returns the last part of each path, or all of it where that does not tell it."""
+    """Returns the last part of each path, or the whole path if the last part is ambiguous."""
     leaves = [path.rsplit(".", 1)[-1] for path in paths]
     return tuple(leaf if leaves.count(leaf) == 1 else path for path, leaf in zip(paths, leaves, strict=True))
 
 
 def _heights(axis: Axis) -> list[float]:
-    """Returns values between 0 and 1: by their place between the least and the largest, which is the middle of one."""
+    """Scales values to [0, 1] by their position between the smallest and the largest. Equal values are at 0.5."""
     values = [math.log(value) if axis.is_log else value for value in axis.values]
     low, high = _bounds(values)
     return [(value - low) / (high - low) if high > low else value - low + 0.5 for value in values]

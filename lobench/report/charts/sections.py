@@ -19,7 +19,7 @@ View: TypeAlias = Literal["overview", "cases", "searches", "alarms"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A chart with its caption."""
+    """Chart with its caption."""
 
     chart: Chart | HeatMap
     title: str = ""
@@ -39,11 +39,15 @@ class Section:
     """Charts under one heading.
 
     Attributes:
-      kind: The page's class for their size.
-      view: Which part of the page shows it.
-      lines: What is said in a list.
-      trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
-      has_one_legend: Whether a style means the same in all charts, so that one legend over them is enough.
+      id: Id of the section's element.
+      title: Heading.
+      note: Text below the heading.
+      kind: CSS class for the size of the charts.
+      figures: The charts.
+      trained_with: Bindings of the drawn methods that are not in their names. "": none.
+      has_one_legend: Whether a style means the same in all charts, so that one legend is enough.
+      view: Part of the page that shows the section.
+      lines: Notes shown as a list.
     """
 
     id: str
@@ -58,6 +62,6 @@ class Section:
 
     @property
     def legend(self) -> list[dict[str, str]]:
-        """Returns the legend of all charts; [] where each has its own."""
+        """Legend of all charts; [] if each chart has its own."""
         entries = [entry for figure in self.figures for entry in figure.legend] if self.has_one_legend else []
         return list({entry["style"]: entry for entry in entries}.values())

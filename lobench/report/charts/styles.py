@@ -1,4 +1,4 @@
-"""Styles of methods: one a method, through all charts."""
+"""Styles of methods, the same in all charts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _DASHES = ("", " dashed", " dotted")
 
 
 def every_style() -> list[str]:
-    """Returns the styles that tell methods apart, in the order in which they are taken."""
+    """Returns the styles that distinguish methods, in the order of use."""
     return [f"{style}{dash}" for dash in _DASHES for style in STYLES]
 
 
 def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:
-    """Returns the style of each subject, by place: classes of the style sheet.
+    """Returns the style of each subject by index, as classes of the style sheet.
 
-    Those that charts show have the first ones, so that they differ; of more than 21 subjects some are alike.
+    Subjects in charts get the first styles, so that they differ. With more than 21 subjects some share a style.
 
     Args:
-      also: Whom charts show besides, such as the best checkpoints of runs.
+      summary: Summary of the store.
+      also: Indices of further subjects in charts, such as the best checkpoints of runs.
     """
     places = range(len(summary.snapshot.subjects))
     order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *also, *places])

@@ -1,4 +1,4 @@
-"""SVG line charts: colours from the page's style sheet, and their values for the page's script."""
+"""SVG line charts, with colours from the page's style sheet, and their values for the page's script."""
 
 from __future__ import annotations
 
@@ -28,21 +28,25 @@ __all__ = [
     "shortened",
 ]
 
-STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # of lines; s3 is the tuned baseline's, which is the scale's
+STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # styles of lines; s3 is reserved for the tuned baseline
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTER = 7.7  # width of the widest digit, in the widest font of the page's style sheet
-_X_LETTERS = 14  # of a name below an axis
-_MOST_LEFT = 0.42  # of the width, for the names beside an axis
+_X_LETTERS = 14  # letters of a name below an axis
+_MOST_LEFT = 0.42  # fraction of the width for names next to an axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line, with a band where `lower` and `upper` are given; NaN breaks both.
+    """Line, with a band if `lower` and `upper` are given. NaN interrupts both.
 
     Attributes:
-      label: "" where the legend has it already.
-      style: A class of the style sheet: s1, s2, ..., and `dashed` or `faint`.
-      line: Whether its points are joined.
+      label: Label in the legend. "": no entry.
+      x, y: Points.
+      lower, upper: Bounds of the band. None: no band.
+      style: Classes of the style sheet: s1, s2, ..., and `dashed` or `faint`.
+      steps: Whether the line is a step function.
+      dots: Whether points have markers.
+      line: Whether points are joined.
     """
 
     label: str
@@ -72,13 +76,13 @@ def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool
 
 
 def is_wide(series: Sequence[Series]) -> bool:
-    """Says whether the values are all positive and so far apart that they belong on a log axis."""
+    """Returns whether all values are positive and span decades, which calls for a log axis."""
     return spans_decades([value for one in series for value in one.y])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A word in a chart, above the middle of its place."""
+    """Text in a chart, centred above a point."""
 
     x: float
     y: float
@@ -87,11 +91,19 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart; `description` is what those hear who do not see it.
+    """Line chart.
 
     Attributes:
-      x_names, y_names: What stands at 0, 1, ... of an axis that has no numbers.
-      rules: Where vertical axes stand inside the chart. Each has a scale of its own: it stays a drawing.
+      title: Title of the chart.
+      description: Alternative text for screen readers.
+      x_label, y_label: Labels of the axes.
+      series: Lines.
+      log_x, log_y: Whether the axes are logarithmic.
+      width, height: Size in pixels.
+      y_range: Range of the y axis. None: the range of the values.
+      x_names, y_names: Names at 0, 1, ... on an axis without numbers.
+      rules: Positions of vertical axes inside the chart. Each has its own scale, so the chart has no data for scripts.
+      notes: Texts in the chart.
     """
 
     title: str
@@ -110,7 +122,7 @@ class Chart:
     notes: tuple[Note, ...] = ()
 
     def svg(self) -> Markup:
-        """Returns the chart as markup, everything from outside escaped."""
+        """Returns the chart as markup, with all external text escaped."""
         y_axis = _Axis(self.y_range or self._span("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
         y_ticks = _ticks(y_axis, self.y_names, int(_MOST_LEFT * self.width / _LETTER))
         left = max(_LEFT, *(8 + _LETTER * len(text) for _, text in y_ticks), 0)
@@ -122,7 +134,7 @@ class Chart:
         parts += self._inside(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
         data = Markup("")
-        if not self.rules:  # whose axes have scales of their own
+        if not self.rules:  # charts with rules have several scales
             data = Markup(' data-chart="{}"').format(json.dumps(self.data(), allow_nan=False, separators=(",", ":")))
         body = Markup("").join(parts)
         return Markup(
@@ -142,7 +154,7 @@ class Chart:
         low, high = min(found), max(found)
         if low == high:
             return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
-        if axis == "x" and not self.y_names:  # points beside names are not to lie on them
+        if axis == "x" and not self.y_names:  # keep points away from the names
             return low, high
         pad = 0.04 * (math.log(high / low) if log else high - low)
         return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)
@@ -176,7 +188,7 @@ class Chart:
         ]
 
     def data(self) -> dict[str, object]:
-        """What the page's script draws: the lines by their values, with the digits that are shown."""
+        """Returns the data for the page's script: the lines, with the digits that are shown."""
         lines = []
         for one in self.series:
             line: dict[str, object] = {"label": one.label, "style": one.style, "x": short(one.x), "y": short(one.y)}
@@ -191,10 +203,11 @@ class Chart:
 
 
 def short(values: ArrayLike) -> list[float | int | None]:
-    """Returns numbers with the digits that are shown, `rounded` of each; None for what is not finite.
+    """Returns `rounded` of each number; None for numbers that are not finite.
 
-    A page has half a million. Four digits and a power of ten are exact, and so is their quotient; what is near the
-    middle between two roundings, whole, or very large or small goes through text, as `rounded` does.
+    Vectorized, since a page has half a million numbers. Four digits and a power of ten are exact, and so is their
+    quotient. Numbers near the middle between two roundings, whole, very large and very small numbers are rounded as
+    text.
     """
     found = np.asarray(values, np.float64).ravel()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -214,7 +227,7 @@ def short(values: ArrayLike) -> list[float | int | None]:
 
 
 def short_rows(blocks: Sequence[NDArray[np.float64]]) -> list[list[list[float | int | None]]]:
-    """Returns `short` of each row of each block in one go; blocks are float64[num_rows, num_points]."""
+    """Returns `short` of each row of each block, computed at once. Blocks are float64[num_rows, num_points]."""
     if not blocks:
         return []
     numbers = iter(short(np.concatenate([block.ravel() for block in blocks])))
@@ -233,7 +246,7 @@ class _Axis:
     def at(self, value: float) -> float:
         low, high = self._span
         share = math.log(max(value, 1e-300) / low) / math.log(high / low) if self._log else (value - low) / (high - low)
-        # What lies far outside is drawn at the edge: SVG readers stumble over huge numbers.
+        # Points far outside are drawn at the edge, because SVG readers fail on huge numbers.
         return self._start + min(max(share, -0.05), 1.05) * (self._end - self._start)
 
     def ticks(self) -> list[float]:
@@ -252,14 +265,14 @@ class _Axis:
 
 
 def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float, str]]:
-    """Returns where an axis has marks, and what stands there."""
+    """Returns the positions and texts of an axis' ticks."""
     if names:
         return [(float(place), shortened(name, letters)) for place, name in enumerate(names) if name]
     return [(value, number(value)) for value in axis.ticks()]
 
 
 def shortened(name: str, letters: int) -> str:
-    """Returns the beginning and the end of a name, in which settings of one optimizer differ, as `chart.js` does."""
+    """Returns the beginning and the end of a name, where settings of an optimizer differ, as in `chart.js`."""
     return name if len(name) <= letters else f"{name[: letters // 2]}…{name[len(name) - letters // 2 + 1 :]}"
 
 
@@ -284,7 +297,7 @@ def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
 
 
 def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
-    """Returns a polygon for each stretch without a gap; a whisker where that is one point."""
+    """Returns a polygon for each stretch without gaps, or a whisker for a stretch of one point."""
     assert series.lower is not None and series.upper is not None
     bounds = list(zip(series.x, series.lower, series.upper, strict=True))
     parts = []
@@ -323,9 +336,9 @@ def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
 
 
 def number(value: float) -> str:
-    """Returns a number as people read it: four digits, thin thousands, powers of ten for what is far from 1.
+    """Formats a number for people: four digits, thousands separators, powers of ten for very large and small numbers.
 
-    The scripts of the page have the same in chart.js.
+    The scripts of the page have the same function in chart.js.
     """
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")
@@ -337,7 +350,7 @@ def number(value: float) -> str:
 
 
 def rounded(value: float) -> float | int:
-    """Returns a finite number with the digits that `number` shows: a page's data are as short as they can be."""
+    """Rounds a finite number to the digits that `number` shows, which keeps the data of a page short."""
     short = float(value)
     if not (short.is_integer() and abs(short) < 1e6):
         short = float(f"{short:.4g}")

@@ -1,4 +1,4 @@
-"""Panels of tasks with several losses: each loss, and each weight that an optimizer gave it."""
+"""Panels of tasks with several losses: each loss, and its weight in the optimizer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _MOST = 16  # methods
 
 
 def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
-    """Returns the panels of all cases whose tasks have several losses; None where there is none.
+    """Returns the panels of all cases whose tasks have several losses; None if there are none.
 
     Args:
-      places: Of the subjects that are drawn, as far as there is room.
+      summary: Summary of the store.
+      places: Indices of the subjects to draw, as far as there is room.
     """
     snapshot, styles = summary.snapshot, method_styles(summary)
     figures, num_asked, places = [], len(places), places[:_MOST]
@@ -62,7 +63,7 @@ def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str
             continue
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
         series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
-    is_log = is_wide(series) and "/loss_" in metric  # weights are compared on one scale
+    is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
     name = snapshot.name(case)
     return Figure(
         title=f"{name}: {metric}",

@@ -1,6 +1,7 @@
-"""Line of a finished checkpoint: its score beside tuned Adam's 1 and the best before it.
+"""Line of a finished checkpoint: its score compared with tuned Adam's 1 and the best before it.
 
-Scores need the whole store and numpy. They are made in a thread, with a ledger of its own: the chief waits for none.
+Scores need the whole store and numpy. They are computed in a thread with its own ledger, so that the chief does not
+wait.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ __all__ = ["BAD", "BEST", "CheckpointLines", "beside_best"]
 BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
 
 _NUM_SPARKS = 12
-_NUM_LOSSES = 4  # cases whose loss is said where there is no baseline
-_MANY = 10  # checkpoints, after which it is said what so many looks do
-_SAME = 5e-4  # less than what three decimals show
+_NUM_LOSSES = 4  # cases whose losses a line has without a baseline
+_MANY = 10  # checkpoints after which a line warns of many looks
+_SAME = 5e-4  # differences below this are invisible with three decimals
 _CLOSE_SECONDS = 10.0
-_SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
-_LONGEST_REST = 1.0  # than this, in seconds: people wait for the lines
+_SHARE = 0.1  # of the thread's time is spent on scores, so that other processes get the core
+_LONGEST_REST = 1.0  # seconds between scores at most, because people wait for the lines
 
 LogLine = Callable[[str, str], None]  # a line, and its colour or ""
 
@@ -48,16 +49,16 @@ class _Finished:
 
 
 class CheckpointLines:
-    """Says how good subjects are once their evaluations are in the store, in the order in which they are told.
+    """Logs a line with the score of each finished subject, in the order of completion.
 
     For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇  6 cases`.
-    Of several that are finished while scores are made, the scores are made together.
+    Subjects that finish while scores are computed are scored together.
 
     Args:
       open_reader: Opens a ledger that the thread may read.
-      suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
-        is: the line says losses then, and how they stand beside the earlier ones on the scale that a report has now.
-      log: Takes a line and its colour, in the thread.
+      suites: Suites whose tuned baselines are used. The scale of a case without baseline changes with later
+        checkpoints. The line then has losses, and compares them with earlier ones on the current scale.
+      log: Receives a line and its colour, in the thread.
     """
 
     def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], log: LogLine) -> None:
@@ -67,7 +68,7 @@ class CheckpointLines:
         self._scores: StoreScores | None = None
         self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]))
         self._scale = ""
-        self._last: tuple[object, int] | None = None  # the last one
+        self._last: tuple[object, int] | None = None
         self._num_logged = 0
         self._named: dict[str, SubjectKey] = {}  # the first subject of each name
         self._ended = threading.Event()
@@ -77,15 +78,16 @@ class CheckpointLines:
         self._thread.start()
 
     def completed(self, subject: Subject, left: str) -> None:
-        """Takes that a subject is through.
+        """Called when all evaluations of a subject are finished.
 
         Args:
-          left: What else its line says.
+          subject: The subject.
+          left: Text on the remaining work, appended to the line.
         """
         self._waiting.put(_Finished(subject, left))
 
     def close(self) -> None:
-        """Returns when every line was said; where that takes very long, without."""
+        """Waits until all lines are logged, at most ten seconds."""
         self._ended.set()
         self._waiting.put(None)
         self._thread.join(_CLOSE_SECONDS)
@@ -112,13 +114,13 @@ class CheckpointLines:
             scored, problem = {}, f"no score: {error}"
         else:
             problem = "no score"
-        with contextlib.suppress(OSError, LobenchError):  # who writes to it next, in the chief's thread, is told
+        with contextlib.suppress(OSError, LobenchError):  # the next write in the chief's thread raises
             for one in found:
                 self._log_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
 
     def _log_one(self, one: _Finished, scored: Scored | None, problem: str) -> None:
         if (one.subject.key, one.subject.outer_step) == self._last:
-            return  # the same theta lies at two places
+            return  # the same theta at two paths
         self._last = (one.subject.key, one.subject.outer_step)
         text, colour = problem, BAD
         if scored is not None:
@@ -131,7 +133,7 @@ class CheckpointLines:
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
-            self._num_logged += 1  # said once
+            self._num_logged += 1  # only once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
     def _name(self, subject: Subject) -> str:
@@ -157,15 +159,15 @@ class CheckpointLines:
 
 
 class _Lines:
-    """What a line says, beside the ones before it."""
+    """Texts of the lines, with comparisons to earlier ones."""
 
     def __init__(self, command: str) -> None:
-        self._command = command  # what makes a baseline, said once
+        self._command = command  # command that makes a baseline, mentioned once
         self._means: list[float] = []
-        self._best: dict[frozenset[str], tuple[float, str]] = {}  # of those who have scores on the same cases
+        self._best: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
 
     def know(self, who: Subject, scored: Scored) -> str:
-        """Takes a subject; returns how it is beside the best so far of those with the same cases, "" for the first."""
+        """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first."""
         if scored.score is None or (mean := scored.score.interval.mean) != mean:
             return ""
         cases = frozenset(scored.score.scores)
@@ -179,7 +181,7 @@ class _Lines:
         return beside_best(mean, value, f"an earlier {name}" if name == subject_name(who) else name)
 
     def of(self, who: Subject, scored: Scored) -> tuple[str, str]:
-        """Returns the line of a subject that is through, and its colour."""
+        """Returns the line of a finished subject, and its colour."""
         subject = scored.subject
         change = self.know(who, scored)
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
@@ -219,7 +221,7 @@ class _Lines:
         return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
 
     def _hint(self, scored: Scored, num_cases: int) -> str:
-        """Returns, once, whose baselines lack and what makes them."""
+        """Returns a hint on missing baselines and the command that makes them, in the first call only."""
         command, self._command = self._command, ""
         if not command:
             return ""
@@ -229,7 +231,7 @@ class _Lines:
 
 
 def _losses(fallback: Fallback, who: Subject) -> str:
-    """Returns what a subject ended at, and how it stands beside the earlier ones on the scale of now.
+    """Returns the final losses of a subject, and its difference from earlier ones on the current scale.
 
     For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇`.
     """
@@ -253,7 +255,7 @@ def _losses(fallback: Fallback, who: Subject) -> str:
 
 
 def beside_best(mean: float, best: float, name: str) -> str:
-    """Returns how a score is beside the best before it: `, 0.050 below the best so far (outer step 30)`."""
+    """Returns the difference of a score from the best before it: `, 0.050 below the best so far (outer step 30)`."""
     if math.isnan(mean) or math.isnan(best):
         return ""
     if abs(mean - best) < _SAME:

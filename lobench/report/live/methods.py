@@ -27,19 +27,22 @@ from lobench.report.tables.verdict import score_text
 __all__ = ["Methods", "PlainMethods", "make_method_progress"]
 
 _Planned = tuple[Mapping[str, int], Iterable[EvaluationRow]]
-_PLAIN_SECONDS = 10.0  # between two plain lines on one method
-_SHARE = 0.05  # of the time, at most, that goes into scores
+_PLAIN_SECONDS = 10.0  # between two lines on one method
+_SHARE = 0.05  # of the time, at most, is spent on scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodState:
-    """How far a method is.
+    """Progress of a method.
 
     Attributes:
-      num_planned: Evaluations; 0 where nobody has said how many.
-      score: Its mean score so far, as text; "" before the first.
-      trials: How far its search is and what it has found, `12 of 20 trials, best 1.31`; "" where it has none.
-      growing: Of scripts that run, how far their curves are: `mine-0 at step 300: val/loss 0.41, score 0.62`.
+      name: Name of the method.
+      num_done: Number of finished evaluations.
+      num_planned: Number of planned evaluations. 0 if unknown.
+      num_running: Number of running evaluations.
+      score: Mean score so far, as text. "" before the first.
+      trials: Progress and result of its search: `12 of 20 trials, best 1.31`. "" if it has none.
+      growing: Progress of the curves of running scripts: `mine-0 at step 300: val/loss 0.41, score 0.62`.
     """
 
     name: str
@@ -68,15 +71,16 @@ class MethodState:
 
 
 class Methods:
-    """Counts and scores by method, kept current while evaluations finish.
+    """Counts and scores by method, updated while evaluations finish.
 
     Args:
-      methods_of: Names of the methods that a subject is of; none: it is not counted.
-      snapshot_of: Returns evaluations by the methods that they are of, as a table of the store reads them; the score of
-        a method that is not in it is not told.
-      plan_of: What `plan` is told once the cases are known; without it somebody else tells it.
-      trials_of: Says how far the searches are, by the name of their method.
-      growths_of: Says how far the curves of scripts are that run, by the name of their method.
+      methods_of: Returns the names of a subject's methods. Evaluations without methods are not counted.
+      snapshot_of: Returns a snapshot of evaluations by method, as for tables. Methods that are not in it have no score.
+        None: no scores.
+      plan_of: Returns the arguments of `plan` once the cases are known. None: callers call `plan`.
+      trials_of: Returns the progress of searches, by method.
+      growths_of: Returns the progress of running scripts' curves, by method.
+      clock: Returns seconds.
     """
 
     def __init__(
@@ -92,8 +96,8 @@ class Methods:
         self._methods_of, self._snapshot_of, self._clock = methods_of, snapshot_of, clock
         self._plan_of, self._trials_of, self._growths_of = plan_of, trials_of, growths_of
         self._planned: dict[str, int] = {}
-        self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
-        self._done = Counter[str]()  # of these, by method
+        self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block, so that each counts once
+        self._done = Counter[str]()  # number of rows by method
         self._running: dict[int, tuple[str, ...]] = {}
         self._scores: dict[str, MeanScore] = {}
         self._through: list[str] = []
@@ -103,7 +107,7 @@ class Methods:
         self._scored_until, self._scored_rows = -math.inf, 0
 
     def plan(self, planned: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
-        """Says how many evaluations each method has, in the order in which they are shown, and which are there."""
+        """Sets the number of evaluations of each method, in display order, and adds evaluations that exist already."""
         self._planned = {**dict.fromkeys(planned, 0), **self._planned, **planned}
         for row in rows:
             self._keep(row)
@@ -113,7 +117,7 @@ class Methods:
             self.plan(*self._plan_of(cases))
 
     def names(self, subject: Subject) -> set[str]:
-        """Returns the methods that a subject is of."""
+        """Returns the methods of a subject."""
         return set(self._methods_of(subject))
 
     def leased(self, lease: int, subject: Subject) -> None:
@@ -121,7 +125,7 @@ class Methods:
         self._running[lease] = tuple(self._methods_of(subject))
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> tuple[str, ...]:
-        """Counts an evaluation; returns the methods that it is of."""
+        """Counts an evaluation. Returns its methods."""
         if lease is not None:
             self._running.pop(lease, None)
         self._num_new += self._keep(row_of(event, self._clock()))
@@ -130,20 +134,20 @@ class Methods:
     def _keep(self, row: EvaluationRow) -> bool:
         key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
         before = self._rows.get(key)
-        subjects = (*before.subjects, *row.subjects) if before is not None else row.subjects  # of several methods, say
+        subjects = (*before.subjects, *row.subjects) if before is not None else row.subjects  # of several methods
         kept = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
         self._done.update(self._names(kept) - (self._names(before) if before is not None else set()))
         return before is None
 
     def _names(self, row: EvaluationRow) -> set[str]:
-        """Returns the methods that an evaluation is of."""
+        """Returns the methods of an evaluation."""
         return {name for subject in row.sightings for name in self._methods_of(subject)}
 
     def states(self, *, anew: bool = False) -> list[MethodState]:
-        """Returns where the methods are.
+        """Returns the progress of each method.
 
         Args:
-          anew: Whether the scores must be of all that is there; otherwise they may lag a little.
+          anew: Whether scores must include all evaluations. Otherwise they may lag a little.
         """
         self._score(anew)
         trials, growths = self._trials_of(), self._growths_of()
@@ -169,7 +173,7 @@ class Methods:
             return
         if self._snapshot_of is not None:
             snapshot = self._snapshot_of(list(self._rows.values()))
-            # One that is under way takes no case from the others: it has yet to come to it.
+            # Only finished methods decide which cases are common, since others may still evaluate them.
             through = [place for place, name in enumerate(snapshot.labels) if self._is_through(name)]
             summary = Summary(snapshot, Scales.of(snapshot.subjects, None, among=snapshot.setting_scales), through)
             self._scores = {name: summary.mean_score(place, "primary") for place, name in enumerate(snapshot.labels)}
@@ -184,18 +188,21 @@ class Methods:
         return "" if found is None or not found.num_cases else score_text(found)
 
     def end(self) -> None:
-        """Takes that nothing more comes: a method of which nobody knew how many evaluations it has is through."""
+        """Called when no more evaluations will come.
+
+        Methods with an unknown number of evaluations are then finished.
+        """
         self._is_over, self._scored_rows = True, 0
 
     def through(self, name: str) -> tuple[str, bool]:
-        """Takes that a method is through; returns how it is beside the best of those before, and whether it is best.
+        """Called when a method is finished. Returns its difference from the best before it, and whether it is the best.
 
-        They are compared as they score now: without a baseline a better method moves the scale under those before it.
+        Current scores are compared, because without a baseline a better method changes the scale for earlier ones too.
         """
         found = self._scores.get(name)
         if found is None or not found.num_cases:
             return "", False
-        # A mean over fewer cases is no better or worse than one over all.
+        # Means over different cases cannot be compared.
         before = [(self._scores[other], other) for other in self._through if other != name]
         alike = [(one.interval.mean, other) for one, other in before if one.scores.keys() == found.scores.keys()]
         self._through.append(name)
@@ -205,7 +212,7 @@ class Methods:
         return beside_best(found.interval.mean, *best), found.interval.mean > best[0]
 
     def left(self) -> str:
-        """Returns about how long the rest takes, from what this call has done so far; "" where that says nothing."""
+        """Returns the estimated time for the rest, from the work of this call so far; "" if unknown."""
         num_left = sum(max(planned - self._done[name], 0) for name, planned in self._planned.items())
         if self._began is None or not self._num_new or not num_left:
             return ""
@@ -213,7 +220,7 @@ class Methods:
 
 
 class _Methods(PlainProgress):
-    """What both displays of an experiment do: they count, and say when a method is through."""
+    """Base of both displays of an experiment: counts evaluations, and reports when a method is finished."""
 
     _methods: Methods
 
@@ -241,7 +248,7 @@ class _Methods(PlainProgress):
                 self.report_state(state)
 
     def completed(self, subject: Subject, left: Left) -> None:
-        """Says that a search is through: only now it knows what its last trial was worth."""
+        """Reports finished searches, whose last trial has its fitness only now."""
         self.log_compiled()
         names = self._methods.names(subject)
         for state in self._methods.states():
@@ -249,7 +256,7 @@ class _Methods(PlainProgress):
                 self.report_state(state)
 
     def closed(self) -> None:
-        """Says what of a method is there that is through only now, since nobody knew how many evaluations it has."""
+        """Reports methods with an unknown number of evaluations, which are finished only now."""
         self._methods.end()
         for state in self._methods.states():
             if state.num_done and not state.num_planned and not state.trials:
@@ -257,7 +264,7 @@ class _Methods(PlainProgress):
         super().closed()
 
     def report_state(self, state: MethodState) -> None:
-        """Says what is to be said of a method with news."""
+        """Reports a method that has changed."""
         if state.is_through:
             self._report_end(state)
 
@@ -269,7 +276,7 @@ class _Methods(PlainProgress):
 
 
 class PlainMethods(_Methods):
-    """A line for a method whenever there is news of it, at most every ten seconds, and one when it is through."""
+    """Logs a line for each method that has changed, at most every ten seconds, and one when it is finished."""
 
     def __init__(
         self,
@@ -294,10 +301,10 @@ class PlainMethods(_Methods):
 
 
 class _LiveMethods(_Methods, LiveProgress):
-    """The same as a table that stays, above what runs now."""
+    """Shows the methods as a table above the running evaluations."""
 
     def __init__(self, file: TextIO, methods: Methods, *, verbose: bool = False, colour: bool = True) -> None:
-        self._states: tuple[Sequence[MethodState], str] = ((), "")  # for the thread that draws
+        self._states: tuple[Sequence[MethodState], str] = ((), "")  # for the drawing thread
         super().__init__(file, verbose=verbose, colour=colour)
         self._methods = methods
 
@@ -339,7 +346,7 @@ class _LiveMethods(_Methods, LiveProgress):
 def make_method_progress(
     file: TextIO, methods: Methods, *, verbose: bool = False, color: Colour = "auto"
 ) -> PlainProgress:
-    """Returns a live table on a terminal, plain lines elsewhere; `verbose`: a line for each evaluation too."""
+    """Returns a live table on a terminal, plain lines elsewhere. `verbose` adds a line for each evaluation."""
     file = writable(file)
     kind = _LiveMethods if is_terminal(file) else PlainMethods
     return kind(file, methods, verbose=verbose, colour=is_coloured(file, color))

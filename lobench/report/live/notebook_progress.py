@@ -1,4 +1,4 @@
-"""Notebook progress: each method or evaluation, and the last lines."""
+"""Notebook progress: methods or evaluations, and the last lines."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ _MOST_ROWS = 12
 
 
 def default_progress(methods: Methods | None = None) -> WatchProgress:
-    """Returns what a function shows that was given no progress: in a notebook a display, elsewhere nothing.
+    """Returns the default progress of functions: a display in notebooks, nothing elsewhere.
 
     Args:
-      methods: Of an experiment, kept current while it runs.
+      methods: Methods of an experiment, updated while it runs. None: only evaluations are shown.
     """
     return NotebookProgress(_display(), methods) if in_notebook() else SilentProgress()
 
 
 def in_notebook() -> bool:
-    """Says whether this runs in a Jupyter kernel, which shows HTML and takes it back; nothing is imported for it."""
+    """Returns whether this runs in a Jupyter kernel, which can display and update HTML. Imports nothing."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")
 
 
 def _display() -> Callable[[str], object]:
-    """Returns what shows HTML in this cell: first anew, then in the same place."""
+    """Creates a display in the current cell. Returns a function that sets its HTML."""
     shown: Any = sys.modules["IPython"].display
     handle = shown.display(shown.HTML(""), display_id=True)
     return lambda text: handle.update(shown.HTML(text))
 
 
 class NotebookProgress(PlainProgress):
-    """A display that is drawn anew at most four times a second, and stays as it was at the end.
+    """Display that is updated at most four times a second, and stays at the end.
 
     Args:
-      show: Takes HTML and puts it where the last one was.
+      show: Displays HTML in place of the previous one.
+      methods: Methods of an experiment. None: only evaluations are shown.
+      clock: Returns seconds.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class NotebookProgress(PlainProgress):
         self._drawn_at, self._drawing = -_SECONDS, threading.Lock()
 
     def start_beating(self) -> None:
-        """The display says what runs."""
+        """No-op: the display shows running evaluations itself."""
 
     def log(self, line: str, colour: str = "") -> None:
         self._log_lines.append(line)
@@ -106,7 +108,7 @@ class NotebookProgress(PlainProgress):
         self._draw(anew=True)
 
     def _draw(self, *, anew: bool = False) -> None:
-        """Shows what there is to be shown; the last picture of a moment is enough, unless it must be this one."""
+        """Updates the display. Skipped if the last update was a moment ago, unless `anew`."""
         with self._drawing:
             now = self.clock()
             if anew or now - self._drawn_at >= _SECONDS:
@@ -114,7 +116,7 @@ class NotebookProgress(PlainProgress):
                 self._show(self.html())
 
     def html(self) -> str:
-        """Returns the picture."""
+        """Returns the content of the display."""
         rows = self._running.rows()
         parts: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):

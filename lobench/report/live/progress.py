@@ -37,15 +37,15 @@ __all__ = [
 
 Colour = Literal["auto", "yes", "no"]
 
-_BEAT_SECONDS = 30.0  # without a line, after which a log gets one that says what runs
+_BEAT_SECONDS = 30.0  # without a line, after which a line on running work is logged
 _CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 _RED = "red"
-_ERROR_WIDTH = 100  # characters of an error that was shown before
-_MARGIN = 6  # between the columns, and for the `^C` that a terminal writes: a row that it wraps would stay
+_ERROR_WIDTH = 100  # characters of a repeated error
+_MARGIN = 6  # for the gap between columns, and for `^C` by the terminal, which must not wrap a row
 
 
 class SilentProgress(WatchProgress):
-    """Shows nothing. A progress is a context too: a live display starts and ends with it."""
+    """Shows nothing. A progress is also a context manager, which starts and ends a live display."""
 
     def __enter__(self) -> Self:
         return self
@@ -55,12 +55,14 @@ class SilentProgress(WatchProgress):
 
 
 class PlainProgress(SilentProgress):
-    """A line a finished checkpoint, and one for what failed; every half a minute without one, a line on what runs.
+    """Logs a line for each finished checkpoint and each failure, and one on running work after 30 seconds without.
 
     Args:
-      verbose: A line for each evaluation too, and for each checkpoint that is admitted.
-      quiet: No line on what runs, nor on compiling.
+      file: File to write to.
+      verbose: Whether to log each evaluation, and each admitted checkpoint, too.
+      quiet: Whether to omit lines on running work and on compilation.
       colour: Whether lines are coloured.
+      clock: Returns seconds.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class PlainProgress(SilentProgress):
         self._running = Running(clock)
         self._lines: CheckpointLines | None = None
         self._logged_at, self._ended = clock(), threading.Event()
-        self._errors: Counter[str] = Counter()  # by message without the checkpoint's place
+        self._errors: Counter[str] = Counter()  # by message without the checkpoint's path
 
     def log(self, line: str, colour: str = "") -> None:
         text = one_line(line)
@@ -89,7 +91,8 @@ class PlainProgress(SilentProgress):
         """Writes a line.
 
         Raises:
-          LobenchError: where it goes cannot be written; BrokenPipeError: nobody reads it any more.
+          LobenchError: The file cannot be written.
+          BrokenPipeError: The reader of the pipe is gone.
         """
         try:
             print(text, file=self._file, flush=True)
@@ -105,7 +108,7 @@ class PlainProgress(SilentProgress):
         self.start_beating()
 
     def start_beating(self) -> None:
-        """Looks from time to time, in a thread, whether a line on what runs is due."""
+        """Starts a thread that logs running work if there was no line for a while."""
         if not self._quiet:
             self._ended.clear()
             threading.Thread(target=self._beat, name="what runs", daemon=True).start()
@@ -122,7 +125,7 @@ class PlainProgress(SilentProgress):
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
-        if not cases:  # those of scripts are known by what they write
+        if not cases:  # cases of scripts are known only from their output
             return
         self.log(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
 
@@ -154,7 +157,7 @@ class PlainProgress(SilentProgress):
             self._lines.completed(subject, self._running.left(left))
 
     def log_compiled(self) -> None:
-        """Says what compiling took, once."""
+        """Logs the compilation times since the last call, if they are worth a line."""
         if not self._quiet and (line := self._running.compiled()):
             self.log(line)
 
@@ -168,7 +171,7 @@ class PlainProgress(SilentProgress):
 
 
 class LiveProgress(PlainProgress):
-    """Lines as above, and below them what runs now, with its inner step."""
+    """Lines as in `PlainProgress`, above a region with the running evaluations and their inner steps."""
 
     def __init__(self, file: TextIO, *, verbose: bool = False, quiet: bool = False, colour: bool = True) -> None:
         from rich.console import Console
@@ -186,10 +189,13 @@ class LiveProgress(PlainProgress):
         self._console.print(Text(one_line(line), style=colour))
 
     def start_beating(self) -> None:
-        """The region below says what runs."""
+        """No-op: the region shows running evaluations itself."""
 
     def shown(self) -> Any:
-        """Returns what stands below the lines: long names are cut, and rows that the terminal has no room for."""
+        """Returns the content of the region.
+
+        Long names are shortened, and rows are limited to the terminal's height.
+        """
         from rich.cells import cell_len
         from rich.console import Group
         from rich.text import Text
@@ -201,7 +207,7 @@ class LiveProgress(PlainProgress):
         width = min(max((cell_len(name) for name, _ in rows), default=0), max(room, 8))
         lines = []
         for name, far in rows[:most]:
-            line = Text(name)  # and no string: a name may look like markup
+            line = Text(name)  # not a string, because a name may look like markup
             line.truncate(width, overflow="ellipsis", pad=True)
             lines.append(line.append(f"  {far}"))
         if len(rows) > most:
@@ -224,8 +230,11 @@ def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, c
 
 
 def writable(file: TextIO | None) -> TextIO:
-    """Returns a file that takes every line: letters that its encoding lacks as escapes; one that is closed, nowhere."""
-    if file is None:  # what Python makes of a standard output that is closed
+    """Returns a file that accepts all characters.
+
+    Unknown ones are escaped, and a closed output is replaced by the null device.
+    """
+    if file is None:  # Python's value for a closed standard output
         return open(os.devnull, "w", encoding="utf-8")
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(errors="backslashreplace")
@@ -233,12 +242,12 @@ def writable(file: TextIO | None) -> TextIO:
 
 
 def is_terminal(file: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Says whether lines above a region that changes can be written to a file."""
+    """Returns whether a file is a terminal that supports a live region."""
     return file.isatty() and environ.get("TERM") != "dumb"
 
 
 def is_coloured(file: TextIO, color: Colour, environ: Mapping[str, str] = os.environ) -> bool:
-    """Says whether to colour, as pytest does: `--color`, PY_COLORS, NO_COLOR, FORCE_COLOR, and then the terminal."""
+    """Returns whether to use colours, by `--color`, PY_COLORS, NO_COLOR, FORCE_COLOR and the terminal, as in pytest."""
     if color != "auto":
         return color == "yes"
     if environ.get("PY_COLORS") in ("0", "1"):

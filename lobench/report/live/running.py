@@ -15,16 +15,21 @@ from lobench.report.tables.text import subject_name
 
 __all__ = ["Running"]
 
-_WORTH_SECONDS = 0.5  # of compiling, below which nobody wants to know
+_WORTH_SECONDS = 0.5  # compilation times below this are not worth a line
 _MOST_NAMES = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class _Lease:
-    """An evaluation that runs.
+    """Running evaluation.
 
     Attributes:
-      is_new: Whether nothing has run with its program before: it is compiled first.
+      name: Name of subject and case.
+      program: Key of its program.
+      num_steps: Number of inner steps.
+      since: Time of its start.
+      is_new: Whether its program has not run before, so that it is compiled first.
+      step: Current inner step.
     """
 
     name: str
@@ -36,17 +41,17 @@ class _Lease:
 
 
 class Running:
-    """Counts and clocks evaluations. The chief's thread tells it; another one may ask.
+    """Counts and times evaluations. The chief's thread updates it; another thread may read it.
 
     Args:
-      clock: In seconds.
+      clock: Returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._leases: dict[int, _Lease] = {}
-        self._seconds: dict[str, tuple[float, int]] = {}  # by program: of cores, compiling excepted; how often
-        self._compiled: dict[str, float] = {}  # by case, since it was last said
+        self._seconds: dict[str, tuple[float, int]] = {}  # by program: core-seconds without compilation, and runs
+        self._compiled: dict[str, float] = {}  # by case, since the last line
         self._num_programs = 0
         self.num_done = 0
 
@@ -79,7 +84,7 @@ class Running:
             self._num_programs += max(event.curves.num_compilations, 1)
 
     def compiled(self) -> str:
-        """Returns what compiling took since this was last asked, the longest first; "" where it is not worth a line."""
+        """Returns a line on compilation times since the last call, the longest first; "" if they are too short."""
         total, found = sum(self._compiled.values()), sorted(self._compiled.items(), key=lambda item: -item[1])
         if total < _WORTH_SECONDS:
             return ""
@@ -92,7 +97,7 @@ class Running:
         return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
 
     def left(self, left: Left) -> str:
-        """Returns how much is left: `4 checkpoints to go, 24 evaluations, about 40 s`; "" where nothing is."""
+        """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if there is none."""
         num_left = sum(left.evaluations.values())
         parts = [f"{left.num_waiting} waiting"] * bool(left.num_waiting)
         if num_left:
@@ -102,7 +107,7 @@ class Running:
         return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else parts)
 
     def _seconds_left(self, left: Left) -> float:
-        """Returns how long the rest takes on all cores; 0 where nothing has run yet."""
+        """Returns the estimated seconds for the rest on all cores; 0 if nothing has run yet."""
         means = {program: total / count for program, (total, count) in self._seconds.items()}
         if not means:
             return 0.0
@@ -110,7 +115,7 @@ class Running:
         return sum(means.get(program, typical) * count for program, count in left.evaluations.items()) / left.num_cores
 
     def rows(self) -> list[tuple[str, str]]:
-        """Returns the name of each evaluation that runs, and how far it is."""
+        """Returns the name and progress of each running evaluation."""
         return [(one.name, self._far(one)) for one in list(self._leases.values())]
 
     def _far(self, one: _Lease) -> str:
@@ -119,7 +124,7 @@ class Running:
         return f"compiling {duration(self._clock() - one.since)}" if one.is_new else f"0/{one.num_steps}"
 
     def now(self) -> str:
-        """Returns all in one line: `12 evaluations done, 1 running: quick/conv compiling 35 s`."""
+        """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 35 s`."""
         rows = self.rows()
         shown = [f"{name} {far}" for name, far in rows[:_MOST_NAMES]]
         shown += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []

@@ -29,10 +29,10 @@ _SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="20" 
 
 
 def badge_svg(summary: Summary) -> str:
-    """Returns the first number of the report, with its interval; its colour is that of the comparison, if there is one.
+    """Returns a badge with the first number of the report and its interval, coloured by the comparison if there is one.
 
     Raises:
-      StoreError: the store holds no evaluation.
+      StoreError: The store has no evaluations.
     """
     if not summary.snapshot.rows:
         raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))

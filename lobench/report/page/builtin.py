@@ -1,4 +1,4 @@
-"""The sink `report`: a page kept current while a watch runs."""
+"""Sink `report`: a page that is updated while a watch runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkCon
 
 __all__ = ["PAGE", "REPORT", "ReportSink", "lobench_result_sinks"]
 
-PAGE = "report.html"  # in the store
-REPORT = "report"  # the sink's name: `--sink report`, of which `--report` is the short form
+PAGE = "report.html"  # relative to the store
+REPORT = "report"  # name of the sink: `--sink report`, or `--report`
 _SECONDS = 30.0
-_NICENESS = 5  # gives way to workers; at 19 a page took minutes beside eight busy processes
-_REFRESH = '<meta http-equiv="refresh" content="10">'  # a browser that shows the page takes the newer one by itself
+_NICENESS = 5  # yields to workers; at 19 a page took minutes next to eight busy processes
+_REFRESH = '<meta http-equiv="refresh" content="10">'  # lets a browser reload the page
 _WAITING = f"""<!doctype html>
 <html lang="en">
 <head>
@@ -44,11 +44,11 @@ def lobench_result_sinks() -> Iterable[Declaration]:
 
 
 class ReportSink:
-    """Writes the page anew when a checkpoint is finished, and every half a minute while one takes longer.
+    """Writes the page when a checkpoint is finished, and every 30 seconds if one takes longer.
 
-    It is there from the start, and says that it waits. What arrives while a page is made is in the next one. The page
-    is of the whole ledger, so that a delivery that comes twice changes nothing. While the watch runs, a browser loads
-    the page again every ten seconds; when the watch ends, it stays as it is.
+    The page exists from the start, with a note that it waits for results. Results that arrive while a page is written
+    are in the next one. The page shows the whole ledger, so repeated deliveries change nothing. While the watch runs,
+    browsers reload the page every ten seconds. After the watch it stays unchanged.
     """
 
     def __init__(self, context: SinkContext) -> None:
@@ -58,7 +58,7 @@ class ReportSink:
         self._is_stale = False
         self._page = store / PAGE
         if not self._page.exists():
-            with contextlib.suppress(OSError):  # told when the page itself cannot be written
+            with contextlib.suppress(OSError):  # writing the page itself raises
                 write_whole(self._page, _WAITING)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -75,9 +75,9 @@ class ReportSink:
             write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
     def _make(self) -> None:
-        # The chief has to stay quick: the page is made in a process of its own, which gives way to the workers.
+        # In a separate process, so that the chief stays responsive. It yields to the workers.
         command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
-        environment = {**os.environ, READS_LOCAL_COPY: "1"}  # on a network disk the store's own file lags behind
+        environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             raise LobenchError("the report could not be made", got=(done.stderr or done.stdout).strip()[-300:])

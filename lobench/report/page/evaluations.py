@@ -1,4 +1,4 @@
-"""Evaluations of a store, as a list, and one of them with the curves of its seeds."""
+"""List of a store's evaluations, and details of one evaluation with the curves of its seeds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["evaluation_list", "evaluation_record"]
 
 
 def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
-    """Returns columns and rows, one a seed block and sighting.
+    """Returns columns and rows, with one row per seed block and sighting.
 
-    Behind its columns a row has the places of subject and case: -1 where there is none, as of a case that was changed.
+    After its columns, a row has the indices of subject and case, -1 if there is none, for example for a changed case.
     """
     rows = snapshot.rows
     summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])
@@ -66,10 +66,12 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_points: int) -> dict[str, Any] | None:
-    """Returns one subject on one case: the curve of each seed by metric, what is known of it, and its log.
+    """Returns one subject on one case: the curve of each seed by metric, its facts, and its log.
 
     Args:
-      most_points: Of a longer curve so many are kept, evenly spaced, the first and the last among them.
+      viewer_index: Index of the results.
+      subject, case: Their indices.
+      most_points: Largest number of points per curve. Longer curves are sampled evenly, with the first and last point.
     """
     cell = viewer_index.snapshot.cell(subject, case)
     if cell is None:
@@ -93,7 +95,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         return found
     steps, seeds = cell.steps, list(cell.sources)
     kept = evenly(len(steps), most_points)
-    # Of a metric that some seeds lack there is no row for each: it is not drawn.
+    # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     own = [
         (place, cell.curves_of_seeds(name))
         for place, name in enumerate(viewer_index.metrics)
@@ -115,7 +117,7 @@ def _problems(sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> list[
 
 
 def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
-    """Returns what is known of the seed blocks, each fact once."""
+    """Returns facts on the seed blocks, each once."""
     found: dict[str, list[str]] = {}
     for curves in blocks.values():
         made = curves.provenance
@@ -140,7 +142,7 @@ def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
 
 
 def _final(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:
-    """Returns the final values; None where there is no such metric, which is not the same as having diverged."""
+    """Returns the final values: None without the metric, "diverged" if the value is not finite."""
     numbers = short([final.get(name, math.nan) for final in finals])
     return [
         "diverged" if number is None and name in final else number

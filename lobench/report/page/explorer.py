@@ -25,23 +25,24 @@ from lobench.report.page.pairs import pair_record
 
 __all__ = ["explorer_curves", "explorer_data", "subject_keys"]
 
-_MOST_NUMBERS = 250_000  # of curves in one file: about 1.5 MB
-_POINTS = (64, 24)  # of a curve: where all fit into that, and where they do not
-_MOST_POINTS = 240  # of a curve that is fetched
-_MOST_SEED_NUMBERS = 100_000  # of curves of single seeds in one file
-_MOST_EFFECTS = 2_000  # of cases in the pairs of one file: each is a test
-_MOST_PAIRED = 6  # subjects of which a file has all pairs
+_MOST_NUMBERS = 250_000  # numbers of curves in one file, about 1.5 MB
+_POINTS = (64, 24)  # points of a curve, if all fit, and if they do not
+_MOST_POINTS = 240  # points of a requested curve
+_MOST_SEED_NUMBERS = 100_000  # numbers of single seeds' curves in one file
+_MOST_EFFECTS = 2_000  # tests of cases in the pairs of one file
+_MOST_PAIRED = 6  # subjects with all pairs in a file
 _HASHED = 8  # hex digits
 
 
 def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
-    """Returns subjects, cases, metrics, final values, the list of evaluations; of a file curves and pairs as they fit.
+    """Returns subjects, cases, metrics, final values and evaluations, and for a file as many curves and pairs as fit.
 
-    Lists are as short as they can be, and texts that many cells share are there once: ten thousand evaluations are
-    about a megabyte.
+    Lists are as short as possible, and texts shared by many cells are stored once: ten thousand evaluations take about
+    a megabyte.
 
     Args:
-      served: Whether a server gives the curves when they are picked.
+      viewer_index: Index of the results.
+      served: Whether a server delivers the curves on request.
     """
     snapshot, texts = viewer_index.snapshot, _Texts()
     keys = [] if served else _embedded(viewer_index)
@@ -94,9 +95,9 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
 
 
 def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
-    """Returns what an inner step takes: float64[2, num_subjects, num_cases], NaN where nobody measured.
+    """Returns the duration of an inner step: float64[2, num_subjects, num_cases], NaN if unknown.
 
-    First wall seconds, then bare gradient steps that take as long. Of several seed blocks it is that of the last one.
+    The first value is in wall seconds, the second in bare gradient steps. The last of several seed blocks counts.
     """
     found = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
     for place, subject in enumerate(snapshot.subjects):
@@ -113,7 +114,7 @@ def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
 
 
 def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
-    """Returns evaluations with the curves of their seeds: those that diverged or failed first, until it is too long."""
+    """Returns evaluations with the curves of their seeds, diverged and failed ones first, up to a size limit."""
     snapshot, found, numbers = viewer_index.snapshot, dict[str, Any](), 0
     order = [(place, case) for place in viewer_index.by_interest() for case in range(len(snapshot.cases))]
     cells = [(places, cell) for places in order if (cell := snapshot.cell(*places)) is not None]
@@ -126,7 +127,7 @@ def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
 
 
 def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
-    """Returns the pairs that a file holds: the headline's, and those among the methods that charts have first."""
+    """Returns the pairs in a file: the headline's pair, and pairs of the first methods in charts."""
     summary = viewer_index.summary
     beside = summary.snapshot.groups.beside(summary.shown)[:_MOST_PAIRED]
     wanted = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(beside, 2)])
@@ -136,14 +137,14 @@ def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
 
 
 def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict[str, Any]:
-    """Returns curves that somebody has picked, as `explorer_data` has them."""
+    """Returns requested curves in the format of `explorer_data`."""
     return _packed(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
 
 
 def _packed(viewer_index: ViewerIndex, found: dict[CurveKey, Curve]) -> dict[str, Any]:
-    """Returns the curves by `subject,case,metric`: the place of its inner steps among `grids`, and one list a number.
+    """Returns the curves by `subject,case,metric`: an index into `grids`, and a list for each statistic.
 
-    Of a single seed that is the mean alone.
+    A single seed has only its values.
     """
     grids: dict[tuple[int, ...], int] = {}
     metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
@@ -156,12 +157,12 @@ def _packed(viewer_index: ViewerIndex, found: dict[CurveKey, Curve]) -> dict[str
 
 
 class _Texts:
-    """Texts that many cells share, by their places."""
+    """Texts that many cells share, by index."""
 
     def __init__(self) -> None:
         self.known: list[str] = []
         self._places: dict[str, int] = {}
-        self.seeds: dict[tuple[object, ...], tuple[str, str]] = {}  # what is said of the seeds of many cells
+        self.seeds: dict[tuple[object, ...], tuple[str, str]] = {}  # texts on seeds, shared by many cells
 
     def place(self, text: str) -> int:
         if text not in self._places:
@@ -171,7 +172,7 @@ class _Texts:
 
 
 def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
-    """Returns the places of what a cell is, of its gin bindings, and of the options that name its seeds; -1: none."""
+    """Returns the indices of a cell's texts: its description, gin bindings and seed options; -1: none."""
     if cell is None:
         return -1, -1, -1
     failures = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.failures]
@@ -192,7 +193,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
 
 
 def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:
-    """Returns how the seeds of a cell are called, and the options that name them."""
+    """Returns a text on the seeds of a cell, and the options that select them."""
     follow = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
     listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     arguments = seeds_arguments(case, [SeedBlock(start=start, size=size) for start, size in blocks])
@@ -200,7 +201,7 @@ def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int
 
 
 def subject_keys(snapshot: Snapshot) -> list[str]:
-    """Returns what names each subject in a link, whatever else the store holds by then."""
+    """Returns the key of each subject in links, which does not depend on other content of the store."""
     if snapshot.methods:
         return list(snapshot.methods)
     found, seen = [], dict[str, int]()
@@ -214,7 +215,7 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
 
 
 def _marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
-    """Returns which run a subject is of, at which outer step, and whether it is the best or the last one there."""
+    """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
     found: dict[int, dict[str, Any]] = {}
     by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
     for number, (run, best) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
@@ -228,7 +229,7 @@ def _marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
 
 
 def _num_points(viewer_index: ViewerIndex, keys: Sequence[CurveKey]) -> int:
-    """Returns how many points each of these curves may have."""
+    """Returns the number of points that each of these curves may have."""
     return next((most for most in _POINTS if _size(viewer_index, keys, most) <= _MOST_NUMBERS), _POINTS[-1])
 
 
@@ -240,7 +241,7 @@ def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int)
 
 
 def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
-    """Returns the curves that a file holds: those of the most interesting subjects, until it would be too long."""
+    """Returns the curves in a file: those of the most interesting subjects, up to a size limit."""
     found: list[CurveKey] = []
     numbers = 0
     for place in viewer_index.by_interest():
@@ -253,5 +254,5 @@ def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
 
 
 def _shown(text: str) -> str:
-    """Returns text without characters that steer; its lines stay."""
+    """Escapes control characters except for line breaks."""
     return "\n".join(one_line(line) for line in text.split("\n"))

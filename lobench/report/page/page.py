@@ -1,4 +1,4 @@
-"""The report page: one self-contained HTML file from a store."""
+"""Report page: one self-contained HTML file for a store."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from lobench.report.tables.verdict import cards, interval_text, pair_card, subti
 __all__ = ["render_page", "waiting_page", "write_page"]
 
 _MAX_FAILURES = 50
-_MOST_ROWS = 40  # of the map of methods by cases
+_MOST_ROWS = 40  # rows of the map of methods by cases
 _VIEWS = (
     ("overview", "Overview"), ("cases", "Cases"), ("curves", "Curves"), ("evaluations", "Evaluations"),
     ("compare", "Compare"), ("searches", "Searches"), ("alarms", "Alarms"), ("failures", "Failures"),
     ("provenance", "Provenance"),
 )  # fmt: skip
-_SHADES = 8  # of the style sheet
+_SHADES = 8  # shades in the style sheet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """A cell of a table; `value` is what it sorts by, `link` where it leads."""
+    """Cell of a table; `value` is its sort key, `link` its address."""
 
     text: str
     value: str = ""
@@ -61,7 +61,7 @@ class _Cell:
 
 
 def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
-    """Writes the page, whole or not at all: it may be open in a browser."""
+    """Writes the page atomically, because it may be open in a browser."""
     text = render_page(summary, spec, figure)
     with one_line_of(OSError, StoreError, "cannot write the report", where=output):
         write_whole(output, text)
@@ -70,14 +70,15 @@ def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, fi
 def render_page(
     summary: Summary, spec: TableSpec | None = None, figure: str | None = None, *, version: str = ""
 ) -> str:
-    """Returns the page as text.
+    """Returns the page as HTML.
 
     Args:
-      figure: Which charts it has; None: all, and the explorer.
-      version: Of a served page: it fetches style, scripts and the explorer's data, and says which version it is of.
-        "": it is a file, which holds all of them.
+      summary: Summary of the store.
+      spec: Layout of the table of methods. None: the default.
+      figure: Charts to include. None: all, and the explorer.
+      version: Version of a served page, which requests style, scripts and data. "": a self-contained file.
     Raises:
-      StoreError: the store holds no evaluation.
+      StoreError: The store has no evaluations.
     """
     snapshot = summary.snapshot
     if not snapshot.rows:
@@ -110,17 +111,17 @@ def render_page(
 
 
 def waiting_page(store: Path) -> str:
-    """Returns what is served of a store without an evaluation."""
+    """Returns the page that is served while the store has no evaluations."""
     return rendered("waiting.html", title="lobench: waiting for results", served=True, store=str(store))
 
 
 def _explorer(summary: Summary, version: str) -> Markup | str:
-    """Returns the explorer's data; of a served page, which fetches them, no more than that there are some."""
+    """Returns the explorer's data. A served page requests them, and gets only its version."""
     return version or _json(explorer_data(ViewerIndex(summary), served=False))
 
 
 def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
-    """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
+    """Returns the table of methods. It is empty for the checkpoints of a single run, unless a table is requested."""
     snapshot = summary.snapshot
     if spec is None and not snapshot.groups.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
@@ -134,7 +135,7 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
 
 
 def _link(view: str, *parts: str) -> str:
-    """Returns the address of a view, as the script's `linkTo`."""
+    """Returns the address of a view, as `linkTo` in the script."""
     return "#/" + "/".join([view, *(quote(part, safe="") for part in parts)])
 
 
@@ -202,7 +203,7 @@ def _case_table(summary: Summary, cases: Sequence[CaseFinding], costs: _Columns)
 
 
 def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
-    """Returns columns of what a step costs the subject that is shown, those of each class of machines apart."""
+    """Returns columns with the cost of a step of the shown subject, per class of machines."""
     columns: dict[str, dict[int, _Cell]] = {}
     for case in (found.case for found in cases):
         cell = summary.snapshot.cell(summary.shown, case)
@@ -264,7 +265,7 @@ def _value(value: float) -> str:
 
 
 def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
-    """Returns what went wrong, line by line; `value` is what leads to the evaluation."""
+    """Returns warnings, line by line; `value` is the text of the link to the evaluation."""
     lines, keys = list[_Cell](), subject_keys(snapshot)
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
@@ -293,7 +294,7 @@ def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
 
 
 def _json(value: Any) -> Markup:
-    """JSON inside a script element: nothing in it may end the element or start a comment."""
+    """Returns JSON for a script element, escaped so that it can neither end the element nor start a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
@@ -333,5 +334,5 @@ def _provenance(summary: Summary) -> dict[str, Any]:
 
 
 def _range(counts: Iterable[int]) -> str:
-    """Returns `15`, or `11 to 15` where they differ."""
+    """Returns `15`, or `11 to 15` if the counts differ."""
     return " to ".join(map(str, dict.fromkeys((min(known), max(known))))) if (known := sorted(counts)) else "0"

@@ -1,4 +1,4 @@
-"""Page templates of the folder `templates`, and their parts."""
+"""Page templates in the folder `templates`, and their parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS = {
 
 
 def page_part(name: str) -> str:
-    """Returns a part of a page that is a file of its own where the page is served: its style, or a script."""
+    """Returns a part of a page that is a separate file of served pages: the style, or a script."""
     colours = style_variables() if name == "page.css" else ""
     return colours + "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
 
@@ -29,12 +29,15 @@ def page_part(name: str) -> str:
 def rendered(
     template: str, *, title: str, served: bool = False, script: str = "", folder: Path = _TEMPLATES, **context: Any
 ) -> str:
-    """Returns a page as text.
+    """Returns a page as HTML.
 
     Args:
-      served: Whether it fetches its style and scripts; else it is a file, which holds them.
-      script: Part that it runs; "": a page as a file that runs none, and lets none run.
-      folder: Where the template is, which may extend one of lobench's.
+      template: Name of the template.
+      title: Title of the page.
+      served: Whether the page requests its style and scripts. Otherwise it contains them.
+      script: Part with the script. "": no script, and scripts are forbidden.
+      folder: Folder of the template, which may extend one of lobench's.
+      context: Variables of the template.
     """
     import jinja2
 
@@ -46,5 +49,5 @@ def rendered(
 
 
 def plain_page(title: str, body: Markup) -> str:
-    """Returns a page as text, with the style of all pages and no script; everything in `body` is escaped already."""
+    """Returns a page without scripts, in the common style. `body` must be escaped."""
     return rendered("plain.html", title=title, body=body)

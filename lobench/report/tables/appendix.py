@@ -1,4 +1,4 @@
-"""Appendix for reviewers: `lobench report --format appendix`, as Markdown or LaTeX; all of it is from the ledger."""
+"""Appendix for reviewers: `lobench report --format appendix`, as Markdown or LaTeX, from the ledger alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["appendix_latex", "appendix_markdown"]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A title, and a line for each thing: its name and what is said of it, or what is said alone."""
+    """Section of the appendix: a title, and lines of a name and a text. The name may be ""."""
 
     title: str
     lines: tuple[tuple[str, str], ...]
@@ -33,7 +33,7 @@ def appendix_markdown(summary: Summary) -> str:
     """Returns settings, spaces, budgets, seeds, machines, versions and exclusions as Markdown.
 
     Raises:
-      StoreError: the store holds no evaluation.
+      StoreError: The store has no evaluations.
     """
     parts, experiment = _parts(summary)
     lines = ["# Appendix: how the evaluations were made"]
@@ -48,10 +48,10 @@ def appendix_markdown(summary: Summary) -> str:
 
 
 def appendix_latex(summary: Summary) -> str:
-    """Returns the same as LaTeX, for a paper's appendix; it needs no package.
+    """Returns the appendix as LaTeX that needs no package.
 
     Raises:
-      StoreError: the store holds no evaluation.
+      StoreError: The store has no evaluations.
     """
     parts, experiment = _parts(summary)
     lines = ["% lobench report --format appendix", r"\section{How the evaluations were made}"]
@@ -73,7 +73,7 @@ def _config(experiment: ExperimentRow) -> list[str]:
 
 
 def _breaking(text: str) -> str:
-    """Returns LaTeX text that may break within long names, of which no one knows the syllables."""
+    """Returns LaTeX text with break points in long names, which have no hyphenation."""
     return re.sub(r"([/.=,:;)]|\\_)(?=\S)", r"\1\\allowbreak{}", escape(text))
 
 
@@ -105,7 +105,7 @@ def _methods(summary: Summary) -> _Part:
 
 
 def _spaces(summary: Summary) -> _Part:
-    """Says what searches tried: how many trials, and of each parameter the values."""
+    """Returns the trials of searches: their numbers, and the values of each parameter."""
     lines = []
     snapshot = summary.snapshot
     trials = [trial for trial in snapshot.trials if trial.parameters]
@@ -143,7 +143,7 @@ def _budgets(summary: Summary) -> _Part:
 
 
 def _seeds(summary: Summary) -> _Part:
-    """Says which seeds each case was evaluated with, over all methods."""
+    """Returns the seeds of each case, over all methods."""
     found: dict[str, set[int]] = {}
     for row in summary.snapshot.rows:
         block = row.key.seed_block
@@ -156,7 +156,7 @@ def _seeds(summary: Summary) -> _Part:
 
 
 def _ranges(seeds: Sequence[int]) -> str:
-    """Returns `0 to 3, 7`."""
+    """Formats sorted seeds: `0 to 3, 7`."""
     runs: list[list[int]] = []
     for seed in seeds:
         if runs and seed == runs[-1][1] + 1:
@@ -194,7 +194,7 @@ def _versions(summary: Summary, experiment: ExperimentRow | None) -> _Part:
 
 
 def _exclusions(summary: Summary) -> _Part:
-    """Says what has no number: what ended otherwise than it should, seeds that diverged, and who lacks a case."""
+    """Returns notes on missing numbers: failed evaluations, diverged seeds, missing cases."""
     snapshot = summary.snapshot
     bad = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
     found = Counter((f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in bad)

@@ -65,7 +65,7 @@ class ComparedSubject(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCase(MeanDifference):
-    """The difference of the score on a case; its bounds hold for all cases together, as `effect` does."""
+    """Difference of the score on a case. Its bounds and its `effect` hold for all cases together."""
 
     values: MeanDifference | None
     p_holm: float
@@ -143,7 +143,7 @@ _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
 def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()) -> str:
-    """Return the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
+    """Returns the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
     parts = []
     for pair, cost in zip(found, costs or [()] * len(found), strict=True):
         title, *head = _head(pair, scale)
@@ -155,10 +155,11 @@ def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Seq
 
 
 def plot_comparison(found: Sequence[MethodComparison], ax: Axes | None = None) -> Axes:
-    """Draws the differences of the score, case by case and their mean on top, each pair in a colour.
+    """Draws the differences of the score by case, and their mean on top, with a colour per pair.
 
     Args:
-      ax: Where; None: a figure of its own.
+      found: The pairs.
+      ax: Axes to draw on. None: axes of a new figure.
     Raises:
       LobenchError: matplotlib is not installed.
     """
@@ -184,7 +185,7 @@ def _head(found: MethodComparison, scale: str) -> list[str]:
 
 
 def comparison_head(found: MethodComparison) -> tuple[str, str]:
-    """Returns who is compared with whom, and over how many cases and seeds."""
+    """Returns a line on the compared subjects, and one on the numbers of cases and seeds."""
     return (
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
         f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}",
@@ -203,7 +204,7 @@ def _ending(found: MethodComparison) -> list[str]:
 
 
 def comparison_limits(found: MethodComparison) -> list[str]:
-    """Return what limits the verdict, a line each: lost seeds, cases left out, seeds that are no replicates."""
+    """Returns lines on limits of the verdict: lost seeds, cases left out, seeds that are not replicates."""
     comparison = found.primary.comparison
     lines = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
     a, b = found.a, found.b
@@ -213,7 +214,7 @@ def comparison_limits(found: MethodComparison) -> list[str]:
         lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
     lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": found.num_exploded}
     counts = [f"{word}: {{}} of A, {{}} of B".format(*both) for word, both in lost.items() if any(both)]
-    lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else the verdict has them
+    lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else in the verdict
     if found.has_labels:
         lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
     if comparison.p_seeds_ratio < _TOGETHER and found.design != "independent":
@@ -226,7 +227,7 @@ def comparison_limits(found: MethodComparison) -> list[str]:
 
 
 def comparison_notes(found: MethodComparison) -> list[str]:
-    """Return the level of the bounds, the reference with its hash, groups of cases, and where curves part."""
+    """Returns the level of the bounds, the reference with its hash, groups of cases, and where curves first differ."""
     notes = []
     if len(found.primary.comparison.cases) > 1:
         level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
@@ -235,7 +236,7 @@ def comparison_notes(found: MethodComparison) -> list[str]:
 
 
 def _group_notes(found: MethodComparison) -> list[str]:
-    """Return which groups of cases were formed, and how many seeds lack a case of theirs."""
+    """Returns the groups of cases, and the number of seeds that lack a case of their group."""
     notes = [groups] if (groups := groups_text(found.groups)) else []
     if num_incomplete := found.primary.comparison.num_incomplete:
         notes.append(f"{counted(num_incomplete, 'seed')} that lack a case of their group are in no mean")
@@ -243,7 +244,7 @@ def _group_notes(found: MethodComparison) -> list[str]:
 
 
 def _parted(found: MethodComparison) -> list[str]:
-    """Returns where the curves of common seeds first differ: all cases at once where it is one step."""
+    """Returns where the curves of common seeds first differ, in one text if the step is the same for all cases."""
     steps = {key: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for key, step in found.parted.items()}
     if not steps:
         return []
@@ -259,7 +260,7 @@ def _parted(found: MethodComparison) -> list[str]:
 
 
 def _seeds(effect: MetricEffect) -> str:
-    """Returns how many pairs there are, and how many cases have none."""
+    """Returns the number of pairs, and of cases without pairs."""
     num_apart = sum(one.paired.method != "paired" for one in effect.comparison.cases)
     if num_apart and not effect.num_pairs:
         return "no common seeds"
@@ -290,11 +291,13 @@ def _headline(effect: MetricEffect) -> list[str]:
 
 
 def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
-    """Return the table of the cases, its header first: one statistic, which the header names, and one sign.
+    """Returns the table of the cases, its header first.
+
+    The header names the statistic, and all differences have one sign.
 
     Differences of scores on a log scale are logarithms of ratios of geometric means. A table with such a ratio has the
-    geometric means of both sides, of the seeds that the ratio is of. Readers of imports know the arithmetic means of
-    their losses: a table of these has no ratio, and its differences have the sign of the score, too.
+    geometric means of both sides, over the seeds of the ratio. Imports are usually published with arithmetic means, so
+    their tables have these, no ratios, and differences in the direction of the score too.
     """
     has_values = found.a.who.is_imported or found.b.who.is_imported
     statistic = "means" if has_values or not effect.ratios_known else "geometric means"
@@ -324,10 +327,14 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
 
 
 def case_means(found: MethodComparison, effect: MetricEffect, identity: str, *, has_values: bool) -> list[str]:
-    """Return the means of A and of B on a case, and of how many seeds if some are missing.
+    """Returns the means of A and of B on a case, with the numbers of seeds if some are missing.
 
     Args:
-      has_values: Arithmetic means, as tables of imports have them; else geometric means if the case has a ratio.
+      found: The pair.
+      effect: The metric.
+      identity: Identity of the case.
+      has_values: Whether to use arithmetic means, as tables of imports do. Otherwise geometric means if the case has a
+        ratio.
     """
     metric = found.cases[identity].primary_metric if effect.metric == "primary" else effect.metric
     unknown = (math.nan, math.nan)
@@ -372,7 +379,7 @@ def _gate(verdict: Verdict, found: GateResult) -> str:
 
 
 def comparison_sentence(found: MethodComparison) -> str:
-    """Returns what follows from the metrics, with the verdict."""
+    """Returns a sentence on each metric, and the verdict."""
     a, b = found.a.label, found.b.label
     parts = []
     for effect in found.effects:
@@ -399,7 +406,7 @@ def _short_labels(found: MethodComparison) -> tuple[str, str]:
 
 
 def _short(label: str, most: int = 24) -> str:
-    """Returns the beginning and the end of a label: settings of one optimizer differ in the end."""
+    """Returns the beginning and the end of a label, since settings of one optimizer differ at the end."""
     return label if len(label) <= most else f"{label[: most // 2 - 2]}...{label[len(label) - most // 2 + 1 :]}"
 
 
@@ -410,7 +417,7 @@ def comparison_records(
     steps: Sequence[Sequence[CaseSteps]] = (),
     costs: Sequence[Sequence[CaseCosts]] = (),
 ) -> ComparisonRecords:
-    """Returns every pair with every number."""
+    """Returns a record for every pair with all numbers."""
     records = [_record(compared, scale) for compared in found]
     for record, pair, cost in zip(records, found, costs, strict=False):
         record["costs"] = cost_records(cost, pair.name)
@@ -479,10 +486,14 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
 
 
 def steps_text(pair: MethodComparison, found: Sequence[CaseSteps], labels: tuple[str, str] | None = None) -> str:
-    """Return a table of steps, mean if all seeds of a side got there, else median; below, one of seconds.
+    """Returns a table of steps, and below one of seconds.
+
+    Cells are means if all seeds of a side got there, else medians.
 
     Args:
-      labels: Headers of A's and of B's columns; None: their labels.
+      pair: The pair.
+      found: Its cases.
+      labels: Headers of A's and of B's columns. None: their labels.
     """
     header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
     steps, seconds = [[*header, "note"]], [["seconds to the target", *header[1:]]]
@@ -519,7 +530,7 @@ def _steps(value: float, horizon: float) -> str:
 
 
 def _steps_record(pair: MethodComparison, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
-    """Returns the same by case; a seed that never got there is infinite, which is printed as null."""
+    """Returns the steps to the target by case. A seed that never got there has infinity, which is printed as null."""
     return {
         pair.name(one.case): {
             "metric": one.target.metric,

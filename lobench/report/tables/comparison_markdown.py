@@ -25,20 +25,21 @@ from lobench.report.tables.text import fenced, interval_cell, markdown_line, mar
 
 __all__ = ["MOST_LETTERS", "comparison_markdown"]
 
-MOST_LETTERS = 65_536  # of a comment on GitHub
+MOST_LETTERS = 65_536  # characters of a comment on GitHub
 
-_MARKS = {Verdict.PASS: "✅", Verdict.REGRESSED: "❌"}  # of all others a question mark
-_MOST_CASES = 60  # of a table
+_MARKS = {Verdict.PASS: "✅", Verdict.REGRESSED: "❌"}  # a question mark for all others
+_MOST_CASES = 60  # in a table
 _MOST_BARS = 32
 
 
 def comparison_markdown(
     found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
 ) -> str:
-    """Returns a comment that fits GitHub: curves, and then cases, are left out where there are too many.
+    """Returns a comment that fits GitHub's limit. Curves, and then cases, are left out if there are too many.
 
     Args:
-      scale, steps: As of `comparison_text`.
+      found: The pairs.
+      scale, steps: As for `comparison_text`.
     """
     worst = next((one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in _verdicts(found)), Verdict.PASS)
     for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
@@ -85,7 +86,7 @@ def _curves(found: MethodComparison, most: int) -> str:
 
 
 def _bars(cell: Cell | None, metric: str) -> str:
-    """Returns the mean curve over the seeds as bars, with its ends."""
+    """Returns the mean curve over the seeds as bars, with its first and last values."""
     if cell is None:
         return "-"
     grids: dict[tuple[int, ...], list[np.ndarray]] = {}

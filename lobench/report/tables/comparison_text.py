@@ -1,4 +1,4 @@
-"""Text of `lobench compare`: the verdict of each pair, a row per case, and the rest on request."""
+"""Text of `lobench compare`: the verdict of each pair, a row per case, and details on request."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["comparison_answer", "comparison_text"]
 
 _SIGNED = "+z.3f"
 _MOST_NOTES = 3
-_SHORT = 16  # a label that heads a column
-_NAMED = 4  # cases of a line
+_SHORT = 16  # characters of labels that can head a column
+_NAMED = 4  # cases named in a line
 _HIDDEN = "Costs, equal time, gate margins, effect sizes and notes: --details"
 
 
@@ -42,13 +42,14 @@ def comparison_text(
     costs: Sequence[Sequence[CaseCosts]] = (),
     details: bool = False,
 ) -> str:
-    """Return the verdict of each pair, then a table of its cases, then what the scores are.
+    """Returns the verdict of each pair, then a table of its cases, then the description of the scores.
 
     Args:
-      scale: What 0 and 1 of a score are.
-      steps: Of each pair, the steps to the target; empty without a target.
-      costs: Of each pair, what its steps cost; shown with `details`.
-      details: Add the metrics' tables, the costs and all notes.
+      found: The pairs.
+      scale: Description of the score scale: what 0 and 1 stand for.
+      steps: Steps to the target for each pair. Empty without a target.
+      costs: Costs of steps for each pair, shown with `details`.
+      details: Whether to add the metrics' tables, the costs and all notes.
     """
     answers = [line for pair in found for line in comparison_answer(pair)]
     parts = ["\n".join(map(one_line, answers))]
@@ -69,7 +70,7 @@ def comparison_text(
 
 
 def comparison_answer(found: MethodComparison) -> list[str]:
-    """Return the verdict in a line, and a line on the gate if the verdict does not follow from the first."""
+    """Returns the verdict in a line, and a line on the gate if the verdict does not follow from the first."""
     effect = found.primary
     gate = _gate_line(found)
     where = f" ({_where(found)})" if _is_of_cases_alone(found) else ""
@@ -77,13 +78,13 @@ def comparison_answer(found: MethodComparison) -> list[str]:
 
 
 def _is_of_cases_alone(found: MethodComparison) -> bool:
-    """Return whether cases regressed, and the mean over the cases is not worse."""
+    """Returns whether cases regressed although the mean over the cases is not worse."""
     effect = found.primary
     return effect.gate.verdict is Verdict.REGRESSED and effect.comparison.verdict is not Effect.WORSE
 
 
 def _where(found: MethodComparison) -> str:
-    """Return what has the gate's verdict: "in the mean and on s/a, s/b"."""
+    """Returns the parts with the gate's verdict: "in the mean and on s/a, s/b"."""
     gate = found.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
     names = sorted(found.name(one.case) for one in gate.cases if one.verdict is gate.verdict)
@@ -118,7 +119,7 @@ def _why_nothing(effect: MetricEffect) -> str:
 
 
 def _cases_and_seeds(effect: MetricEffect) -> str:
-    """Return "6 cases x 4 seeds"; of sides without common seeds "1 case x 3 and 5 seeds, none in common"."""
+    """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
     cases = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.mean)]
     text = counted(len(cases), "case")
     if cases and all(one.method == "paired" for one in cases):
@@ -131,7 +132,7 @@ def _cases_and_seeds(effect: MetricEffect) -> str:
 
 
 def _gate_line(found: MethodComparison) -> str:
-    """Return what the gate found; "" if B is better and passes."""
+    """Returns the result of the gate; "" if B is better and passes."""
     effect, gate = found.primary, found.primary.gate
     if gate.compared_nothing:
         return ""
@@ -152,16 +153,16 @@ def _lost(found: GateResult) -> str:
 
 
 def _most_seeds(found: Sequence[GateResult]) -> int | None:
-    """Return the seeds that decide all open results; None if nothing can be said of one of them."""
+    """Returns the number of seeds that decides all open results; None if it is unknown for one of them."""
     needed = [one.seeds_to_decide for one in found if one.verdict is Verdict.INCONCLUSIVE]
     known = [seeds for seeds in needed if seeds is not None]
     return max(known) if known and len(known) == len(needed) else None
 
 
 def answer_rows(found: MethodComparison) -> list[list[str]]:
-    """Return the table of the cases, its header first: the interval and the verdict of a row have one level.
+    """Returns the table of the cases, its header first. The interval and the verdict of a row have the same level.
 
-    The interval is of B's geometric mean loss over A's, or of the difference of scores if a case has no ratio.
+    The interval is for B's geometric mean loss over A's, or for the difference of scores if a case has no ratio.
     """
     effect, several = found.primary, len(found.primary.comparison.cases) > 1
     holm = "Holm, " if several else ""
@@ -187,7 +188,7 @@ def answer_rows(found: MethodComparison) -> list[list[str]]:
 
 
 def _short_labels(found: MethodComparison) -> tuple[str, str]:
-    """Return both labels if they are short, else A and B, as the verdict calls them."""
+    """Returns both labels if they are short, else A and B, as in the verdict."""
     a, b = one_line(found.a.label), one_line(found.b.label)
     return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
 
@@ -203,7 +204,7 @@ def _case_verdict(one: CaseEffect, gate: GateResult) -> str:
 
 
 def _other_metrics(found: MethodComparison) -> list[str]:
-    """Return a line for each metric beside the primary one."""
+    """Returns a line for each metric except the primary one."""
     lines = []
     for effect in found.effects[1:]:
         comparison = effect.comparison
@@ -216,7 +217,7 @@ def _other_metrics(found: MethodComparison) -> list[str]:
 
 
 def _case_notes(found: MethodComparison, most: int | None) -> list[str]:
-    """Return what limits the verdicts of cases, each note once with its cases."""
+    """Returns limits of the verdicts of cases, each note once with its cases."""
     cases = dict[str, list[str]]()
     for key, text in found.primary.notes.items():
         cases.setdefault(text, []).append(found.name(key))

@@ -1,4 +1,4 @@
-"""Tables and records of what steps cost two subjects, and of their metric at equal time."""
+"""Tables and records of the costs of steps of two subjects, and of their metric at equal time."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ class CostRecord(TypedDict):
 def cost_tables(
     found: Sequence[CaseCosts], labels: tuple[str, str], name: Callable[[str], str]
 ) -> list[list[list[str]]]:
-    """Returns two tables, their headers first: what a step costs, and the metric at equal time beside equal steps.
+    """Returns two tables, their headers first: costs of a step, and the metric at equal time and at equal steps.
 
     Args:
-      labels: Of A and of B.
-      name: What to call a case.
+      found: Costs by case.
+      labels: Labels of A and of B.
+      name: Returns the name of a case.
     """
     a, b = labels
     shared = [(one, one.shared.budget, _sides(one)) for one in found if one.shared is not None]
@@ -75,7 +76,7 @@ def cost_tables(
 
 
 def _sides(one: CaseCosts) -> list[SideCost]:
-    """Returns A's and B's; [] where they share no class of machines."""
+    """Returns the costs of A and of B; [] if they share no class of machines."""
     return [side for side in one.shared.sides if side is not None] if one.shared is not None else []
 
 
@@ -86,7 +87,7 @@ def _reached(side: SideCost) -> str:
 
 
 def cost_notes(found: Sequence[CaseCosts], name: Callable[[str], str]) -> list[str]:
-    """Returns on which machines the times are, which are unsteady, and which cases have none in common."""
+    """Returns notes on the machines of the times, on unsteady times, and on cases without common machines."""
     machines = sorted({str(one.shared.machine) for one in found if one.shared is not None})
     notes = [f"times are of {', and '.join(machines)}"] if machines else []
     sides = [side for one in found for side in _sides(one)]
@@ -104,7 +105,7 @@ def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[Mach
 
 
 def cost_records(found: Sequence[CaseCosts], name: Callable[[str], str]) -> dict[str, CostRecord]:
-    """Returns the same by case."""
+    """Returns the records of the costs by case."""
     return {
         name(one.case): {
             "metric": one.metric,

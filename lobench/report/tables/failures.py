@@ -1,4 +1,4 @@
-"""Text of a failed expectation: curves as rows of bars, and each seed's value."""
+"""Text of a failed expectation: curves as rows of bars, and the final value of each seed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ _MOST_BARS = 32
 
 
 def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> list[str]:
-    """Returns a line for each metric that matters: its mean curve, and what each seed ended at.
+    """Returns a line for each relevant metric: its mean curve, and the final values of seeds.
 
     For example `train/loss  █▆▄▂▁  2.31 to 0.412; by seed  0: 0.398  1: 0.426  2: diverged at step 120`.
 
     Args:
-      message: What was not met: the metrics that it names are shown besides the primary one.
+      case: The case.
+      blocks: Curves of its seed blocks.
+      message: Failed expectation. Metrics named in it are shown besides the primary one.
     """
     known = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
     asked = [case.primary_metric, *(name for name in sorted(known) if name in message)]

@@ -22,7 +22,7 @@ _NAMED = 4  # methods
 
 
 def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
-    """Returns a line for each form of an experiment, the latest last, and what its numbers mean."""
+    """Returns a table with a line for each version of an experiment, the latest last, and notes on its numbers."""
     header = ["date", "store", "experiment", "id", "revision", "patch", "methods", "evaluations", "best", "score"]
     rows = [header]
     for one in experiments:
@@ -56,12 +56,12 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
 
 
 def _date(at: float) -> str:
-    """Returns a time in UTC, as every report has it; Z says so."""
+    """Formats a time in UTC, marked by Z."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
 def history_table(runs: Sequence[RunSummary]) -> str:
-    """Returns a line for each run, the latest last, and what its numbers mean."""
+    """Returns a table with a line for each run, the latest last, and notes on its numbers."""
     if not runs:
         return "the stores hold no evaluation yet"
     metrics = list(dict.fromkeys(name for run in runs for name in run.scores))

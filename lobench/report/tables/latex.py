@@ -1,4 +1,4 @@
-r"""LaTeX tables: `lobench report --format latex`, which needs booktabs, and siunitx where it is asked for."""
+"""LaTeX tables: `lobench report --format latex`, which needs booktabs, and siunitx on request."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Numbers = Literal["plain", "siunitx"]
 _LENGTHS = {"\\linewidth": 229.0, "\\columnwidth": 229.0, "\\textwidth": 345.0}  # points, of a 10pt article
 _POINTS = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
 _GAP = 6.0  # points, \tabcolsep
-_SHARE_OF_NAMES = 0.4  # of the width, at most
+_SHARE_OF_NAMES = 0.4  # of the width for names, at most
 _WIDE = ("\\text", "\\times", "\\infty", "\\quad", "\\ensuremath")
 
-# Greek letters from alpha and from Alpha on, in the order of Unicode, as LaTeX has them in mathematics.
+# LaTeX names of Greek letters from alpha and Alpha on, in the order of Unicode.
 _SMALL_GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho varsigma sigma tau upsilon phi "
     "chi psi omega"
@@ -48,7 +48,7 @@ _ESCAPES = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     **{one: f"\\ensuremath{{{name if len(name) == 1 else chr(92) + name}}}" for one, name in _MATHEMATICS.items()},
 }
-# Of what is not in the tables, pdflatex has Latin letters (to the end of Latin Extended-B) and this punctuation.
+# Besides the characters in the tables, pdflatex has Latin letters (up to Latin Extended-B) and this punctuation.
 _LAST_LATIN = "\u024f"
 _PUNCTUATION = "\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e\u2020\u2021\u2022\u2026\u2030\u2039\u203a\u20ac\u2122"
 
@@ -62,10 +62,13 @@ def write_latex(
     width: str = "",
     numbers: Numbers = "plain",
 ) -> None:
-    """Writes the table.
+    """Writes the table to a file.
 
+    Args:
+      summary, precision, spec, width, numbers: As for `latex_table`.
+      output: Path of the file.
     Raises:
-      StoreError: nothing to show, or the file cannot be written.
+      StoreError: There is nothing to show, or the file cannot be written.
     """
     text = latex_table(summary, spec, precision=precision, width=width, numbers=numbers)
     with one_line_of(OSError, StoreError, "cannot write the table", where=output):
@@ -76,19 +79,21 @@ def write_latex(
 def latex_table(
     summary: Summary, spec: TableSpec | None = None, *, precision: int = 3, width: str = "", numbers: Numbers = "plain"
 ) -> str:
-    r"""Returns a table of methods and cases, as `analysis.tabulate` lays it out, the tuned baseline beside the methods.
+    r"""Returns a table of methods and cases, as laid out by `analysis.tabulate`, with the tuned baseline.
 
-    A cell is the seed mean with its 95% interval, of which few are symmetric.
-    What the methods were trained with, beyond their names, stands below.
+    A cell is the seed mean with its 95% interval, which is rarely symmetric. The bindings of the methods, beyond their
+    names, are listed below.
 
     Args:
-      spec: What a table's file says.
-      precision: Significant digits of the means, where the file says none.
-      width: Where it is split into tables that fit (see `points_of`); "": one table, however wide.
-      numbers: "siunitx": with `\num`, by which the paper's own settings hold; a bold mean is plain.
+      summary: Summary of the store.
+      spec: Content of a table's file. None: the default layout.
+      precision: Significant digits of the means, unless the file sets them.
+      width: Width at which the table is split into several (see `points_of`). "": one table of any width.
+      numbers: "siunitx" uses `\num`, so that the paper's own settings apply, except for bold means.
     Raises:
-      StoreError: the store holds no evaluation. UsageError: no such width.
-      ConfigError: the file names what is not there.
+      StoreError: The store has no evaluations.
+      UsageError: The width is invalid.
+      ConfigError: The file names something that does not exist.
     """
     found = tabulate(summary, spec, digits=precision)
     bold = f"bold: {found.bold}" if found.bold else "nothing is bold"
@@ -106,13 +111,13 @@ def latex_table(
 
 
 def points_of(width: str) -> float:
-    r"""Returns the width that a table may have, in points.
+    r"""Returns the largest width of a table, in points.
 
-    TeX alone knows `\linewidth`: it is taken for a column of a 10pt article in two columns, and `\textwidth` for the
-    text of one in one column, so that the table fits there and in what is wider.
+    Only TeX knows `\linewidth`. It is taken for a column of a 10pt article in two columns, and `\textwidth` for the
+    text of one in one column, so that the table fits there and in wider texts.
 
     Raises:
-      UsageError: it is neither a length that TeX has nor a number with a unit.
+      UsageError: The width is neither a known length nor a number with a unit.
     """
     if width in _LENGTHS:
         return _LENGTHS[width]
@@ -125,7 +130,7 @@ def points_of(width: str) -> float:
 
 
 def _caption(found: Tabulated) -> str:
-    """Returns what the marks mean that the table has, as sentences."""
+    """Returns sentences on the marks in the table."""
     entries = [entry for panel in found.panels for line in panel.lines for entry in line.entries]
     shown = [entry for entry in entries if entry is not None]
     mark_notes = ["Means over seeds"]
@@ -143,7 +148,7 @@ def _caption(found: Tabulated) -> str:
 
 
 def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
-    """Returns the table; below one another, with the rows' names in each, as many columns as there is room for."""
+    """Returns the table, split into several with the rows' names in each if it is too wide."""
     rows = [line for panel in found.panels for line in panel.lines]
     indent = "\\quad " if any(panel.title for panel in found.panels) else ""
     names = [indent + escape(line.heading.label) for line in rows]
@@ -186,7 +191,7 @@ def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
 
 
 def _of_columns(found: Tabulated, places: Sequence[int]) -> Tabulated:
-    """Returns the part of a table that has these columns; rows and panels without an entry there are left out."""
+    """Returns the part of a table with these columns. Rows and panels without an entry there are left out."""
     panels = []
     for panel in found.panels:
         lines = [
@@ -199,7 +204,7 @@ def _of_columns(found: Tabulated, places: Sequence[int]) -> Tabulated:
 
 
 def _points(text: str) -> float:
-    """Returns about how wide LaTeX text is at 10pt, rather too much than too little."""
+    """Returns the estimated width of LaTeX text at 10pt, rather too large than too small."""
     plain = re.sub(r"\\[A-Za-z]+ ?|\\(.)", lambda found: found[1] or ("xx" if found[0].startswith(_WIDE) else ""), text)
     return sum(_wide(letter) for letter in plain if letter not in "{}$^")
 
@@ -211,7 +216,7 @@ def _wide(letter: str) -> float:
 
 
 def _column_groups(columns: Sequence[Heading]) -> list[str]:
-    """Returns a line over the header with the names of groups, and a rule below each."""
+    """Returns a line above the header with the names of groups, and a rule below each."""
     if not any(column.group for column in columns):
         return []
     cells, rules, place = [""], [], 2
@@ -224,7 +229,7 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
 
 
 def _panel(panel: Panel, width: int, numbers: Numbers) -> list[str]:
-    """Returns the rows below a rule and the panel's title, and a rule between its groups."""
+    """Returns the rows below a rule and the panel's title, with a rule between groups."""
     lines = ["\\midrule"]
     lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.heading)}}}}} \\\\"] if panel.title else []
     group = ""
@@ -294,7 +299,7 @@ def _number(value: float, precision: int) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Returns text as LaTeX shows it, on one line.
+    r"""Escapes text for LaTeX, on one line.
 
     >>> print(escape("50% \u03b2_1"))
     50\% \ensuremath{\beta}\_1
@@ -303,7 +308,7 @@ def escape(text: str) -> str:
 
 
 def engine_notes(lines: Iterable[str]) -> list[str]:
-    """Returns a comment that names the engine, if LaTeX lines have characters that pdflatex stops at; else nothing."""
+    """Returns a comment on the required engine if the lines have characters that pdflatex lacks; [] otherwise."""
     text = "".join(line for line in lines if not line.startswith("%"))
     found = sorted({one for one in text if one > _LAST_LATIN and one not in _PUNCTUATION})
     if not found:

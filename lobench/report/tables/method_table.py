@@ -15,7 +15,7 @@ __all__ = ["MethodRecord", "MethodRecords", "method_panels", "method_records", "
 
 
 class MethodRecord(TypedDict):
-    """A cell of the table of methods and cases."""
+    """Cell of the table of methods and cases."""
 
     metric: str
     machine: Annotated[str, "The class of machines that a time is of; empty of what hangs on no time."]
@@ -43,7 +43,7 @@ MethodRecords: TypeAlias = Annotated[
 
 
 def method_text(found: Tabulated) -> str:
-    """Returns the panels one below the other, what the methods were trained with, and what to know."""
+    """Returns the panels one below the other, the bindings of the methods, and notes."""
     parts = []
     for panel in found.panels:
         header = [panel.heading, *(_heading(column.label, column.group) for column in found.columns)]
@@ -62,7 +62,7 @@ def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
 
 
 def method_records(found: Tabulated) -> MethodRecords:
-    """Returns a record for each cell that holds something; NaN is None."""
+    """Returns a record for each cell with content. NaN becomes None."""
     legend = dict(found.legend)
     records = list[MethodRecord]()
     for panel in found.panels:
@@ -97,7 +97,7 @@ def method_records(found: Tabulated) -> MethodRecords:
 
 
 def method_panels(found: Tabulated) -> list[dict[str, Any]]:
-    """Returns the panels as the page's template shows them."""
+    """Returns the panels for the page's template."""
     return [
         {
             "title": panel.heading or "mean score",

@@ -30,7 +30,7 @@ class RacedRecord(TypedDict):
 
 
 class RaceRecord(TypedDict):
-    """`lobench compare --race`: which methods are shown to be worse than another, at which look, what that saved."""
+    """`lobench compare --race`: methods that are shown to be worse than another, at which look, and the saved steps."""
 
     leader: str
     left: Annotated[list[str], "Methods of which nothing shows that they are worse."]
@@ -45,7 +45,7 @@ class RaceRecord(TypedDict):
 
 
 def race_record(found: RaceResult, alpha: float) -> RaceRecord:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     assert found.leader is not None and found.ending is not None
     methods = []
     for place, (label, out_at, standing) in enumerate(zip(found.labels, found.out_at, found.standings, strict=True)):
@@ -79,7 +79,7 @@ def race_record(found: RaceResult, alpha: float) -> RaceRecord:
 
 
 def race_text(found: RaceResult, alpha: float, margin: float) -> str:
-    """Return the answer in a line, a row for each method, those who stayed longest first, and notes."""
+    """Returns the answer in a line, a row for each method, those that stayed longest first, and notes."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
     for place in _order(found):
         standing, out_at = found.standings[place], found.out_at[place]

@@ -22,11 +22,13 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A method or checkpoint of the table.
+    """Method or checkpoint of the table.
 
     Attributes:
-      labels: Several if one checkpoint was seen at several steps or places.
-      is_ranked: Whether it has a score on all cases and lacks no planned seed.
+      place: Index of the subject.
+      labels: Its labels, several if one checkpoint was seen at several steps or paths.
+      score: Mean score.
+      is_ranked: Whether it has a score on all cases, and all planned seeds.
     """
 
     place: int
@@ -36,10 +38,11 @@ class _Row:
 
 
 def ranking_text(summary: Summary, *, every: bool = False) -> str:
-    """Return the best method or checkpoint in a line, and a table of all of them, best first.
+    """Returns the best method or checkpoint in a line, and a table of all of them, best first.
 
     Args:
-      every: Show all rows, not only the first `MOST_ROWS`.
+      summary: Summary of the store.
+      every: Whether to show all rows. Otherwise the first `MOST_ROWS`.
     """
     snapshot = summary.snapshot
     if not snapshot.rows or not snapshot.subjects:
@@ -56,7 +59,7 @@ def ranking_text(summary: Summary, *, every: bool = False) -> str:
 
 
 def _rows(summary: Summary) -> list[_Row]:
-    """Return the rows, best first; those that cannot be ranked are last."""
+    """Returns the rows, best first. Rows that cannot be ranked are last."""
     snapshot, by_content = summary.snapshot, dict[object, list[int]]()
     left_race = _left_race(summary)
     for place, subject in enumerate(snapshot.subjects):
@@ -80,14 +83,14 @@ def _rows(summary: Summary) -> list[_Row]:
 
 
 def _left_race(summary: Summary) -> Collection[int]:
-    """Return the places of the methods that left a race: their score is of fewer seeds than the others'."""
+    """Returns the indices of the methods that left a race. Their scores have fewer seeds than the others'."""
     if summary.race is None:
         return ()
     return [place for place, look in enumerate(summary.race.out_at) if look is not None]
 
 
 def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
-    """Return the best row, and those that no test finds to be worse."""
+    """Returns the best row, and the rows that no test finds to be worse."""
     ranked = [row for row in rows if row.is_ranked]
     if not ranked:
         return []
@@ -134,7 +137,7 @@ def _label(row: _Row) -> str:
 
 
 def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
-    """Return what to do about a checkpoint that the seeds of its score chose."""
+    """Returns advice for a checkpoint that was chosen on the seeds of its score."""
     is_checkpoint = summary.snapshot.subjects[rows[0].place].who.has_theta
     if is_checkpoint and sum(row.is_ranked for row in rows) > 1:
         return ["its seeds chose it, so the score is optimistic: `lobench best` evaluates the top on fresh seeds"]
@@ -168,7 +171,7 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
 
 
 def _time(summary: Summary, row: _Row) -> str:
-    """Return the seconds of all trainings of a row."""
+    """Returns the total seconds of a row's trainings."""
     cells = summary.snapshot.subjects[row.place].cells.values()
     curves = {id(own): own for cell in cells for own, _ in cell.sources.values()}
     seconds = math.fsum(one.wall_seconds for one in curves.values())
@@ -176,7 +179,7 @@ def _time(summary: Summary, row: _Row) -> str:
 
 
 def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
-    """Return what the scores are, and what limits the ranking."""
+    """Returns notes on the scores, and on limits of the ranking."""
     snapshot = summary.snapshot
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
     if which := summary.over_which_cases("primary", names=False):

@@ -92,7 +92,7 @@ _COST = (
     "machine", "num_together",
 )  # fmt: skip
 
-# What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
+# Fields of a record besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
     "optimizer", "role", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
     "wall_seconds", "ahead_seconds", *_COST, "num_params", "num_compilations", "program_version", "program",
@@ -101,18 +101,18 @@ _FIELDS = (
 
 
 def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[ResultRecord]:
-    """Yields a record for each evaluation and sighting; NaN and infinities as None, which JSON can hold."""
+    """Yields a record for each evaluation and sighting. NaN and infinities become None, because JSON lacks them."""
     for row in rows:
         for subject in row.sightings:
             yield _record(row, subject, curves)
 
 
 def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[ResultRecord]:
-    """Yields a record, without a case or seeds, for each checkpoint that could never be read.
+    """Yields a record without case and seeds for each checkpoint that could never be read.
 
     Args:
-      events: A ledger's.
-      uris: Of the checkpoints that were read, now or at another time.
+      events: Events of a ledger.
+      uris: Paths of checkpoints that were read at any time.
     """
     outcomes = {"expired": Outcome.EXPIRED, "unreadable": Outcome.ERROR}
     last = {detail["uri"]: (kind, detail["message"]) for kind, detail in events if kind in outcomes}
@@ -135,7 +135,7 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
 
 
 def _label(subject: Subject) -> str:
-    """Returns the label of a subject; the name of a file stands behind that of its run."""
+    """Returns the label of a subject, preceded by the name of its run if it is a file name."""
     is_file = subject.has_theta and subject.label.startswith(subject.uri.rstrip("/").rsplit("/", 1)[-1])
     return f"{subject.run}/{subject.label}" if is_file and subject.run else subject.label
 
@@ -143,14 +143,14 @@ def _label(subject: Subject) -> str:
 def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRecord:
     found = row.curves
     provenance = dataclasses.asdict(found.provenance) if found else None
-    imported = provenance.pop("imported") if provenance else None  # the file of curves that were made elsewhere
+    imported = provenance.pop("imported") if provenance else None  # origin of imported curves
     record: ResultRecord = {
         "kind": subject.kind,
         "label": _label(subject),
         "bindings": list(subject.variant.bindings),
         "checkpoint": {
             "uri": subject.uri or None,
-            # What has no theta stands at no step of a run.
+            # Subjects without theta have no outer step.
             "outer_step": subject.outer_step if subject.has_theta else None,
             "generation": subject.generation if subject.has_theta else None,
             "sha256": row.key.checkpoint_sha256,
@@ -185,7 +185,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
     if imported:
         record["imported"] = imported
     if found is not None and found.resumed_at:
-        record["resumed_at"] = found.resumed_at  # of one that went on from a saved state
+        record["resumed_at"] = found.resumed_at  # resumed from a saved state
     if with_curves and found is not None:
         rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in found.metrics.items()}
         record["curves"] = {
@@ -216,7 +216,7 @@ def _cost(cost: StepCost | None) -> dict[str, Any]:
 def _metric(curves: Curves, name: str) -> MetricRecord:
     final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
     return {
-        # Of a seed that diverged no metric has a final value, as in every table.
+        # With a diverged seed there is no final value, as in every table.
         "final": finite_or_none(math.nan if curves.num_diverged else mean_of(final)),
         "best": finite_or_none(mean_of(curves.best(name))) if direction is not None else None,
         "direction": direction,

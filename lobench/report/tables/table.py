@@ -1,4 +1,4 @@
-"""Table of `lobench results`: train and test side by side, each loss as a sparkline."""
+"""Table of `lobench results`: train and test losses next to each other, and each loss as a sparkline."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _last_if_nan(value: float) -> tuple[bool, float]:
     return math.isnan(value), value
 
 
-# What `--sort` can name; ties, and everything else, in order of case, outer step and seeds.
+# Sort keys for `--sort`. Ties are in order of case, outer step and seeds.
 COLUMNS: dict[str, _Key] = {
     "case": lambda line: (),
     "step": lambda line: (line.subject.generation, line.subject.outer_step),
@@ -53,7 +53,7 @@ COLUMNS: dict[str, _Key] = {
 
 
 def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> str:
-    """Returns the table and a line on what is in it."""
+    """Returns the table, a line of counts, and notes."""
     if not lines:
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
@@ -123,9 +123,9 @@ def _step(subject: Subject) -> str:
 
 
 def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
-    """Returns names of subjects; those of one name, two checkpoints of one outer step say, with the end of their path.
+    """Returns names of subjects. Equal names, as for two checkpoints of one outer step, get the end of their path.
 
-    The same theta may lie in two places: these are two lines as well.
+    Equal thetas at two paths are two lines too.
     """
     found = dict(names)
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:
@@ -143,11 +143,11 @@ def _number(final: dict[str, float], name: str) -> str:
 
 
 def sparkline(values: Sequence[float] | np.ndarray) -> str:
-    """Returns a curve as a row of bars, its lowest the shortest; a log scale where it spans a hundredfold.
+    """Returns a curve as a row of bars, on a log scale if it spans a factor of a hundred.
 
-    What is not finite is drawn as an x.
+    Values that are not finite are drawn as x.
     """
-    # Lists: for so few numbers they are three times as fast as arrays, and there are ten thousand curves.
+    # Lists, because they are three times as fast as arrays for so few numbers, and there may be 10,000 curves.
     curve = np.asarray(values, np.float64).tolist()
     known = [value for value in curve if math.isfinite(value)]
     if not known:

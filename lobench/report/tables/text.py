@@ -43,33 +43,34 @@ __all__ = [
 _Cells: TypeAlias = Sequence[Sequence[str]]
 _GAP = "  "  # between columns
 _LEAST_WIDTH = 40
-_MOST_TIMES = 10_000  # a factor beyond it is given as "more than"
-_SHORT = 20  # a name is not made shorter
+_MOST_TIMES = 10_000  # larger factors are given as "more than"
+_SHORT = 20  # names are not made shorter than this
 _WORD = re.compile(r"\W*[^\W\d_]")  # begins with a letter
-_WHOLE = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; of a command in backquotes all its words
+_WHOLE = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; a command in backquotes is one word
 _COMMAND = re.compile(r"\s*(again: |\$ |(lobench|pytest) )")
 _KEPT = "\x00"
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def without_controls(page: str) -> str:
-    """Returns a page whose lines stay, with every other character that is not shown but steers as an escape."""
+    """Returns a page with all control characters except line breaks escaped."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], page)
 
 
 def subjects_in_words(subjects: Iterable[Subject]) -> str:
-    """Returns how many checkpoints, optimizers and imported methods there are."""
+    """Returns the numbers of checkpoints, optimizers and imported methods."""
     names = {"checkpoint": "checkpoint", "optimizer": "optimizer", "imported": "imported method"}
     counts = Counter(names[subject.kind] for subject in subjects)
     return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"
 
 
 def interval_cell(found: Interval | MeanDifference | None, form: str = "z.3f", *, mark: str = "") -> str:
-    """Returns `0.52 [0.44, 0.60]`; the mean alone where there are no bounds, and `-` where there is no mean.
+    """Formats an interval as `0.52 [0.44, 0.60]`; only the mean if there are no bounds, `-` if there is no mean.
 
     Args:
-      form: With `z` for values that may be rounded to 0, which has no sign.
-      mark: What stands before a mean, `x` of a ratio.
+      found: The interval.
+      form: Format of the numbers. Includes `z` if values may be rounded to 0, so that 0 has no sign.
+      mark: Text before the mean, such as `x` for a ratio.
     """
     if found is None or math.isnan(found.mean):
         return "-"
@@ -78,18 +79,18 @@ def interval_cell(found: Interval | MeanDifference | None, form: str = "z.3f", *
 
 
 def p_cell(value: float) -> str:
-    """Returns a p-value with four decimals, `<0.0001` below them, and `-` where there is none."""
+    """Formats a p-value with four decimals; `<0.0001` below that, `-` for NaN."""
     return "-" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
 def p_words(value: float) -> str:
-    """Return `p < 0.0001` or `p = 0.0123` for a sentence; "no p" if there is none."""
+    """Formats a p-value for a sentence: `p < 0.0001` or `p = 0.0123`; "no p" for NaN."""
     text = p_cell(value)
     return "no p" if math.isnan(value) else f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
 
 
 def ratio_cell(found: Interval | None) -> str:
-    """Return `1.11 [1.09, 1.13]`, a ratio with its bounds; `-` if there is none."""
+    """Formats a ratio with its bounds, `1.11 [1.09, 1.13]`; `-` if unknown."""
     if found is None or math.isnan(found.mean):
         return "-"
     if math.isnan(found.lower):
@@ -100,7 +101,7 @@ def ratio_cell(found: Interval | None) -> str:
 
 
 def times(value: float) -> str:
-    """Return a positive factor with three digits and no exponent: `0.37`, `33`, `> 10,000`, `< 0.0001`."""
+    """Formats a positive factor with three digits and no exponent: `0.37`, `33`, `> 10,000`, `< 0.0001`."""
     if value > _MOST_TIMES:
         return f"> {_MOST_TIMES:,}"
     if value < 1 / _MOST_TIMES:
@@ -110,25 +111,25 @@ def times(value: float) -> str:
 
 
 def times_mark(value: float) -> str:
-    """Return a positive factor as `x1.25`; `> 10,000 times` of a larger one."""
+    """Formats a positive factor as `x1.25`, or `> 10,000 times` if it is larger."""
     if not 1 / _MOST_TIMES <= value <= _MOST_TIMES:
         return f"{times(value)} times"
     return f"x{float(f'{value:.3g}'):,g}"
 
 
 def step_cell(found: StepSeconds) -> str:
-    """Returns the seconds of a step, `~` before those that are unsteady, and `-` where nobody measured any."""
+    """Formats the seconds of a step, with `~` if they are unsteady; `-` if they are unknown."""
     mark = "~" if found.is_unsteady else ""
     return "-" if math.isnan(found.median) else f"{mark}{found.median:.3g}"
 
 
 def markdown_line(text: str) -> str:
-    """Returns text that Markdown shows as it is, on one line: nobody is mentioned, and no issue is linked."""
+    """Escapes text for one line of Markdown. Mentions and links to issues are disabled."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(text)).replace("@", "&#64;")
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows as a table of Markdown, the first one as its header; a cell in `**` stays bold."""
+    """Returns rows as a Markdown table, the first one as its header. Cells in `**` stay bold."""
 
     def cell(text: str) -> str:
         bold = text.startswith("**")
@@ -139,38 +140,37 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """Returns text as a block of Markdown, whatever fences it has itself."""
+    """Returns text as a code block of Markdown, with a fence longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def overhead_cell(found: Overhead) -> str:
-    """Returns `x1.25`, `~` before what is unsteady, and `-` where no gradient was timed."""
+    """Formats an overhead as `x1.25`, with `~` if it is unsteady; `-` if no gradient was timed."""
     mark = "~" if found.is_unsteady else ""
     return "-" if math.isnan(found.ratio) else f"{mark}{times_mark(found.ratio)}"
 
 
 def terminal_width() -> int:
-    """Returns how many columns a printed line may have: COLUMNS or those of the terminal; 100 elsewhere."""
+    """Returns the width of printed lines in columns: COLUMNS or that of the terminal; 100 elsewhere."""
     return max(shutil.get_terminal_size((100, 24)).columns, _LEAST_WIDTH)
 
 
 def text_table(
     rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None, keys: int = 1, width: int | None = None
 ) -> str:
-    """Returns rows as lines, each column as wide as its widest cell; a cell stays in its line (`one_line`).
+    """Returns rows as lines, each column as wide as its widest cell. Each cell is on one line (`one_line`).
 
     A table that is wider than the terminal loses its empty columns, and its long names are shortened in the middle. If
-    that is not enough, its columns are in several panels, one below the other, each beginning with the columns that
-    name a row.
+    that is not enough, it is split into panels, one below the other, which all begin with the columns that name a row.
 
-    Text, made at once: ten thousand rows take a terminal library many seconds.
+    Written without a terminal library, which takes many seconds for ten thousand rows.
 
     Args:
-      rows: The first one is the header.
-      left: The columns that begin at their left edge; numbers end at the right one. None: all.
-      keys: How many columns, from the first one on, name a row.
-      width: Columns of a line; None: those of the terminal, 0: any number.
+      rows: Rows of cells. The first one is the header.
+      left: Indices of left-aligned columns. Others, such as numbers, are right-aligned. None: all are left-aligned.
+      keys: Number of columns, from the first one on, that name a row.
+      width: Largest width of a line in columns. None: that of the terminal. 0: unlimited.
     """
     cells: _Cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
@@ -181,7 +181,7 @@ def text_table(
         cells, widths = [[row[column] for column in kept] for row in cells], [widths[column] for column in kept]
         left = None if left is None else [place for place, column in enumerate(kept) if column in left]
         shorter = _shortened(cells, widths, most)
-        if _sum(shorter[1]) > most:  # in panels: their keys have a part of the line, and other columns what is left
+        if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
             shorter = cells, widths
             for place in range(len(widths)):
                 left_over = most - _sum(shorter[1][:keys]) - len(_GAP)
@@ -200,11 +200,11 @@ def text_table(
 
 
 def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Returns names with their descriptions, which are wrapped beside the names.
+    """Returns a list of names with wrapped descriptions next to them.
 
     Args:
       rows: Pairs of a name and its description.
-      width: Columns of a line. None: those of the terminal.
+      width: Largest width of a line in columns. None: that of the terminal.
     """
     pairs = [(one_line(name), one_line(text)) for name, text in rows]
     most = terminal_width() if width is None else width
@@ -245,7 +245,7 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Seque
 
 
 def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
-    """Returns cells and widths of a table whose longest names are shortened until it fits, if that is enough."""
+    """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
     found = list(widths)
     names = [place for place in range(len(found)) if found[place] > _SHORT and _are_names(cells, place)]
     while names and _sum(found) > most:
@@ -260,7 +260,7 @@ def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells,
 
 
 def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) -> tuple[_Cells, list[int]]:
-    """Returns cells and widths with a column of names that is as narrow as asked, or as distinct names need."""
+    """Shortens a column of names to a width, or as far as names stay distinct. Returns cells and widths."""
     if widths[place] <= width or not _are_names(cells, place):
         return cells, list(widths)
     names = {row[place] for row in cells}
@@ -274,15 +274,17 @@ def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) 
 
 
 def _are_names(cells: _Cells, place: int) -> bool:
-    """Returns whether the long cells of a column are words; numbers and their intervals are not shortened."""
+    """Returns whether the long cells of a column are words. Numbers and their intervals must not be shortened."""
     return all(_WORD.match(row[place]) is not None for row in cells if len(row[place]) > _SHORT)
 
 
 def _in_the_middle(cell: str, width: int, begin: float) -> str:
-    """Returns a name without its middle.
+    """Removes the middle of a name.
 
     Args:
-      begin: Share of the letters that are kept before the gap.
+      cell: The name.
+      width: Largest width in columns.
+      begin: Fraction of the letters that are kept before the gap.
     """
     if _columns(cell) <= width:
         return cell
@@ -306,10 +308,11 @@ def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Returns text whose long lines are broken at blanks; what stands in backquotes, and a command, stays whole.
+    """Breaks long lines of a text at blanks. Commands and texts in backquotes stay whole.
 
     Args:
-      width: Columns of a line; None: those of the terminal.
+      text: The text.
+      width: Largest width of a line in columns. None: that of the terminal.
     """
     most = terminal_width() if width is None else width
     lines = list[str]()
@@ -332,7 +335,7 @@ def wrapped(text: str, width: int | None = None) -> str:
 
 
 def subject_name(subject: Subject) -> str:
-    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
+    """Returns the name of a subject in a line. Own bindings distinguish it from others at its outer step."""
     if not subject.has_theta or subject.variant.bindings:
         return subject.label
     lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""

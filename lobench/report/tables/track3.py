@@ -49,7 +49,7 @@ class AssumedRecord(TypedDict):
 
 
 class Track3Record(TypedDict):
-    """`lobench compare --rule track3`: which results are accepted, and which beat the first one."""
+    """`lobench compare --rule track3`: accepted results, and results that beat the first one."""
 
     target: float
     results: list[Track3ResultRecord]
@@ -58,7 +58,7 @@ class Track3Record(TypedDict):
 
 
 def track3_record(found: Track3) -> Track3Record:
-    """Returns what `--format json` prints."""
+    """Returns the record for `--format json`."""
     return finite_or_none(
         Track3Record(
             target=found.target,
@@ -98,7 +98,7 @@ def _test(one: ZTest) -> Track3TestRecord:
 
 
 def track3_text(found: Track3) -> str:
-    """Return the verdicts, a row for each result, and what the rule assumes."""
+    """Returns the verdicts, a row for each result, and the assumptions of the rule."""
     rows = [("result", "step", "runs", "mean", "statistic", "p", "verdict", "earliest step", "runs needed", "sd")]
     for one in found.results:
         rows.append(

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _MANY_CENSORED = 0.1
-_NO_BREAK = "\N{NO-BREAK SPACE}"  # of a page; a terminal gets plain spaces
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # in pages; terminals get plain spaces
 _ROLES = {
     "meta_train": "meta_train, in distribution",
     "meta_valid": "meta_valid, chosen by",
@@ -50,7 +50,7 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A number of the verdict; `kind` is good, bad or neither."""
+    """Number of the verdict; `kind` is "good", "bad" or ""."""
 
     label: str
     value: str
@@ -59,12 +59,12 @@ class Card:
 
 
 def title(snapshot: Snapshot) -> str:
-    """Returns what a report is about."""
+    """Returns the title of a report."""
     return "lobench: " + ", ".join(sorted({case.suite for case in snapshot.cases}))
 
 
 def subtitle(snapshot: Snapshot) -> str:
-    """Returns how much a report is about, and from when and where."""
+    """Returns the subtitle of a report: numbers of subjects, cases and evaluations, time and store."""
     last = max(row.recorded_at for row in snapshot.rows)
     when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
@@ -75,10 +75,10 @@ def subtitle(snapshot: Snapshot) -> str:
 
 
 def verdict_text(summary: Summary) -> str:
-    """Returns the verdict of the page as text, for a terminal.
+    """Returns the verdict of the page as text for a terminal.
 
     Raises:
-      StoreError: the store holds no evaluation.
+      StoreError: The store has no evaluations.
     """
     snapshot = summary.snapshot
     if not snapshot.rows:
@@ -94,12 +94,12 @@ def verdict_text(summary: Summary) -> str:
     return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
 
 
-# What a level of one comparison is worth along a run; docs/statistics.md has the table.
+# False alarm rates along a run at the level of one comparison; docs/statistics.md has the table.
 MANY_LOOKS = "a gate of each of 50 checkpoints, each at level .05, alarms falsely in 2 to 17 of 100 runs"
 
 
 def interval_text(found: Interval | MeanDifference) -> str:
-    """Returns a mean with its bounds."""
+    """Formats a mean with its bounds."""
     if math.isnan(found.mean):
         return "n/a"
     if math.isnan(found.lower):
@@ -108,14 +108,14 @@ def interval_text(found: Interval | MeanDifference) -> str:
 
 
 def score_text(found: MeanScore) -> str:
-    """Returns a mean score with its bounds, and over how many cases it is where some are missing."""
+    """Formats a mean score with its bounds, and the number of cases if some are missing."""
     num_all = found.num_cases + found.num_missing
     over = f" over {found.num_cases} of {counted(num_all, 'case')}" if found.num_missing else ""
     return interval_text(found.interval) + over
 
 
 def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
-    """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
+    """Returns the headline numbers: train and test, the change, a gate's verdict, diverged seeds."""
     found = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
     found += [_score_card(summary, metric) for metric in summary.metrics]
     if comparison is not None:
@@ -127,7 +127,7 @@ def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
 
 
 def pair_card(label: str, comparison: PairComparison) -> Card:
-    """Returns what a comparison of two subjects says."""
+    """Returns the card of a comparison of two subjects."""
     why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
     p_value = p_cell(comparison.p_value)
     p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
@@ -141,7 +141,7 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
 
 
 def score_card(label: str, found: MeanScore, over: str) -> Card:
-    """Returns a mean score with its interval, and over which cases it is."""
+    """Returns the card of a mean score with its interval and its cases."""
     bounds = interval_text(found.interval).partition(" ")[2]
     if bounds:
         bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
@@ -160,7 +160,7 @@ def _score_card(summary: Summary, metric: str) -> Card:
 
 
 def _speedup_cards(summary: Summary) -> list[Card]:
-    """VeLO's headline, and the interquartile mean of the score."""
+    """Returns VeLO's headline, and the interquartile mean of the score."""
     label = summary.snapshot.labels[summary.shown]
     speedups, num_cases, num_censored = summary.speedups()
     bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
@@ -184,7 +184,7 @@ def _bounds(found: Interval) -> str:
 
 
 def _gate_card(event: Mapping[str, Any]) -> Card:
-    """The last gate that wrote into this store, as it was decided then."""
+    """Returns the last gate that was recorded in this store, as it was decided then."""
     cases = Counter(case["verdict"] for case in event["cases"])
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(cases.items()))
     return Card(
@@ -197,7 +197,7 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 
 
 def _cost_card(snapshot: Snapshot) -> list[Card]:
-    """Returns what all evaluations took, trials of searches included; nothing where nobody measured it."""
+    """Returns the time of all evaluations, including trials of searches; [] if unknown."""
     curves = [found for _, found in snapshot.measured_rows() if found is not None]
     trained = math.fsum(one.wall_seconds for one in curves)
     if trained == 0:
@@ -209,7 +209,7 @@ def _cost_card(snapshot: Snapshot) -> list[Card]:
 
 
 def _warning_cards(summary: Summary) -> list[Card]:
-    """What diverged or exploded; and, where there are some, evaluations that did not pass: each is red for its own."""
+    """Returns cards of diverged or exploded seeds and, if there are any, of evaluations that did not pass."""
     snapshot = summary.snapshot
     diverged = sum(subject.num_diverged for subject in snapshot.subjects)
     exploded = summary.scales.num_exploded(*(cell for one in snapshot.subjects for cell in one.cells.values()))
@@ -237,7 +237,7 @@ def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
 
 
 def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
-    """Returns what the headline numbers mean, a sentence each."""
+    """Returns a sentence on the meaning of each headline number."""
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
@@ -290,9 +290,9 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
 
 
 def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str, list[Speedup]], ...]:
-    """Returns the speed-ups of both forms, by what they are over.
+    """Returns the speed-ups over each of two references.
 
-    On budgets shorter than the envelope's smoothing it lags by as much as they are long: those cases are left out.
+    On budgets shorter than the envelope's smoothing, the envelope lags by the whole budget. These cases are left out.
     """
     return (
         ("the best single setting", [case.best_single for case in cases if case.best_single is not None]),
@@ -304,12 +304,15 @@ def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str
 
 
 def _span(found: Sequence[Speedup]) -> str:
-    """Returns the median, which censored ones enter with their bound, and what is no plain number."""
+    """Returns the median of speed-ups, and the numbers of censored and diverged ones.
+
+    Censored ones count with their bound.
+    """
     values = [one.value for one in found if not math.isnan(one.value)]
     middle = "none"
     if values:
         median = statistics.median(values)
-        # One that is censored below the median, or at it, may be anywhere above: the median is a bound then, too.
+        # A value censored at or below the median may be anywhere above it, so the median is a bound then.
         upper_middle = statistics.median_high(values)
         bound = ">= " if any(one.censored and one.value <= upper_middle for one in found) else ""
         middle = f"{bound}{number(median)}x in the median"
@@ -319,7 +322,7 @@ def _span(found: Sequence[Speedup]) -> str:
 
 
 def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
-    """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
+    """Returns limits of the numbers: stale or missing baselines, censored speed-ups, cases without results."""
     snapshot = summary.snapshot
     lines = [
         f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
@@ -345,7 +348,7 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         if censored > _MANY_CENSORED * len(found):
             tuned = summary.scales.tuned.values()
             factor = max(baseline.horizon_factor for baseline in tuned)
-            is_all = all(one.ends_with_budget for one in tuned)  # nothing is trained beyond it
+            is_all = all(one.ends_with_budget for one in tuned)  # no baseline is trained longer than the budget
             further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
