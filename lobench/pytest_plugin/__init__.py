@@ -85,14 +85,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Answers `-n auto`: a worker for each device, or else for each core."""
+    """Returns the number of workers for `-n auto`: one for each device, or else for each core."""
     from lobench.pytest_plugin.parallel import auto_num_workers
 
     return auto_num_workers(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collects gin files that hold a case which no `test_*.py` beside them claims."""
+    """Collects gin files with a case that no `test_*.py` in their folder uses."""
     if file_path.suffix != ".gin":
         return None
     from lobench.pytest_plugin.gin_items import collect_gin_file
@@ -161,7 +161,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 # not find the fixture under it.
 @pytest.fixture(name="evaluate")
 def evaluate_fixture(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
-    """Trains a case with the session's checkpoint (or optimizer) and returns its `lobench.Result`."""
+    """Trains a case with the session's checkpoint (or optimizer) and returns its `lobench.Result`.
+
+    Example:
+      @lobench.cases("mlp.gin")
+      def test_final_loss(case, evaluate):
+          assert evaluate(case).final("test/loss").max() < 0.2
+    """
     from lobench.pytest_plugin.evaluate import evaluator
 
     return evaluator(request.node)

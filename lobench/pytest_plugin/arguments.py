@@ -1,9 +1,9 @@
 """Session arguments: values of lobench's options, and suites by name.
 
-pytest chooses root and ini file before it loads plugins. Of `--lobench-checkpoint PATH` it does not know then that PATH
-belongs to an option, takes it for a test folder, and chooses the common ancestor of both: `/`, say, with node ids of
-its own and without the suite's ini file. So the session begins anew, with `--lobench-checkpoint=PATH`, before a
-conftest is imported.
+pytest determines root and ini file before it loads plugins. In `--lobench-checkpoint PATH` it does not know yet that
+PATH belongs to an option, takes it for a test folder, and chooses the common ancestor of both: `/`, say, with other
+node ids and without the suite's ini file. Therefore the session restarts with `--lobench-checkpoint=PATH`, before it
+imports a conftest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ _JOINED = pytest.StashKey[list[str]]()
 
 
 def joined(args: Sequence[str]) -> list[str]:
-    """Returns the arguments with each value that is a path that exists joined to its option."""
+    """Returns the arguments, with each value that is an existing path joined to its option.
+
+    >>> joined(["--lobench-checkpoint", "/", "quick"])
+    ['--lobench-checkpoint=/', 'quick']
+    """
     found: list[str] = []
     for arg in args:
         if found and found[-1] in WITH_VALUE and not arg.startswith("-") and _exists(arg):
@@ -36,10 +40,10 @@ def joined(args: Sequence[str]) -> list[str]:
 
 
 def prepare_restart(config: pytest.Config, args: list[str]) -> None:
-    """Empties this session, which imports no conftest and parses nothing more, if another one is to take its place.
+    """Prepares a restart if one is needed: this session then imports no conftest and parses no further arguments.
 
-    A worker of pytest-xdist stays as it is: its arguments are the controller's, and a folder of theirs (the store, say)
-    may exist by now that did not then. `config.workerinput` does not tell so early.
+    A worker of pytest-xdist never restarts. Its arguments are the controller's, and a folder named in them (the store,
+    say) may exist by now that did not exist then. `config.workerinput` is not available so early.
     """
     given = [str(arg) for arg in config.invocation_params.args]
     anew = joined(given)
@@ -50,7 +54,7 @@ def prepare_restart(config: pytest.Config, args: list[str]) -> None:
 
 
 def restart(config: pytest.Config) -> int | pytest.ExitCode | None:
-    """Runs the session that takes this one's place, if there is one, and returns its exit code."""
+    """Runs the replacement of this session, if there is one, and returns its exit code."""
     anew = config.stash.get(_JOINED, None)
     if anew is None:
         return None
@@ -58,15 +62,15 @@ def restart(config: pytest.Config) -> int | pytest.ExitCode | None:
 
 
 def take_named_suites(config: pytest.Config) -> None:
-    """Puts the paths of lobench's own suites in the place of their names: `quick`, and `digits/mlp.gin::relu32` too.
+    """Replaces names of lobench's own suites by their paths: `quick`, and `digits/mlp.gin::relu32` too.
 
-    A folder of that name in the working directory wins.
+    A folder of that name in the working directory takes precedence.
 
-    pytest has chosen its root by then. It is that of the working directory, whose ini file counts, and below which
-    results are stored: an installed package is no place for them.
+    pytest has chosen its root by then. The root is that of the working directory, whose ini file applies and below
+    which results are stored, because an installed package is no place for them.
 
     Raises:
-      UsageError: something is to be evaluated on a suite that is not there.
+      UsageError: A checkpoint or optimizer is given, and there is no such suite.
     """
     if config.option.pyargs:
         return

@@ -29,7 +29,7 @@ BLOCK_VERDICT: pytest.StashKey[tuple[Outcome, str]] = pytest.StashKey()
 
 
 def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
-    """Returns `evaluate` for one item."""
+    """Returns the function `evaluate` for one item."""
 
     def evaluated(case: CaseSpec) -> Result:
         variant = variant_of(item)
@@ -44,7 +44,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         return trained(item, case)
 
     def evaluate(case: CaseSpec) -> Result:
-        """What lobench says on purpose ends at the line of the test that called it."""
+        """Evaluates a case. Tracebacks of lobench's own errors end at the line of the test that called it."""
         __tracebackhide__ = operator.methodcaller("errisinstance", LobenchError)
         try:
             return evaluated(case)
@@ -55,7 +55,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-    """Puts the item's evaluations on its report, as plain values: pytest-xdist carries the attribute."""
+    """Attaches the item's evaluations to its report as plain values, so that pytest-xdist transports them."""
     ended = report.when == "call" or (report.when == "setup" and not report.passed)
     if not ended:
         return
@@ -119,7 +119,7 @@ def _show(
     done: list[tuple[SeedBlock, Curves]],
     message: str,
 ) -> None:
-    """Puts what people want to see on a report. JUnit writes an item's properties down when it is torn down."""
+    """Adds properties and a failure text to a report. JUnit writes an item's properties at its teardown."""
     from lobench.pytest_plugin.report_properties import failure_text, properties
 
     if done:

@@ -38,7 +38,7 @@ _COLOURS = {Verdict.PASS: "green", Verdict.REGRESSED: "red", Verdict.INCONCLUSIV
 
 
 class GateReporter:
-    """Collects what the items measured and decides once all are there: Holm needs every case.
+    """Collects the measurements of items, and decides when all are complete, because Holm needs every case.
 
     Under xdist it lives in the controller.
     """
@@ -104,9 +104,9 @@ class GateReporter:
         return {name: measured.margin for name, measured in self._measured.items()}
 
     def _lost(self) -> dict[str, tuple[str, int]]:
-        """Returns the cases on which the session's own evaluation gave no result: the outcomes, the number of seeds.
+        """Returns the outcomes and the number of seeds of the cases for which the session has no result.
 
-        A skipped case was not planned.
+        Skipped cases were not planned.
         """
         found = {}
         for name, results in sorted(self._evaluated.items()):
@@ -117,13 +117,13 @@ class GateReporter:
         return found
 
     def _note(self, case: str) -> str:
-        """Returns the note of a case: of a case without a result its outcome."""
+        """Returns the note on a case, or its outcome if it has no result."""
         measured = self._measured.get(case)
         lost = self._lost().get(case)
         return measured.note if measured else f"no result: {lost[0]}" if lost else ""
 
     def _record(self) -> None:
-        """Keeps the reference's evaluations and the verdict in the store, where they can be traced."""
+        """Records the reference's evaluations and the verdict in the store, so that they can be traced."""
         assert self._report is not None
         records = [record for measured in self._measured.values() for record in measured.reference]
         subject = reference_of(self._config).subject if records else None
@@ -203,7 +203,7 @@ class GateReporter:
         )
 
     def _answer(self, report: GateReport) -> list[str]:
-        """Return the verdict with the mean difference, how many seeds would decide, and the reference."""
+        """Returns the verdict with the mean difference, the number of seeds that would decide, and the reference."""
         against, named, overall = option(self._config, "against"), ", ".join(self._references()), report.overall
         source = "" if named.startswith(against) else f" (from {against})"
         names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
@@ -248,7 +248,7 @@ def _is_same(one: Measured, other: Measured) -> bool:
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
-    """Returns one line that says what the verdict is and why."""
+    """Returns one line with the verdict and its reasons."""
     text = (
         f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
         f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {counted(result.num_seeds, 'seed')}"
@@ -261,7 +261,7 @@ def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str =
 
 
 def _ratio(measured: Measured | None) -> str:
-    """Returns how many times higher a loss the margin of a case tolerates; `-` on a linear scale, and for the mean."""
+    """Returns the factor by which a loss may rise within a case's margin; `-` on a linear scale or for the mean."""
     return "-" if measured is None or math.isnan(measured.tolerated_ratio) else times_mark(measured.tolerated_ratio)
 
 
@@ -311,7 +311,7 @@ def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) 
 
 
 def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> str:
-    """Returns why a case has no scale, on which a gate's margin is; "" if it has one, or cannot be evaluated."""
+    """Returns why a case has no scale, which a gate's margin needs; "" if it has one, or cannot be evaluated."""
     spec = case_of(item)
     if spec is None or item.get_closest_marker("skip") is not None:
         return ""
@@ -330,7 +330,7 @@ def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateRepor
     """Returns the reporter of a session with a gate; None in an xdist worker, whose controller has it.
 
     Raises:
-      pytest.UsageError: the reference is not there, or a number is out of range.
+      pytest.UsageError: There is no such reference, or a number is out of range.
     """
     from lobench.pytest_plugin.measuring import adaptive_maximum
 

@@ -22,7 +22,7 @@ __all__ = ["GinFile", "GinItem", "collect_gin_file"]
 
 
 def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Returns a collector for a gin file that was named on the command line, or holds a case that no test claims."""
+    """Returns a collector for a gin file that was given on the command line, or has a case that no test uses."""
     named = parent.session.isinitpath(path)
     if not named:
         if path.resolve() in claimed_gin_files(path.parent):

@@ -1,4 +1,4 @@
-"""Names of pytest's items without what other plugins add to them."""
+"""Names of pytest's items without the parts that other plugins add."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["plain_node_id", "test_name"]
 
 
 def test_name(item: pytest.Item) -> str:
-    """Returns the test's part of a case's identity: with the parameters that the test takes besides its case."""
+    """Returns the test's part of a case's identity: its name, with its parameters other than the case."""
     if not isinstance(item, pytest.Function):
         return ""
     name: str = item.function.__name__
@@ -30,7 +30,7 @@ def test_name(item: pytest.Item) -> str:
 
 
 def plain_node_id(item: pytest.Item) -> str:
-    """Returns an item's node id without what other plugins add to it.
+    """Returns an item's node id without the parts that other plugins add.
 
     Example: `test_a.py::test[relu-1-10]` of pytest-repeat, and `test_a.py::test[relu]@gpu` of pytest-xdist's groups,
     are `test_a.py::test[relu]`.
@@ -50,8 +50,8 @@ def plain_node_id(item: pytest.Item) -> str:
 def _own_params(item: pytest.Function) -> dict[str, object]:
     """Returns the parameters that the test or one of its fixtures takes, by name.
 
-    A plugin may add others to each item, as pytest-repeat does for the number of the repetition. The test cannot see
-    them, so they change nothing of what is trained, and each item of them is the same case.
+    A plugin may add others to each item, as pytest-repeat does for the number of the repetition. They are invisible to
+    the test, so they do not affect the training, and all items that differ in them are the same case.
     """
     fixtures = item._fixtureinfo  # pytest has no public way from a test to its fixtures
     reached, waiting = set[str](), [name for name in fixtures.initialnames if _is_users(item, name)]
@@ -70,7 +70,7 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
 
 
 def _is_users(item: pytest.Function, name: str) -> bool:
-    """Returns whether a test takes an argument, or the suite's own files define a fixture that it gets unasked."""
+    """Returns whether an argument is the test's own, or an autouse fixture defined in the suite's own files."""
     if name in item._fixtureinfo.argnames:
         return True
     files = (inspect.getfile(one.func) for one in item._fixtureinfo.name2fixturedefs.get(name, ()))
@@ -83,7 +83,7 @@ def _names_of(mark: pytest.Mark) -> list[str]:
 
 
 def _own_id(item: pytest.Function, own: Mapping[str, object]) -> str:
-    """Returns the part of an item's name that is of some of its parameters."""
+    """Returns the part of an item's name that comes from some of its parameters."""
     callspec = item.callspec
     if own.keys() == callspec.params.keys():
         return str(callspec.id)

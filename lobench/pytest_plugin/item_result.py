@@ -1,4 +1,4 @@
-"""Item result: one evaluation as a report carries it, and what items keep for each other."""
+"""Item result: one evaluation as a report carries it, and the stash keys of items."""
 
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult(Message):
-    """One evaluation as it is attached to a pytest report and sent to the chief.
+    """One evaluation, as attached to a pytest report and sent to the chief.
 
     Attributes:
-      payload: `Curves.to_payload()`, or b"" where there are none.
+      case: The case.
+      seed_block: The seeds.
+      outcome: Outcome of the item.
+      message: One line on a failure; "" if there was none.
+      payload: `Curves.to_payload()`, or b"" without curves.
     """
 
     case: CaseInfo

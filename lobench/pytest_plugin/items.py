@@ -49,7 +49,14 @@ _MOST_VARIANTS = 8  # whose programs stay warm
 
 @dataclass(frozen=True, slots=True)
 class Runners:
-    """What trains the cases of one variant: here, several of its checkpoints together, or in a process of its own."""
+    """Runners for the cases of one variant.
+
+    Attributes:
+      layers: Gin text around the cases.
+      here: Trains in this process.
+      together: Trains several checkpoints of the variant together.
+      apart: Trains in a separate process, for all variants.
+    """
 
     layers: Layers
     here: BlockRunner
@@ -64,7 +71,7 @@ _LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags that came after ja
 
 
 def variant_of(item: pytest.Item) -> Variant:
-    """Returns the variant of an item's method, or of the job that a watch's worker runs now; else the plain one."""
+    """Returns the variant of an item's method, or of the job of a watch's worker; else the variant without bindings."""
     member = member_of(item)
     if member is not None:
         given = item.config.stash[EXPERIMENT].given.get(member.method.name)
@@ -77,7 +84,9 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
     """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs.
 
     Args:
-      has_own_optimizer: Whether the variant takes the place of the session's optimizer.
+      config: Configuration of the session.
+      variant: The variant.
+      has_own_optimizer: Whether the variant replaces the session's optimizer.
     """
     from lobench.evaluation.isolated import IsolatedRunner  # these import jax, which who trains nothing does without
     from lobench.evaluation.programs import Programs
@@ -108,7 +117,7 @@ def _layers_of(config: pytest.Config, variant: Variant) -> Layers:
 
 
 def expectations_of(item: pytest.Item) -> Expectations:
-    """Returns what the gin file of an evaluated item expects; where it was not trained, without binding its case."""
+    """Returns the expectations in the gin file of an evaluated item. If it was not trained, its case is not bound."""
     spec = case_of(item)
     assert spec is not None
     if item.stash.get(REUSED, False):
@@ -119,10 +128,10 @@ def expectations_of(item: pytest.Item) -> Expectations:
 
 
 def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
-    """Returns what a chief must know of the item's case in a variant; once evaluated, as it was then.
+    """Returns the item's case in a variant for the chief. After its evaluation it stays the same.
 
     Raises:
-      ConfigError: the case cannot be bound, or has no optimizer.
+      ConfigError: The case cannot be bound, or has no optimizer.
     """
     spec = case_of(item)
     assert spec is not None
@@ -140,7 +149,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
 
 
 def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
-    """Returns a bound case as the case of an item, whose test, conftest files and metrics are code of the case too."""
+    """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
     if _CODE not in item.stash:  # as it was when this process imported it
         item.stash[_CODE] = fingerprint_of(_test_files(item), modules=_metric_modules(item.config))
     code = united_fingerprint((bound.case_code, item.stash[_CODE]))
@@ -164,7 +173,7 @@ def _metric_modules(config: pytest.Config) -> list[str]:
 
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:
-    """Returns the seed blocks that an item evaluates: its watch's, its session's, or all of the case."""
+    """Returns the seed blocks that an item evaluates: that of its job, that of its session, or all of the case."""
     job, member = item.config.stash.get(CURRENT_JOB, None), member_of(item)
     if job is not None:
         return [job.seed_block]
@@ -172,7 +181,10 @@ def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:
 
 
 def _claim(config: pytest.Config, spec: CaseSpec) -> None:
-    """Makes jax's backend before a case's modules are imported: a watch's worker has the number of its threads."""
+    """Initialises jax's backend before a case's modules are imported.
+
+    A watch's worker has a fixed number of threads.
+    """
     from lobench.evaluation.runner import claim_for
     from lobench.inner.backend import claim_backend
 

@@ -37,25 +37,27 @@ _GATE: pytest.StashKey[Gate] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one item found, as it is attached to its report.
+    """Measurement of one item, as attached to its report.
 
     Attributes:
       name: Suite and case.
-      a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
-      step, precision, may_vary: As `Samples` has them.
+      node_id: Node id of the item.
+      a, b: Scores on the primary metric for each common seed used, in order; -inf if it diverged.
+      step, precision, may_vary: Fields of `Samples`.
       seeds: The common seeds.
       shared: Names of the trainings that the case shares with others.
-      test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
-      margin: Of this case.
-      tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
-      has_starts: Whether the baseline's file says where its seeds began.
+      test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It is shown, but does not affect the
+        verdict.
+      margin: Margin of this case.
+      tolerated_ratio: Factor by which a loss may be higher within the margin; NaN on a linear scale.
+      has_starts: Whether the baseline file contains the starts of its seeds.
       looks: The session's planned looks; empty without adaptive seeds.
-      note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
-      missing: The case's own seeds that the reference lacks.
-      against: The reference, with its hash.
+      note: Limits of the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
+      missing: Number of the case's own seeds that the reference lacks.
+      against: Label of the reference, with its hash.
       is_itself: Whether the reference has the content of the session's own subject.
-      choices: The choices of the reference, as events of the store keep them.
-      reference: Records of what was trained for the reference.
+      choices: Choices of the reference, in the form of the store's events.
+      reference: Records of the evaluations made for the reference.
     """
 
     name: str
@@ -101,6 +103,8 @@ class Gate:
     """The gate of a session, in the process that trains.
 
     Args:
+      config: Configuration of the session.
+      reference: The reference.
       cases: Every case of the session: Holm divides alpha among them, and the looks are planned for all.
     """
 
@@ -117,7 +121,10 @@ class Gate:
         self.rules = rules_of(config, self._looks)
 
     def scale(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
-        """Returns what scales a case; to be asked before it is trained, since it may be stale."""
+        """Returns the baseline that defines a case's scale.
+
+        Call it before training, because it raises for a stale baseline.
+        """
         return scale_of(spec, info, self._against)
 
     def _shared(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
@@ -140,10 +147,15 @@ class Gate:
         train: TrainBlock,
         more: Iterator[tuple[SeedBlock, Curves]],
     ) -> Measured:
-        """Returns the differences to the reference, drawing blocks from `more` while the case is undecided.
+        """Returns the differences to the reference, training blocks from `more` while the case is undecided.
 
         Args:
-          margin: The case's own; None: the session's.
+          spec: The case.
+          info: Description of the case.
+          margin: Margin of the case. None: that of the session.
+          own: Curves of the case's own seed blocks.
+          train: Trains the reference.
+          more: Trains further seed blocks.
         """
         baseline, blocks = self.scale(spec, info), list(own)
         direction = blocks[0][1].direction(info.primary_metric)
@@ -191,10 +203,10 @@ class Gate:
 
 
 def gate_of(item: pytest.Item) -> Gate:
-    """Returns the session's gate, made once a process.
+    """Returns the session's gate, made once per process.
 
     Raises:
-      LobenchError: see `reference_of`.
+      LobenchError: There is no reference; see `reference_of`.
     """
     config = item.config
     if _GATE not in config.stash:
@@ -216,15 +228,15 @@ def _cases(session: pytest.Session) -> list[CaseInfo]:
 
 
 def adaptive_maximum(config: pytest.Config) -> int:
-    """Returns the seeds that a case may get at most; 0 where none are added."""
+    """Returns the largest number of seeds of a case; 0 if no seeds are added."""
     return int(_number(config, "adaptive_seeds", 0, lowest=0, highest=10_000))
 
 
 def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
-    """Returns how the gate decides.
+    """Returns the rules of the gate.
 
     Raises:
-      UsageError: a margin or alpha that is no number, or out of range.
+      UsageError: A margin or alpha is not a number, or out of range.
     """
     return GateRules(
         margin=_number(config, "margin", GateRules().margin, lowest=0, highest=3),
@@ -248,12 +260,12 @@ def _number(config: pytest.Config, name: str, default: float, *, lowest: float, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paired:
-    """What two sides reached on their common seeds, in order.
+    """Values of two sides on their common seeds, in order.
 
     Attributes:
-      samples: Scores; NaN for all where there is no score.
-      silent: Of each seed, whether both sides are clipped alike or at the floor.
-      is_signed: Whether a loss lies below 0 on a log scale: then nothing is decided.
+      samples: Scores; all NaN if there are none.
+      silent: Whether both sides are clipped alike or at the floor, for each seed.
+      is_signed: Whether a loss is below 0 on a log scale, in which case nothing is decided.
     """
 
     samples: Samples
@@ -262,11 +274,14 @@ class _Paired:
 
 
 def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, report: bool = False) -> _Paired:
-    """Scores both sides from where the session's own run began: a reference has final values only.
+    """Scores both sides from the starts of the session's own run, because a reference has final values only.
 
     Args:
-      scale: None: the baseline lacks the metric.
-      report: Whether signed losses have the linear scale instead of no score.
+      new: Final values of the session's subject.
+      old: Final values of the reference.
+      scale: Scale of the metric. None: the baseline lacks the metric.
+      metric: Name of the metric.
+      report: Whether signed losses are scored on the linear scale, instead of having no score.
     """
     after, before = new.metrics.get(metric, {}), old.metrics.get(metric, {})
     seeds = sorted(after.keys() & before.keys())
@@ -288,14 +303,17 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
 
 
 def _are_one(new: Finals, old: Finals) -> bool:
-    """Says whether two sides ended alike in every metric that both have, to a float32: a subject beside itself."""
+    """Returns whether two sides end equally, to a float32, in every common metric, as the same subject does."""
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
     ends = [(mine[seed], his[seed]) for mine, his in shared for seed in mine.keys() & his.keys()]
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
 
 
 def _num_missing(reference: GateReference, found: Finals, own: Sequence[tuple[SeedBlock, Curves]], metric: str) -> int:
-    """Returns how many of the case's own seeds the reference lacks; a tuned baseline has the seeds of its own plan."""
+    """Returns the number of the case's own seeds that the reference lacks.
+
+    It is 0 for baselines, which have their own plan.
+    """
     if not reference.has_own_seeds:
         return 0
     return len({seed for block, _ in own for seed in block.seeds} - found.metrics.get(metric, {}).keys())
@@ -311,7 +329,7 @@ def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direc
 
 
 def _program_note(reference: Finals, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
-    """Returns what is to be known of a reference that another program made; "" of one that this session's did."""
+    """Returns a note on a reference made by another program; "" if this session's program made it."""
     others = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
     return f"the reference is of another program: {'; '.join(sorted(map(str, others)))}" if others else ""
 

@@ -50,7 +50,7 @@ _SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()  # by m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSubject:
-    """What the session evaluates, and its theta."""
+    """The subject that the session evaluates, with its theta."""
 
     subject: Subject
     theta: ThetaLeaves
@@ -97,10 +97,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def refuse_repetition(config: pytest.Config) -> None:
-    """A session evaluates one thing; of two the first would be forgotten without a word.
+    """Refuses repeated options, because a session evaluates one subject and the first one would be ignored.
 
     Raises:
-      UsageError: the command line names two checkpoints, or two optimizers.
+      UsageError: The command line names two checkpoints, or two optimizers.
     """
     for name in ("checkpoint", "optimizer"):
         flag = f"--lobench-{name}"
@@ -113,10 +113,10 @@ def refuse_repetition(config: pytest.Config) -> None:
 
 
 def resolve_names(config: pytest.Config) -> None:
-    """Puts paths and gin text in the place of names in a store: `STORE@NAME`, or NAME in `--lobench-store`.
+    """Replaces names in a store by paths and gin text: `STORE@NAME`, or NAME in `--lobench-store`.
 
     Raises:
-      UsageError: nothing has such a name, or several have.
+      UsageError: There is no such name, or it is ambiguous.
     """
     store = option(config, "store")
     for kind in ("checkpoint", "optimizer"):
@@ -134,10 +134,10 @@ def resolve_names(config: pytest.Config) -> None:
 
 
 def refuse_no_subject(config: pytest.Config) -> None:
-    """Refuses what no case could be evaluated with; said by each test it would look like a verdict.
+    """Refuses options with which no case can be evaluated, because an error in each test would look like a verdict.
 
     Raises:
-      UsageError: a checkpoint and an optimizer, or a checkpoint that is not there.
+      UsageError: Both a checkpoint and an optimizer are given, or the checkpoint does not exist.
     """
     path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
     if path and optimizer:
@@ -147,9 +147,10 @@ def refuse_no_subject(config: pytest.Config) -> None:
 
 
 def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
-    """Returns what is wrong with a session of cases to which nothing to evaluate was given; "" where nothing is.
+    """Returns the problem of a session of cases without a checkpoint or optimizer; "" if there is none.
 
-    A case that insists on an optimizer needs nothing. Beside ordinary tests each case says it for itself: those run.
+    Cases with a fixed optimizer need none. In a session with ordinary tests each such case fails on its own, so that
+    the ordinary tests run.
     """
     if LAYERS in config.stash or option(config, "checkpoint") or option(config, "optimizer"):
         return ""
@@ -165,9 +166,9 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
 
 
 def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
-    """Returns why cases cannot run in processes that pytest-forked forks; "" if none would.
+    """Returns why cases cannot run in processes forked by pytest-forked; "" if none would.
 
-    jax's threads do not live on in a forked process, and pytest-forked hides what went wrong there.
+    jax's threads do not survive in a forked process, and pytest-forked hides errors there.
     """
     is_forked = bool(config.getoption("forked", False))
     has_plugin = is_forked or config.pluginmanager.hasplugin("pytest_forked")
@@ -180,14 +181,14 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
 
 
 def _evaluated(item: pytest.Item) -> CaseSpec | None:
-    """Returns the case that an item evaluates with what its session was given; None of any other test."""
+    """Returns the case that an item evaluates with the session's subject; None for other tests."""
     fixtures: Sequence[str] = getattr(item, "fixturenames", ("evaluate",))
     is_one = member_of(item) is None and "evaluate" in fixtures and item.get_closest_marker("skip") is None
     return case_of(item) if is_one else None
 
 
 def option(config: pytest.Config, name: str) -> str:
-    """Returns an option, or what the ini file says; "" where neither does."""
+    """Returns the value of an option, or of the ini file; "" if neither is set."""
     return str(config.getoption(f"lobench_{name}") or config.getini(f"lobench_{name}") or "")
 
 
@@ -221,7 +222,7 @@ def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
 
 
 def layers_of(config: pytest.Config) -> Layers:
-    """Returns the gin text around the cases; a watch's worker has its chief's."""
+    """Returns the gin text around the cases. In a watch's worker it is the chief's."""
     if LAYERS not in config.stash:
         selected = config.stash.get(EXPERIMENT, None)
         layers = layers_at(
@@ -237,10 +238,10 @@ def layers_of(config: pytest.Config) -> Layers:
 
 
 def loaded_subject(item: pytest.Item) -> LoadedSubject:
-    """Reads what an item evaluates, once a process; see `subject_of`.
+    """Reads the subject that an item evaluates, once per process; see `subject_of`.
 
     Raises:
-      UsageError: neither a checkpoint nor an optimizer was given, and its case insists on none.
+      UsageError: Neither a checkpoint nor an optimizer was given, and its case has no fixed optimizer.
     """
     member, config, spec = member_of(item), item.config, case_of(item)
     is_given = member is not None or option(config, "checkpoint") or option(config, "optimizer")
@@ -250,10 +251,10 @@ def loaded_subject(item: pytest.Item) -> LoadedSubject:
 
 
 def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
-    """Reads what the session evaluates, or what a method of its experiment is, once a process.
+    """Reads the subject that the session evaluates, or that of a method of its experiment, once per process.
 
     Raises:
-      CheckpointError: it cannot be read.
+      CheckpointError: The checkpoint cannot be read.
     """
     known = config.stash.setdefault(_SUBJECTS, {})
     if method not in known:
@@ -274,9 +275,9 @@ def _given(config: pytest.Config) -> Given:
 
 
 def read_checkpoint(config: pytest.Config, path: str) -> tuple[Checkpoint, ThetaLeaves]:
-    """Reads a checkpoint with what the session has to read it.
+    """Reads a checkpoint with the readers and options of the session.
 
     Raises:
-      CheckpointError: it cannot be read.
+      CheckpointError: The checkpoint cannot be read.
     """
     return ThetaLeaves.read(path, manager_of(config), allow_pickle=bool(config.getoption("lobench_allow_pickle")))

@@ -30,7 +30,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def auto_num_workers(config: pytest.Config) -> int | None:
-    """Returns one worker a device, or else one a core of this process; None where the session is not lobench's."""
+    """Returns the number of devices, or else of this process's cores; None if the session does not evaluate cases."""
     if not _is_ours(config) or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -42,10 +42,10 @@ def _is_ours(config: pytest.Config) -> bool:
 
 
 def refuse(config: pytest.Config, items: list[pytest.Item], problem: str) -> None:
-    """Ends a session with a usage error. A worker, whose errors count as crashes, has its controller say it.
+    """Ends a session with a usage error. In a worker, whose errors count as crashes, the controller raises it.
 
     Raises:
-      UsageError: where this is no worker.
+      UsageError: This is not a worker.
     """
     if not hasattr(config, "workeroutput"):
         raise pytest.UsageError(problem)
@@ -54,7 +54,7 @@ def refuse(config: pytest.Config, items: list[pytest.Item], problem: str) -> Non
 
 
 class Parallel:
-    """The plugin object; of its hooks the controller sees some, the workers others."""
+    """The plugin object. Some of its hooks are called in the controller, others in the workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -88,7 +88,7 @@ class Parallel:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Gives the sessions of a method on a case to one worker: a seed block is trained once."""
+        """Assigns the sessions of a method on a case to one worker, so that a seed block is trained once."""
         if EXPERIMENT not in config.stash or config.option.dist != "load":
             return None
         from xdist.scheduler import LoadScopeScheduling
@@ -122,12 +122,15 @@ class Parallel:
 
 
 def longest_first(names: Sequence[Key], durations: Mapping[Key, float], *, num_workers: int = 0) -> list[int]:
-    """Returns an order of items, the longest first; one that never ran is taken for a middling one.
+    """Returns an order of items with the longest first. Unknown durations are replaced by the median.
+
+    >>> longest_first(["a", "b", "c"], {"a": 1.0, "b": 3.0, "c": 2.0})
+    [1, 2, 0]
 
     Args:
-      names: Of the items.
-      durations: Seconds by name; one at least.
-      num_workers: Of a scheduler that first hands each worker two neighbours; 0 for one that does not.
+      names: Names of the items.
+      durations: Seconds by name, at least one.
+      num_workers: Number of workers, if the scheduler first hands each worker two neighbours; else 0.
     """
     middling = statistics.median(durations.values())
     order = sorted(range(len(names)), key=lambda index: -durations.get(names[index], middling))
@@ -140,7 +143,7 @@ def longest_first(names: Sequence[Key], durations: Mapping[Key, float], *, num_w
 
 
 def _recorded_durations(config: pytest.Config) -> dict[str, float]:
-    """Returns seconds by `suite/case` of what this session's stores have recorded."""
+    """Returns the recorded seconds in this session's stores, by `suite/case`."""
     given = option(config, "store")
     stores = [Path(given)] if given else sorted((config.rootpath / ".lobench").glob("*"))
     seconds: dict[str, list[float]] = {}

@@ -1,7 +1,7 @@
-"""The plan of a session: what its cases are before the first of them is trained, as a watch writes it into its ledger.
+"""The plan of a session: its cases before the first of them is trained, as a watch writes it into its ledger.
 
-It travels on the first report of each process, which ends before anything was trained there: under xdist the process
-that writes the ledger has no items.
+It is attached to the first report of each process, which is made before anything was trained there. Under xdist the
+process that writes the ledger has no items.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _IS_SENT: pytest.StashKey[bool] = pytest.StashKey()
 
 
 def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Puts the plan of the session on the first report of this process.
+    """Attaches the plan of the session to the first report of this process.
 
-    A watch's worker has its chief's plan. An experiment's is written by `lobench run`: its items are sessions of
-    methods, and one of them may be selected alone.
+    A watch's worker has its chief's plan. The plan of an experiment is written by `lobench run`, because its items are
+    sessions of methods, and one of them may be selected alone.
     """
     config = item.config
     if config.stash.get(_IS_SENT, False) or CURRENT_JOB in config.stash or EXPERIMENT in config.stash:
@@ -51,6 +51,6 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def _digests(specs: Iterable[CaseSpec], gin_files: tuple[str, ...]) -> Mapping[str, Any]:
-    """Returns the hashes of the suites' files, by their names from each suite's folder on."""
+    """Returns the hashes of the suites' files, by their paths relative to each suite's folder."""
     folders = dict.fromkeys(str(Path(spec.path).parent) for spec in specs)
     return {name: digest for folder in folders for name, digest in SuiteFiles([folder], gin_files).digests().items()}

@@ -30,7 +30,7 @@ __all__ = ["SessionRecorder"]
 
 
 class SessionRecorder:
-    """Collects the evaluations of a session; the only writer of its ledger, under xdist too."""
+    """Collects the evaluations of a session, as the only writer of its ledger, also under xdist."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -82,20 +82,20 @@ class SessionRecorder:
                     self._sessions.add(self._ledger, method, session, finished)
 
     def record(self, finished: ItemResult, subject: Subject | None = None) -> None:
-        """Writes an evaluation into the ledger, of the session's own subject or of another one."""
+        """Writes an evaluation into the ledger, for the session's own subject or another one."""
         if not self._problem:
             with self._noted():
                 self._record(finished, subject)
 
     def record_event(self, kind: str, **detail: Any) -> None:
-        """Writes what is no result, where there is a ledger."""
+        """Writes an event into the ledger, if there is one."""
         if self._ledger is not None and not self._problem:
             with self._noted():
                 self._ledger.record_event(kind, **detail)
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
-        """Keeps what is wrong with the store for the summary: the tests go on."""
+        """Keeps an error of the store for the summary, so that the tests continue."""
         try:
             yield
         except LobenchError as error:
@@ -222,7 +222,7 @@ def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[st
 
 
 def _program_of(finished: ItemResult) -> Program:
-    """Returns what computed an evaluation; where it gave nothing, what would."""
+    """Returns the program that computed an evaluation, or that would have computed it if it gave no curves."""
     from lobench.engine.store.programs import program_here
 
     if finished.payload:
@@ -232,14 +232,14 @@ def _program_of(finished: ItemResult) -> Program:
 
 @functools.cache  # of one process
 def _expected_programs() -> frozenset[str]:
-    """Return the keys of the programs that this machine is expected to compute results with."""
+    """Returns the keys of the programs that this machine is expected to compute results with."""
     from lobench.engine.store.programs import Expected
 
     return frozenset(program.key for program in Expected().all())
 
 
 class _ExperimentSessions:
-    """The recorder's part of an experiment: several items, one a session, belong to one evaluation."""
+    """The recorder's part for experiments: several items, one per session, belong to one evaluation."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -247,17 +247,17 @@ class _ExperimentSessions:
         self._form: int | None = None
 
     def subject(self, method: str) -> Subject:
-        """Returns what a method is.
+        """Returns the subject of a method.
 
         Raises:
-          CheckpointError: it cannot be read.
+          CheckpointError: The checkpoint cannot be read.
         """
         from lobench.pytest_plugin.options import subject_of
 
         return subject_of(self._config, method).subject
 
     def is_news(self, method: str, finished: ItemResult) -> bool:
-        """Says whether an evaluation is to be recorded: not for every session of it, unless it now has curves."""
+        """Returns whether to record an evaluation: at its first session, and again if only a later one has curves."""
         key = (self.subject(method).key, finished.case.key, finished.seed_block)
         if self._recorded.get(key) or (key in self._recorded and not finished.payload):
             return False
@@ -265,7 +265,7 @@ class _ExperimentSessions:
         return True
 
     def add(self, ledger: Ledger, method: str, session: int, finished: ItemResult) -> None:
-        """Makes a recorded evaluation a session of a method, in the experiment's form as `lobench run` records it."""
+        """Adds a recorded evaluation to a method's session, in the experiment's form as `lobench run` records it."""
         from lobench.core.experiment import SessionMember
         from lobench.core.planner import EvaluationId
         from lobench.engine.config.origin import revision_of

@@ -42,13 +42,14 @@ _REFERENCE: pytest.StashKey[GateReference] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finals:
-    """Final values by metric and seed; a seed that diverged or exploded is NaN.
+    """Final values by metric and seed; NaN if a seed diverged or exploded.
 
     Attributes:
-      starts: Values before the first inner step, where they are known; those of the session count for both sides.
+      metrics: Final values.
+      starts: Values before the first inner step, if known. Those of the session count for both sides.
+      trained: Evaluations made for it in this session, which are to be recorded.
       case: The case that was trained, if the reference has other bindings than the session.
-      trained: What was evaluated for it now, to be recorded.
-      programs: What made the others.
+      programs: Programs that made the other evaluations.
     """
 
     metrics: Mapping[str, Mapping[int, float]]
@@ -79,17 +80,17 @@ class TrainBlock(Protocol):
     def __call__(self, theta: ThetaLeaves, block: SeedBlock) -> Curves: ...
 
     def with_optimizer(self, optimizer: Subject, block: SeedBlock) -> tuple[Curves, CaseInfo]:
-        """Trains with another optimizer than the session's; returns the case with its bindings too."""
+        """Trains with another optimizer than the session's. Returns the case with that optimizer's bindings too."""
 
 
 class GateReference(Protocol):
-    """The subject, A, that the session's own one, B, must not be worse than.
+    """The subject A that the session's own subject B must not be worse than.
 
     Attributes:
-      subject: Subject that its evaluations are recorded of; None if it is not trained in this session.
-      has_own_seeds: Whether it is to have the seeds of the session's cases; False for a baseline, which was planned
-        with others.
-      choices: For each candidate the choice of this reference; () if the reference was named and not chosen.
+      subject: Subject for which its evaluations are recorded. None if it is not trained in this session.
+      has_own_seeds: Whether it should have the seeds of the session's cases. False for a baseline, which has its own
+        plan.
+      choices: Choice of this reference for each candidate; () if the reference was named explicitly.
     """
 
     choices: Sequence[Choice]
@@ -100,18 +101,18 @@ class GateReference(Protocol):
 
     @property
     def sha256(self) -> str:
-        """Content hash; "" of a baseline."""
+        """Content hash; "" for a baseline."""
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         """Returns its label with the start of its sha256."""
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
-        """Returns what it reached on the seeds of these blocks, as far as it has them."""
+        """Returns its final values on the seeds of these blocks, as far as it has them."""
 
 
 @dataclass(slots=True)
 class _CheckpointReference:
-    """Trains the same seed blocks; with theta an argument of the warm program it compiles nothing."""
+    """Reference that trains the same seed blocks. Theta is an argument of the warm program, so it compiles nothing."""
 
     checkpoint: Checkpoint | None
     theta: ThetaLeaves
@@ -144,7 +145,7 @@ class _CheckpointReference:
 
 @dataclass(slots=True)
 class _OptimizerReference:
-    """Trains the same seed blocks with an optimizer without theta, in place of the session's subject."""
+    """Reference that trains the same seed blocks with an optimizer without theta, in place of the session's subject."""
 
     subject: Subject
     choices: Sequence[Choice] = ()
@@ -170,7 +171,7 @@ class _OptimizerReference:
 
 @dataclass(slots=True)
 class _StoreReference:
-    """Has the seeds that the store has, of cases that train the same task for as long."""
+    """Reference with the stored seeds of cases that train the same task for equally long."""
 
     label: str
     sha256: str
@@ -196,11 +197,11 @@ class _StoreReference:
 
 @dataclass(slots=True)
 class _BaselineReference:
-    """Has the seeds that it was tuned with.
+    """Reference with the seeds on which a baseline was tuned.
 
     Attributes:
-      path: Of a file; None: the first that lies beside the suite and has the case.
-      optimizer: Whose baseline it is to be; "": whoever's.
+      path: Path of a file. None: the first file of the suite that has the case.
+      optimizer: Optimizer of the baseline; "": any.
     """
 
     path: Path | None = None
@@ -230,13 +231,15 @@ class _BaselineReference:
 
 
 def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> None:
-    """Refuses, before anything is trained, a reference that is not there.
+    """Refuses a reference that does not exist, before anything is trained.
 
     Args:
-      store: Where a name is looked up; "": nowhere but in STORE of `STORE@NAME`.
+      text: Value of `--lobench-against`.
+      store: Store in which a name is looked up. "": only in STORE of `STORE@NAME`.
       candidates: Subjects that the session evaluates.
+
     Raises:
-      UsageError: neither a path, nor a name in a store, nor an optimizer, nor `baseline[:OPTIMIZER]`.
+      UsageError: The text is neither a path, nor a name in a store, nor an optimizer, nor `baseline[:OPTIMIZER]`.
     """
     if (
         not _is_optimizer(text)
@@ -255,15 +258,16 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
 
 
 def _is_optimizer(text: str) -> bool:
-    """Whether a text is an optimizer's as `--lobench-optimizer` takes it: `adam(); adam.learning_rate = 0.01`."""
+    """Returns whether a text is an optimizer's, as in `--lobench-optimizer`: `adam(); adam.learning_rate = 0.01`."""
     return _OPTIMIZER.match(text) is not None and not path_exists(text)
 
 
 def reference_of(config: pytest.Config, items: Sequence[pytest.Item] = ()) -> GateReference:
-    """Returns the session's reference, which is found once a process; see `find_reference`.
+    """Returns the session's reference, which is looked up once per process; see `find_reference`.
 
     Args:
-      items: Of the session, for the first call.
+      config: Configuration of the session.
+      items: Items of the session, for the first call.
     """
     if _REFERENCE not in config.stash:
         specs = [case_of(item) for item in items]
@@ -275,10 +279,15 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
     """Returns the reference that `--lobench-against` names.
 
     Args:
-      suites: Names of the suites of the session's cases: their stores keep the references of earlier calls.
+      config: Configuration of the session.
+      suites: Names of the suites of the session's cases, whose stores keep the references of earlier calls.
+
     Raises:
-      UsageError: it needs a checkpoint and the session has an optimizer without theta, or a store holds nothing but
-      the candidate. StoreError, BaselineError, CheckpointError: it cannot be read.
+      UsageError: The reference is a checkpoint and the session has an optimizer without theta, or a store contains only
+        the candidate.
+      StoreError: The store cannot be read.
+      BaselineError: The baseline file cannot be read.
+      CheckpointError: The checkpoint cannot be read.
     """
     text = option(config, "against")
     kind, _, optimizer = text.partition(":")
@@ -314,7 +323,7 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
     """Returns the subjects that the session evaluates: one, or the methods of an experiment.
 
     Raises:
-      CheckpointError: one of them cannot be read.
+      CheckpointError: One of them cannot be read.
     """
     selected = config.stash.get(EXPERIMENT, None)
     methods: Iterable[str] = ("",) if selected is None else selected.given
@@ -322,7 +331,7 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
 
 
 def _chosen_store(text: str, store: str) -> Path | None:
-    """Returns the store whose last checkpoint a text stands for: `STORE`, `STORE@last`, `last` in the session's own."""
+    """Returns the store whose last checkpoint a text means: `STORE`, `STORE@last`, or `last` in the session's own."""
     place, name = store_and_name(text)
     if place and has_ledger(place) and name in ("", "last"):
         return Path(place)
@@ -332,7 +341,7 @@ def _chosen_store(text: str, store: str) -> Path | None:
 
 
 def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Sequence[Choice] = ()) -> GateReference:
-    """Returns the last checkpoint of a store that is none of the candidates; see `choose_reference`."""
+    """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
     chosen = choose_reference(read_store(path), candidates, kept)
     place = str(path.resolve())
     choices = [Choice(candidate=one, chosen_in=place, reference=chosen.who.key) for one in candidates]
@@ -340,10 +349,10 @@ def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Se
 
 
 def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> StoredSubject | None:
-    """Returns the subject that a text names in a store; None if it is a path, a baseline, or no name at all.
+    """Returns the subject that a text names in a store; None if it is a path, a baseline, or there is no store.
 
     Raises:
-      UsageError: nothing there has this name, or several have.
+      UsageError: There is no such name, or it is ambiguous.
     """
     is_path = text.partition(":")[0] == _BASELINE or "://" in text or path_exists(text)
     has_store = has_ledger(store) if store else False
@@ -371,10 +380,11 @@ def _reference_to(shown: StoredSubject, path: Path) -> _StoreReference:
 
 
 def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
-    """Returns the baseline that says what 0 and 1 are on the scale of the case.
+    """Returns the baseline that defines 0 and 1 on the scale of the case.
 
     Raises:
-      StaleBaseline, BaselineError: naming the command that makes it.
+      StaleBaseline: The case changed after the baseline was made. The message names the command that makes it again.
+      BaselineError: There is no baseline. The message names the command that makes it.
     """
     files = find_baselines(Path(spec.path))
     found = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)

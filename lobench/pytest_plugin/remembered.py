@@ -1,7 +1,7 @@
 """Remembered cases of a session's store, so that reuse needs neither binding nor jax.
 
-A chief keeps what its workers said of the cases, with the marks of all files that these hang on. Where nothing has
-changed since, and this session has the same suites and the same gin text around them, its items are those cases.
+A chief stores the cases described by its workers, with the marks of all files that they depend on. If none of these has
+changed, and this session has the same suites and the same gin text around them, its items have the stored cases.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _FOUND: pytest.StashKey[dict[tuple[Path, Variant], _Cases]] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Collected:
-    """What a chief's worker would collect to have the cases of this session."""
+    """The suites and layers that a chief's worker would collect for the cases of this session."""
 
     arguments: tuple[str, ...]
     layers: Layers
 
 
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
-    """Returns what a store remembers of an item's case; None where it does not, or something has changed since."""
+    """Returns the stored case of an item; None if there is none, or something has changed since."""
     spec, found = case_of(item), item.config.stash.setdefault(_FOUND, {})
     assert spec is not None
     if (store, variant) not in found:
@@ -51,7 +51,7 @@ def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInf
 
 
 def _name_in_file(item: pytest.Item, scope: str) -> str:
-    """Returns the part of an item's id that follows its file, as it is without an experiment."""
+    """Returns the part of an item's id that follows its file, without the parts added by an experiment."""
     member = member_of(item)
     if member is None or item.parent is None:
         return plain_node_id(item).partition("::")[2]
@@ -85,7 +85,7 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
 
 
 def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
-    """Yields what a chief with these cases has around them: a watch of the run, and one that was given the subject."""
+    """Yields the layers and variants of a chief that may have stored these cases, with and without a given subject."""
     layers = layers_of(config)
     if EXPERIMENT in config.stash:
         yield layers, variant
@@ -102,7 +102,7 @@ def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Laye
 
 
 def _by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
-    """Returns cases by where they are written; none where it is not clear from which folder their ids count."""
+    """Returns cases by file and name in it; {} if the folder that their ids are relative to is ambiguous."""
     files = {info.node_id.partition("::")[0] for info in cases}
     roots = [root for root in (suites[0], *suites[0].parents) if all((root / file).is_file() for file in files)]
     if len(roots) != 1:

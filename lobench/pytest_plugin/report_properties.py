@@ -33,9 +33,9 @@ _NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
 
 def properties(path: str, case: CaseInfo, done: Done) -> list[tuple[str, object]]:
-    """Returns what a few numbers can say of an item: finals and their mean, the score, what diverged, seconds.
+    """Returns an item's key numbers: final values and their mean, the score, diverged seeds, seconds.
 
-    The score is there where a tuned baseline lies beside the case's file; reports of a store show the same one.
+    It includes the score, equal to that in reports of a store, if the suite has a tuned baseline.
     """
     blocks = [curves for _, curves in done]
     found: list[tuple[str, object]] = [
@@ -74,13 +74,13 @@ def _score(path: str, case: CaseInfo, done: Done) -> float:
 
 
 def failure_text(item: pytest.Item, case: CaseInfo, done: Done, message: str) -> str:
-    """Returns how the case went and what runs it again, for below the failure itself."""
+    """Returns the curves of a failed case and the command that runs it again."""
     lines = curve_lines(case, [curves for _, curves in done], message) if done else []
     return "\n".join([*lines, f"again: {_command(item)}"])
 
 
 def _command(item: pytest.Item) -> str:
-    """Returns a command for this working directory that runs one item as this session does."""
+    """Returns a command for this working directory that runs one item with the session's options."""
     config = item.config
     file, found, test = item.nodeid.partition("::")
     path = os.path.relpath(config.rootpath / file, config.invocation_params.dir)

@@ -1,6 +1,6 @@
 """`--lobench-reuse`: stored results tested again without training.
 
-Where the store remembers the session's cases too, nothing is bound, so that neither jax nor a task is imported.
+If the store has the session's cases too, nothing is bound, so that neither jax nor a task is imported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def suites_of_session(config: pytest.Config) -> list[Path]:
 
 
 def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
-    """Returns what an item's case is where the session's store remembers that; None: binding the case tells."""
+    """Returns an item's case as stored in the session's store; None if the case must be bound."""
     config, spec = item.config, case_of(item)
     if spec is None or not config.getoption("lobench_reuse") or CURRENT_JOB in config.stash:
         return None
@@ -69,7 +69,7 @@ def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
 
 
 def reused(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> list[Curves] | None:
-    """Returns the curves of an item's seed blocks; None where one is to be trained, or a gate may ask for more."""
+    """Returns the stored curves of an item's seed blocks; None if one must be trained, or a gate may need more."""
     if option(item.config, "against"):
         return None
     subject = loaded_subject(item).subject
@@ -80,10 +80,10 @@ def reused(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> li
 
 
 def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block: SeedBlock) -> Curves | None:
-    """Returns what the store has of an evaluation of a subject, if it was asked for and is there.
+    """Returns the stored curves of an evaluation, if reuse was requested and they exist.
 
-    It is there if checkpoint or optimizer, bindings, case and seeds are the same, and what computed it is what would
-    compute it here; and if it was made by today's code, or by code that is not known.
+    Checkpoint or optimizer, bindings, case and seeds must be equal, and the stored program must be the one that would
+    compute the result here. The result must be made by today's code, or by unknown code.
     """
     if not config.getoption("lobench_reuse"):
         return None
@@ -122,10 +122,10 @@ def _read(store: Path, sha256: str) -> _Stored:
 
 
 def leave_out_hypothesis(config: pytest.Config) -> None:
-    """Has hypothesis's plugin say nothing at the end where no test of this process has imported hypothesis.
+    """Unregisters hypothesis's plugin if no test of this process has imported hypothesis.
 
-    It has nothing to say then, and would import hypothesis to find that out: as long as all the rest takes where the
-    store has everything.
+    Its report would be empty, but would import hypothesis, which takes as long as the rest of a session without
+    training.
     """
     is_alone = not config.getoption("numprocesses", None)
     if config.getoption("lobench_reuse") and is_alone and "hypothesis" not in sys.modules:

@@ -1,4 +1,4 @@
-"""Training behind `evaluate(case)`: binding, and computation of what the store lacks."""
+"""Training behind `evaluate(case)`: binding, and computation of results that the store lacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ONCE: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
 
 
 def trained(item: pytest.Item, case: CaseSpec) -> Result:
-    """Trains a case for an item, as far as the store does not have it where that may be used."""
+    """Evaluates a case for an item. It trains the seed blocks that the store lacks, or that may not be reused."""
     config, test = item.config, test_name(item)
     job = config.stash.get(CURRENT_JOB, None)
     runners = runners_of(config, variant_of(item))
@@ -85,7 +85,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
 
 
 class _GateTraining:
-    """Trains for the reference of a gate, see `references.TrainBlock`."""
+    """Trains for the reference of a gate; see `references.TrainBlock`."""
 
     def __init__(self, item: pytest.Item, case: CaseSpec, train: Callable[..., Curves]) -> None:
         self._item, self._case, self._train = item, case, train
@@ -101,13 +101,13 @@ class _GateTraining:
 
 
 def _theta(item: pytest.Item) -> ThetaLeaves:
-    """Returns what an item trains with."""
+    """Returns the theta with which an item trains."""
     job = item.config.stash.get(CURRENT_JOB, None)
     return ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri) if job is not None else loaded_subject(item).theta
 
 
 def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
-    """Returns what the store has of a block, or what it gives all of its items in an experiment."""
+    """Returns the stored curves of a block, or in an experiment those shared by its items; None if there are none."""
     subject = loaded_subject(item).subject
     stored = stored_curves(item.config, subject, info, block)
     if stored is None and member_of(item) is not None:
@@ -116,7 +116,7 @@ def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[
 
 
 def _once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
-    """Trains once a process; where that fails, it fails for all that ask."""
+    """Trains once per process. A failure is raised for all later calls too."""
     known = config.stash.setdefault(_ONCE, {})
     if key not in known:
         try:
@@ -141,7 +141,7 @@ def _further(
     theta: ThetaLeaves,
     done: list[tuple[SeedBlock, Curves]],
 ) -> Iterator[tuple[SeedBlock, Curves]]:
-    """Trains one block after another beyond the case's own seeds, as wide as those, and keeps them as done."""
+    """Trains blocks beyond the case's own seeds, of the same width, one after another, and adds them to `done`."""
     size = info.seed_block or info.num_seeds
     for start in itertools.count(info.first_seed + info.num_seeds, size):
         block = SeedBlock(start=start, size=size)

@@ -31,12 +31,12 @@ _MOST_VARIANTS = 64  # whose cases are remembered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantFields:
-    """What a variant has.
+    """Cases of a variant.
 
     Attributes:
-      cases: Each once, under a name that no other case of its suite has.
-      items: The item of each, by the case's key.
-      problems: Why its cases cannot be bound; then there are none.
+      cases: Each case once, under a name that is unique in its suite.
+      items: Item of each case, by the case's key.
+      problems: Reasons why its cases cannot be bound. If there are any, there are no cases.
     """
 
     cases: tuple[CaseInfo, ...] = ()
@@ -45,10 +45,10 @@ class VariantFields:
 
 
 class VariantCases:
-    """Knows the cases of a session's items.
+    """Cases of a session's items, by variant.
 
     Args:
-      items: Those that evaluate a case.
+      items: Items that evaluate a case.
     """
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
@@ -57,14 +57,15 @@ class VariantCases:
         self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bound)
 
     def of(self, variant: Variant) -> VariantFields:
-        """Returns what a variant has; binds each case at the first time."""
+        """Returns the cases of a variant, which are bound at the first call."""
         with self._binding:
             return self._known(variant)
 
     def problems_of_training(self, asked: Describe) -> tuple[str, ...]:
-        """Returns why cases of a variant cannot be trained; of what several have in common, one says it.
+        """Returns why cases of a variant cannot be trained. Equal problems of several cases are listed once.
 
-        Each case is traced with one optimizer, and each optimizer on one case: all pairs would take too long.
+        Each case is traced with one optimizer, and each optimizer on one case, because tracing all pairs would take too
+        long.
         """
         found: dict[tuple[str, ...], list[LobenchError]] = {}
         known = self.of(asked.variant)
@@ -108,7 +109,7 @@ class VariantCases:
 
 
 def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
-    """Adds the file's stem to names that a suite has twice, and the test's own name where that is not enough."""
+    """Makes names unique in their suite by adding the file's stem, and the test's own name if that is not enough."""
     for parts in (1, 2):
         counts = Counter((info.suite, info.name) for info in infos)
         infos = [
@@ -124,9 +125,11 @@ def _long_name(info: CaseInfo, parts: int) -> str:
 
 
 def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) -> tuple[FileMark, ...]:
-    """Returns what the cases hang on: see `Described.files`.
+    """Returns the files on which the cases depend; see `Described.files`.
 
     Args:
+      suites: Paths of the suites.
+      layers: Gin text around the cases.
       code: Files of the user's code that need not be loaded.
     """
     around = [*layers.gin_files, *([layers.trainer_config] if layers.trainer_config else [])]
@@ -139,7 +142,7 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
 
 
 def _loaded() -> Iterator[Path]:
-    """Yields the Python files of the user, and of lobench, that this process has imported."""
+    """Yields the Python files of the user and of lobench that this process has imported."""
     for origin in (Origin.USER, Origin.LOBENCH):
         for _, module in loaded_modules(origin):
             if (name := file_of(module)).endswith(".py"):

@@ -1,7 +1,7 @@
 """Warm worker: a pytest session whose run loop takes jobs from the chief.
 
-It collects the suites once, and then runs items again and again: compiled programs, imports and session fixtures stay.
-It dies with its chief: a thread reads the pipe, and the pipe's end ends the process, in the middle of a job too.
+It collects the suites once and then runs items repeatedly, so that compiled programs, imports and session fixtures are
+kept. It ends with its chief: a thread reads the pipe and ends the process when the pipe is closed, also during a job.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _AS_A_GUEST = ("-p", "no:terminal", "-s")
 
 
 class _Idle(pytest.Item):
-    """A `nextitem` at the level of the session: pytest tears down everything but session fixtures between jobs."""
+    """Dummy `nextitem` of the session, so that pytest tears down everything but session fixtures between jobs."""
 
     def runtest(self) -> None:
         raise AssertionError("the idle item is never run")
 
 
 class Loop:
-    """The pytest plugin that replaces the run loop."""
+    """pytest plugin that replaces the run loop."""
 
     def __init__(self, chief: ChiefEnd[ToWorker], configure: Configure) -> None:
         self._chief, self._configure = chief, configure
@@ -125,7 +125,7 @@ class Loop:
         self._reports.append(report)
 
     def _take(self, message: ToWorker | None) -> None:
-        """Takes what the chief says, beside what runs."""
+        """Handles a message from the chief while an item may be running."""
         if isinstance(message, StopCommand):
             self._commands.stop(message.lease)
         else:
@@ -156,7 +156,7 @@ class Loop:
         )
 
     def _here(self, path: str) -> str:
-        """Returns where this machine has a file that a message names."""
+        """Returns the path on this machine of a file named in a message."""
         folder = self._configure.file_folder
         return str(Path(folder) / Path(path).name) if folder and path else path
 
@@ -208,7 +208,7 @@ class Loop:
         self._chief.send(result)
 
     def _finished(self) -> ItemResult | None:
-        """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
+        """Returns the result in the item's reports, or None. A failing teardown makes a passed item an error."""
         found = [ItemResult.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
         if not found:
             return None
@@ -239,7 +239,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
 
 
 def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:
-    """Returns what can be said of a session that ended before it had collected anything."""
+    """Returns messages on a session that ended before it had collected anything."""
     with contextlib.suppress(OSError, ValueError):  # a stream that is closed, or a full disk
         sys.stdout.flush()
     words = last_words(Path(configure.log), configure.log_start) if configure.log else ""
