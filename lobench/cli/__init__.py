@@ -1,4 +1,4 @@
-"""The command line: the main command, options, output, exit codes, and commands that are not a tool's."""
+"""Command line: the main command, options, output, exit codes, and the commands that are not tools."""
 
 from __future__ import annotations
 

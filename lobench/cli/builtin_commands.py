@@ -1,4 +1,4 @@
-"""Declarations of the commands of this room; a tool or a plugin declares its own. `--help` imports no command."""
+"""Declarations of the commands in this package. Tools and plugins declare their own. `--help` imports no command."""
 
 COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),

@@ -17,7 +17,7 @@ from lobench.core.errors import UsageError
 
 __all__ = ["compare"]
 
-_OF_RACES = {"seeds": 24, "block": 2}  # and what they are where nobody says
+_OF_RACES = {"seeds": 24, "block": 2}  # options of races, and their defaults
 _NOT_OF_RACES = ("metrics", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
 _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 

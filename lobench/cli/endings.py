@@ -1,4 +1,4 @@
-"""Endings of evaluating commands: last lines, exit codes, and the lines of a dry run."""
+"""Ends of evaluating commands: last lines, exit codes, and the lines of a dry run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_lines", "exit_code", "listed", "log_ending", "log_failed", "results_command", "unread_lines"]
 
-_MOST = 5  # expectations that were not met
+_MOST = 5  # failed expectations that are logged
 
 
 def exit_code(ending: Ending) -> int:
-    """Returns the exit code: of all that the store has of today's plan."""
+    """Returns the exit code, which depends on all stored results of the current plan."""
     if ending.interrupted:
         return ExitCode.INTERRUPTED
     if ending.over_budget and ending.num_left:
@@ -41,11 +41,13 @@ def exit_code(ending: Ending) -> int:
 def log_failed(
     store: Path, ending: Ending, command_of: Callable[[Subject, EvaluationRow], str], log: Callable[..., None]
 ) -> None:
-    """Says of each expectation that was not met what it was, how the case went, and what evaluates it again.
+    """Logs each failed expectation, with the curves of the case and the command that evaluates it again.
 
     Args:
-      command_of: Returns the command.
-      log: Takes a line, and its colour where it has one.
+      store: Folder of the store.
+      ending: Summary of the run.
+      command_of: Returns the command for a subject and an evaluation.
+      log: Receives a line, and its colour if it has one.
     """
     if not ending.recorded.get(Outcome.FAILED):
         return
@@ -66,10 +68,12 @@ def log_failed(
 
 
 def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., None]) -> None:
-    """Says what there is to say of a watch that ended.
+    """Logs the summary of a finished watch.
 
     Args:
-      log: As of `log_failed`.
+      settings: Settings of the watch.
+      watched: Its result.
+      log: As for `log_failed`.
     """
     from lobench.api.rerun import repeating_command
 
@@ -96,14 +100,14 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
 
 
 def unread_lines(ending: Ending) -> list[str]:
-    """Returns a line for each run whose newest checkpoint, or whose `config.gin`, could not be read."""
+    """Returns a line for each run whose newest checkpoint or `config.gin` could not be read."""
     warning = "the newest checkpoint could not be read, and what was evaluated is older"
     lines = [f"{warning}: {why}" for why in ending.unread.values()]
     return [*lines, *(f"not evaluated: {folder}: {why}" for folder, why in ending.unbound.items())]
 
 
 def _counts(ending: Ending) -> str:
-    """Returns what this call evaluated; where that was nothing, what the exit code speaks of."""
+    """Returns the outcomes of this call; if there are none, the earlier outcomes that decide the exit code."""
     if ending.outcomes:
         return listed(ending.outcomes)
     bad = {outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)}
@@ -111,7 +115,7 @@ def _counts(ending: Ending) -> str:
 
 
 def listed(outcomes: Mapping[Outcome, int]) -> str:
-    """Returns outcomes and how often each was: `3 passed, 1 error`."""
+    """Formats outcomes with their numbers: `3 passed, 1 error`."""
     return ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
 
 
@@ -121,7 +125,7 @@ def results_command(store: Path) -> str:
 
 
 def cost_lines(costs: Costs) -> list[str]:
-    """Returns what `--dry-run` says: a line for each case, the dearest first, and the sums."""
+    """Returns the lines of `--dry-run`: one for each case, the most expensive first, and the sums."""
     lines = [_cost_line(cost) for cost in sorted(costs.cases, key=lambda cost: -cost.core_seconds)]
     total = costs.core_seconds
     number = counted(costs.num_evaluations, "evaluation")

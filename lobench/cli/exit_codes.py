@@ -1,4 +1,4 @@
-"""Exit codes of `lobench`: one meaning each, in every command; pytest keeps its own."""
+"""Exit codes of `lobench`, the same in all commands. pytest keeps its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(enum.IntEnum):
-    """The exit codes, each with what it says in `meaning`; docs/automation.md holds the same table."""
+    """Exit codes, each with its `meaning`. docs/automation.md has the same table."""
 
     meaning: str
 

@@ -1,6 +1,6 @@
-"""First look at a folder: what `lobench` without arguments sees there, and the next command for each.
+"""Overview of a folder for `lobench` without arguments: what it contains, and the next command for each item.
 
-It looks at names and at the beginning of gin files, imports nothing that is in the folder, and is bounded.
+Only names and the beginnings of gin files are examined, nothing in the folder is imported, and the work is bounded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from lobench.core.wording import counted, one_line
 
 __all__ = ["first_look"]
 
-_MOST_ENTRIES = 2_000  # of a folder
-_MOST_LISTED = 3  # of each kind
+_MOST_ENTRIES = 2_000  # entries of a folder
+_MOST_LISTED = 3  # items of each kind
 _MOST_TEXT = 1 << 16  # characters of a gin file
 _STORES = (".lobench", "lobench_results")  # folders of stores
 _CHECKPOINTS = (".npz", ".safetensors", ".pkl", ".pickle", ".joblib", ".pt", ".pth", ".msgpack", ".flax")
@@ -26,7 +26,7 @@ _BINDINGS = re.compile(r"^\s*(?:[\w/.]+/)?(Experiment|Case)\.\w+\s*=", re.MULTIL
 
 
 def first_look(folder: Path) -> list[str]:
-    """Returns two lines for each thing that is known here, what it is and the next command; none where nothing is."""
+    """Returns two lines for each recognized item: its description and the next command. [] if there are none."""
     return [line for what, command in _seen(folder) for line in (one_line(what), f"  {one_line(command)}")]
 
 
@@ -69,7 +69,7 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Returns what is in a folder, sorted; nothing where it cannot be read."""
+    """Returns the sorted entries of a folder; [] if it cannot be read."""
     try:
         return sorted(itertools.islice(folder.iterdir(), _MOST_ENTRIES))
     except OSError:
@@ -77,14 +77,14 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _inner(entries: list[Path]) -> Iterator[Path]:
-    """Yields what is in the folders that hold others, `runs` or `suites`: none of stores, and none that is hidden."""
+    """Yields the entries of subfolders such as `runs` or `suites`, except stores and hidden folders."""
     for one in entries:
         if one.name not in _STORES and not one.name.startswith(".") and _is_folder(one) and not _is_checkpoint(one):
             yield from _entries(one)
 
 
 def _below(entries: list[Path]) -> Iterator[Path]:
-    """Yields where stores are kept below a folder: in it, and in the folder of a run."""
+    """Yields the possible places of stores below a folder: in it, and in the folders of runs."""
     for one in entries:
         if one.name in _STORES:
             for below in _entries(one):
@@ -105,9 +105,9 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _gin_kind(file: Path) -> str:
-    """Returns "Experiment", "Case" or ""."""
+    """Returns "Experiment" or "Case" by the bindings in a gin file, or ""."""
     try:
-        if not file.is_file():  # to open a pipe would wait
+        if not file.is_file():  # opening a pipe would block
             return ""
         with file.open(encoding="utf-8", errors="replace") as text:
             found = set(_BINDINGS.findall(text.read(_MOST_TEXT)))
@@ -131,6 +131,9 @@ def _is_folder(path: Path) -> bool:
 
 
 def _shown(path: Path, folder: Path) -> str:
-    """Returns a path as a shell takes it, from the folder; one that begins with - is no option."""
+    """Returns a path relative to the folder, quoted for a shell.
+
+    A path that begins with - gets `./` so that it is no option.
+    """
     name = str(path.relative_to(folder))
     return shlex.quote(f"./{name}" if name.startswith("-") else name)

@@ -1,4 +1,4 @@
-"""The command group `lobench`, which imports a command when it is used."""
+"""Command group `lobench`, which imports each command only when it is used."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lobench.core.lazy import loaded
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
-_MEANT = {  # what people type for a command that has another name
+_MEANT = {  # likely names of commands that have another name
     "evaluate": "lobench watch CHECKPOINT --suite SUITE --once",
     "eval": "lobench watch CHECKPOINT --suite SUITE --once",
     "train": "lobench run EXPERIMENT.gin",
     "show": "lobench results STORE",
 }
-_SECTIONS = {  # of `lobench --help`; a command that none of them names is under "Other"
+_SECTIONS = {  # of `lobench --help`; other commands are under "Other"
     "Run": ("watch", "run", "tune", "baseline"),
     "Look": ("results", "compare", "report", "view", "list"),
     "Ask": ("best", "bisect", "ablate", "falsify", "alarm", "budget", "suite", "history", "debug"),
@@ -50,7 +50,7 @@ Examples:
 
 
 class _Group(click.Group):
-    """Knows the commands' names and summaries without importing them."""
+    """Group that knows the names and summaries of commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(dict.fromkeys((*own_commands(), *plugin_commands())))
@@ -90,9 +90,9 @@ class _Group(click.Group):
             try:
                 return super().invoke(ctx)
             finally:
-                sys.stdout.flush()  # what cannot be written is to be known before the exit code is
-        except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
+                sys.stdout.flush()  # raises before the exit code is decided
+        except BrokenPipeError:  # click would exit with 1, which means a failed verdict
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards unwritten output
             raise click.exceptions.Exit(ExitCode.NO_READER) from None
         except OSError as error:
             raise unwritten(error) or refused_by_system(error) or error from error
@@ -110,9 +110,9 @@ class _Group(click.Group):
 
 @functools.cache
 def own_commands() -> dict[str, tuple[str, str]]:
-    """Returns, by name, where the commands of lobench are and what they do, without the cost of a plugin manager.
+    """Returns the import path and summary of lobench's own commands by name, without a plugin manager, which is slow.
 
-    A folder that has commands says so in its `__init__.py`.
+    Packages declare their commands in `__init__.py`.
     """
     modules = [*map(importlib.import_module, ("lobench.experiments", "lobench.cli.builtin_commands")), *_tools()]
     return {name: found for module in modules for name, found in module.COMMANDS.items()}
@@ -127,7 +127,7 @@ def _tools() -> list[ModuleType]:
 
 @functools.cache
 def _own_command(name: str) -> click.Command:
-    """Imports a command, with what tools add to it: `OPTIONS`, by the command's name a function that takes it."""
+    """Imports a command, and applies the functions of tools that add options to it (`OPTIONS`)."""
     command: click.Command = loaded(own_commands()[name][0])
     for tool in _tools():
         if name in getattr(tool, "OPTIONS", {}):
@@ -146,7 +146,7 @@ def _refuse_shared_name(name: str) -> None:
 
 
 def plugin_commands() -> dict[str, Any]:
-    """Returns the commands that other packages declare; of those with one name, none."""
+    """Returns the commands that other packages declare. A name that two of them declare is left out."""
     from lobench.plugins import load_plugins
 
     found = load_plugins().usable_declarations("lobench_cli_commands")
@@ -175,18 +175,18 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Entry of the console script; its exit codes are those of `ExitCode`."""
-    gc.set_threshold(20_000, 20, 20)  # imports make very many objects and no garbage: looking for it took 5% of a start
+    """Entry point of the console script. Exits with a code of `ExitCode`."""
+    gc.set_threshold(20_000, 20, 20)  # imports create many objects and no garbage; collection took 5% of a start
     open_streams()
     with json_alone(sys.argv[1:]):
         code = _ended()
     if not gc.get_freeze_count():
-        gc.freeze()  # Python would look through all that was imported and read before the process ends
+        gc.freeze()  # otherwise Python scans all objects before the process ends
     sys.exit(code)
 
 
 def _ended() -> int:
-    """Runs the command, says how it failed, and returns the exit code."""
+    """Runs the command, reports its errors, and returns the exit code."""
     try:
         code = cli(standalone_mode=False)
         return code if isinstance(code, int) else ExitCode.OK
@@ -206,7 +206,7 @@ def _ended() -> int:
         return failed
     except (SystemExit, KeyboardInterrupt):
         raise
-    except BaseException as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+    except BaseException as error:  # noqa: BLE001  (Python would exit with 1, which means a failed verdict)
         import traceback
 
         from lobench.core.wording import headline
@@ -218,7 +218,7 @@ def _ended() -> int:
 
 
 def _usage_line(error: click.ClickException) -> str:
-    """Returns what is wrong with a command line, and where its options are listed, in one line."""
+    """Returns one line on a wrong command line, with the command that lists the options."""
     message = " ".join(error.format_message().split()).rstrip(".")
     return f"{message}; see `{_command_of(error)} --help`" if isinstance(error, click.UsageError) else message
 

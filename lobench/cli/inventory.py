@@ -32,7 +32,7 @@ class Item(TypedDict):
 
 
 class ListRecord(TypedDict):
-    """`lobench list KIND`: what can be named."""
+    """`lobench list KIND`: the available names."""
 
     kind: str
     items: list[Item]
@@ -45,7 +45,7 @@ class ListedPlugin(TypedDict):
 
 
 class PluginsRecord(TypedDict):
-    """`lobench plugins`: plugins, their hooks, and those that do not import."""
+    """`lobench plugins`: plugins, their hooks, and plugins that cannot be imported."""
 
     plugins: list[ListedPlugin]
     broken: list[BrokenPlugin]
@@ -132,7 +132,7 @@ def _list_declared(hook: str) -> list[Item]:
     manager = load_plugins()
     hidden = own_commands() if hook == "lobench_cli_commands" else {}
     found = {name: one for name, one in manager.declarations(hook).items() if name not in hidden}
-    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook that raised
+    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
         raise PluginFailure(failed[0].cause)
     if found:
         show(described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in found.items()))
@@ -140,9 +140,9 @@ def _list_declared(hook: str) -> list[Item]:
 
 
 def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
-    """One broken file hides none of the others; it is named, and the exit code is 2.
+    """Lists suites. Files that cannot be read are reported, and do not hide the others; the exit code is then 2.
 
-    Lobench's own suites go by the names that `--suite` takes, others by their paths.
+    Lobench's own suites are listed by the names that `--suite` accepts, others by their paths.
     """
     from lobench.engine.config.shipped import name_of, shipped_folder
     from lobench.engine.config.suite import specs_in
@@ -168,7 +168,7 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
 def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     """Lists the configurables of a kind in the gin modules of lobench and of plugins.
 
-    A module holds what its name ends with. Its `lobench_kinds` names those of its configurables that have other kinds.
+    The kind of a module is the end of its name. Its `lobench_kinds` lists configurables with other kinds.
     """
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import described_list
@@ -196,20 +196,20 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
 
 
 def _described(name: str, made: Callable[..., Any]) -> list[str]:
-    """Returns lines: the name and its first sentence, the settings with their defaults, the source if it says one."""
+    """Returns lines: the name and its first sentence, the settings with their defaults, and the source if known."""
     described = _description(name, made)
     head = f"{name}  {described['summary']}".rstrip()
     return [head, *(f"    {more}" for more in (described["settings"], described["source"]) if more)]
 
 
 def _description(name: str, made: Callable[..., Any]) -> Item:
-    """Returns name, summary, settings and source, each a line; "" where there is none."""
+    """Returns name, summary, settings and source, each in one line; "" if missing."""
     doc = (inspect.getdoc(made) or "").splitlines()
     return {"name": name, "summary": doc[0] if doc else "", "settings": _settings(made), "source": _source(doc)}
 
 
 def _settings(made: Callable[..., Any]) -> str:
-    """Returns `learning_rate = 0.001, b1 = 0.9`; what has no default is a name alone."""
+    """Returns the settings: `learning_rate = 0.001, b1 = 0.9`. A setting without default has only its name."""
     found = (each for each in inspect.signature(made).parameters.values() if each.kind is not each.VAR_KEYWORD)
     return ", ".join(
         each.name if each.default is each.empty else f"{each.name} = {_written(each.default)}" for each in found
@@ -222,7 +222,7 @@ def _written(value: object) -> str:
 
 
 def _source(doc: Iterable[str]) -> str:
-    """Returns what a docstring names as its source, in one line; of several references the first."""
+    """Returns the first source or reference in a docstring, in one line."""
     rest = list(itertools.dropwhile(lambda line: not line.startswith(("Source:", "References:")), doc))
     if not rest:
         return ""

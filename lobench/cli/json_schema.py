@@ -1,7 +1,8 @@
-"""JSON Schemas of what commands print, made from the types of their records.
+"""JSON Schemas of the output of commands, derived from the types of their records.
 
-A float may be NaN or infinite, which JSON lacks and `json_text` prints as null: its type is number or null, unless it
-is declared `Finite`. Descriptions are the texts of `Annotated`, and of dataclasses the lines below `Attributes:`.
+A float may be NaN or infinite, which JSON lacks and `json_text` prints as null. Its type is therefore number or null,
+unless it is declared `Finite`. Descriptions are the texts of `Annotated`, or the lines below `Attributes:` of
+dataclasses.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def json_schema(name: str, printed: Any) -> Schema:
     """Returns the schema (draft 2020-12) of a document.
 
     Args:
-      name: Of the document; `run` is printed as "lobench/run/1".
-      printed: The type of its record, a TypedDict or a dataclass, or a list of such. Its title is the first line of
-        the type's docstring, or what `Annotated` says.
+      name: Name of the document, such as `run`, which is printed as "lobench/run/1".
+      printed: Type of its record: a TypedDict or a dataclass, or a list of these. The title is the text of `Annotated`,
+        or the first line of the type's docstring.
     Raises:
-      TypeError: a type that stands for no JSON.
+      TypeError: A type has no JSON equivalent.
     """
     defs: dict[str, Schema] = {}
     printed, *titles = get_args(printed) if get_origin(printed) is Annotated else (printed,)
@@ -110,7 +111,7 @@ def _or_null(found: Schema) -> Schema:
 
 
 def _attributes(kind: Any) -> dict[str, str]:
-    """Returns the lines below `Attributes:` of a dataclass and its bases, by the names that they begin with."""
+    """Returns the lines below `Attributes:` of a dataclass and its bases, by attribute."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         _, _, lines = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")

@@ -27,14 +27,15 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 def options_of(settings: type, *names: str) -> Callable[[C], C]:
-    """Gives a command the options of a dataclass; the command gets them by the names of its fields.
+    """Decorator that adds options for the fields of a dataclass. The command receives them by field name.
 
     Args:
-      names: Of the fields, in the order of the help; none: all that are options.
+      settings: The dataclass.
+      names: Names of the fields, in the order of the help. None given: all fields that are options.
     """
     known = {each.name: each for each in fields(settings) if "option" in each.metadata}
     inherited = {each.name for base in settings.__bases__ if is_dataclass(base) for each in fields(base)}
-    order = names or tuple(sorted(known, key=inherited.__contains__))  # a class's own come first
+    order = names or tuple(sorted(known, key=inherited.__contains__))  # own fields before inherited ones
 
     def decorate(command: C) -> C:
         for name in reversed(order):
@@ -45,7 +46,7 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
 
 
 def display_options(command: C) -> C:
-    """Gives a command what its display has: `verbose` and `color`."""
+    """Decorator that adds the options of a display: `verbose` and `color`."""
     choice = click.Choice(["auto", "yes", "no"])
     command = click.option("--color", type=choice, default="auto", show_default=True, help="Colors, as in pytest.")(
         command
@@ -54,7 +55,7 @@ def display_options(command: C) -> C:
 
 
 def baseline_option(command: C) -> C:
-    """Gives a command that reads one store `baselines`."""
+    """Decorator that adds `baselines` to a command that reads one store."""
     text = "Suite, or a file of its baselines; repeatable (default: the suites of the store)."
     kind = click.Path(exists=True, path_type=Path)
     return click.option("--baseline", "baselines", multiple=True, type=kind, help=text)(command)
@@ -64,7 +65,7 @@ def _option(field: Field[Any]) -> Callable[[C], C]:
     setting: Option = field.metadata["option"]
     words: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
     kind = str(field.type)
-    if field.default is not MISSING:  # a required option must not have one: click takes an explicit None for a value
+    if field.default is not MISSING:  # not for required options: click takes an explicit None for a value
         words["default"] = field.default
     if kind == "bool":
         words["is_flag"] = True
@@ -86,11 +87,11 @@ def _type(kind: str, setting: Option) -> Any:
     return click.STRING
 
 
-_PLACES = {"store": "--store", "stores": "--store", "suites": "--suite"}  # arguments that are options elsewhere
+_PLACES = {"store": "--store", "stores": "--store", "suites": "--suite"}  # arguments that are options in other commands
 
 
 def accept_either_form(command: click.Command) -> None:
-    """Lets a command take its store, or its suites, as an argument and as an option: `STORE` and `--store STORE`."""
+    """Lets a command accept its store or its suites as an argument and as an option: `STORE` and `--store STORE`."""
     arguments = [one for one in command.params if isinstance(one, click.Argument)]
     flags = {flag for one in command.params for flag in one.opts}
     for argument in arguments:
@@ -111,7 +112,7 @@ def accept_either_form(command: click.Command) -> None:
 
 
 def _join(command: click.Command, main: click.Parameter, other: click.Parameter) -> None:
-    """Adds a parameter to a command whose values go to another one that is required, in front of its own."""
+    """Adds a parameter to a command. Its values are prepended to those of another, required parameter."""
     takes_several = main.nargs == -1 or main.multiple
 
     def joined(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
@@ -136,13 +137,13 @@ def _join(command: click.Command, main: click.Parameter, other: click.Parameter)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean 'watch'?`, or "" where nothing is near."""
+    """Returns a hint such as `; did you mean 'watch'?`; "" if no known name is similar."""
     advice = suggestion(name, known)
     return f"; {advice}" if advice else ""
 
 
 class Name(click.Choice[str]):
-    """A choice whose error says which of them was meant."""
+    """Choice whose error suggests a similar name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
@@ -152,7 +153,7 @@ class Name(click.Choice[str]):
 
 
 class BoundedNumber(click.FloatRange):
-    """A number within bounds, which NaN is not: every comparison with it is false, and so no bound refuses it."""
+    """Number within bounds. NaN is rejected explicitly, because every comparison with it is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

@@ -1,8 +1,8 @@
 """Machine-readable output: one JSON document on standard output, everything else on standard error.
 
-`main` opens `json_alone` around a command. Where `--format json` was asked for, all that prints (a command's text, a
-suite's `print`, a child process) then goes to standard error, and `emit` alone has what standard output was. So a
-command needs no second course for programs: it says its text as ever, and emits its record at the end.
+`main` opens `json_alone` around a command. With `--format json`, all prints (a command's text, `print` in a suite, a
+child process) then go to standard error, and only `emit` writes to standard output. So a command prints its text as
+usual, and emits its record at the end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ErrorCode: TypeAlias = Literal[ExitCode.USAGE, ExitCode.ERROR, ExitCode.INTERRUP
 
 
 class ErrorRecord(TypedDict):
-    """How a command failed, whichever it was."""
+    """Failure of any command."""
 
     what: Annotated[str, "What is wrong, one clause."]
     where: Annotated[str, "The file, case, plugin or path that it is about."]
@@ -77,10 +77,10 @@ class ErrorRecord(TypedDict):
 
 
 class FormatOption(click.Option):
-    """The option `--format` of a command, with the documents that it prints.
+    """Option `--format` of a command, with the documents that it prints.
 
     Attributes:
-      prints: By the name of a document where the type of its record is, "module:name"; see `json_schema`.
+      prints: Import path "module:name" of the record's type, by name of the document; see `json_schema`.
     """
 
     def __init__(self, *declared: Any, prints: Mapping[str, str], **settings: Any) -> None:
@@ -89,38 +89,38 @@ class FormatOption(click.Option):
 
 
 class _Programs:
-    """Where a document for programs goes; None: nobody asked for one, or it is there already."""
+    """Output for the document. None: JSON was not requested, or the document is already printed."""
 
     out: TextIO | None = None
 
 
 def open_streams() -> None:
-    """Opens the null device as each standard stream that is closed: a file would get its number, and what is printed.
+    """Opens the null device for each closed standard stream, for example after `lobench watch ... >&-`.
 
-    For example `lobench watch ... >&-`.
+    Otherwise another file would get the stream's number, and all prints.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
+            os.open(os.devnull, os.O_RDWR)  # takes this number, the lowest free one
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  (to the end)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  (until the exit)
 
 
 def unwritten(error: OSError) -> StoreError | None:
-    """Returns what a disk that takes no more of standard output means to people; None of any other error."""
+    """Returns the error for a full disk under standard output; None for other errors."""
     if error.errno not in _FULL or error.filename is not None:
         return None
     with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards unwritten output
     return StoreError("cannot write this", where="standard output", got=cause(error))
 
 
 def refused_by_system(error: OSError) -> LobenchError | None:
-    """Returns the error of a file that the system refuses or cannot reach; None for an error of another kind.
+    """Returns the error for a file that the system refuses or cannot reach; None for an error of another kind.
 
-    A file that is missing, or is a folder, is another kind: the code that looked for it reports that.
+    A missing file, or a folder in place of a file, is reported by the code that opens it.
     """
     if error.errno not in _REFUSED or error.filename is None:
         return None
@@ -131,10 +131,13 @@ def refused_by_system(error: OSError) -> LobenchError | None:
 
 
 def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Mapping[str, str]) -> Callable[[C], C]:
-    """Gives a command `--format`, and the choice under a name. The first one is the default.
+    """Decorator that adds `--format`. The first format is the default.
 
     Args:
-      prints: See `FormatOption`; `lobench schema` makes the schemas of it.
+      kinds: Formats.
+      name: Name of the command's argument.
+      help: Help text.
+      prints: As for `FormatOption`; `lobench schema` uses it.
     """
     choice = click.Choice(kinds)
     return click.option(
@@ -144,7 +147,7 @@ def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Ma
 
 @contextlib.contextmanager
 def json_alone(arguments: Sequence[str]) -> Iterator[bool]:
-    """Keeps standard output for the document, where the arguments ask for one; yields whether they do."""
+    """Keeps standard output for the document, if the arguments request one. Yields whether they do."""
     if not _asks(arguments):
         yield False
         return
@@ -157,7 +160,10 @@ def json_alone(arguments: Sequence[str]) -> Iterator[bool]:
 
 
 def _asks(arguments: Sequence[str]) -> bool:
-    """Says so from the words alone: also a command line that is wrong is answered in JSON."""
+    """Returns whether JSON is requested.
+
+    The arguments are not parsed, so that wrong command lines get JSON errors too.
+    """
     words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     if {"--help", "-h", "--version"}.intersection(words):
         return False
@@ -166,7 +172,7 @@ def _asks(arguments: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def _kept_apart(out: TextIO) -> Iterator[TextIO]:
-    """Yields what writes where `out` does; descriptor 1, which children inherit, is standard error meanwhile."""
+    """Yields a file that writes to `out`. Meanwhile descriptor 1, which children inherit, is standard error."""
     try:
         is_first = out.fileno() == 1
     except (OSError, io.UnsupportedOperation):
@@ -177,7 +183,7 @@ def _kept_apart(out: TextIO) -> Iterator[TextIO]:
     out.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
-    file = open(kept, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (a reader that went, or a full disk, shows at the close)
+    file = open(kept, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (closing it may raise)
     try:
         yield file
     finally:
@@ -188,9 +194,9 @@ def _kept_apart(out: TextIO) -> Iterator[TextIO]:
 
 
 def kept_to_the_end(read: T) -> T:
-    """Returns what was read of a store; it is never taken apart, which takes a twentieth of a large table's time.
+    """Keeps an object alive until the process exits. Freeing a large table would take 5% of the run time.
 
-    It hangs on a cycle, for commands that have switched off the search for these.
+    The object is in a reference cycle, for commands that have disabled garbage collection.
     """
     cycle: list[object] = [read]
     cycle.append(cycle)
@@ -198,15 +204,15 @@ def kept_to_the_end(read: T) -> T:
 
 
 def json_text(name: str, record: Record | Sequence[Record]) -> str:
-    """Returns a document: `{"schema": "lobench/NAME/1", ...}`; NaN and infinities are null.
+    """Returns a document `{"schema": "lobench/NAME/1", ...}` as JSON, with null for NaN and infinities.
 
-    `lobench results` and `lobench compare` print a list; each record of it then says its schema.
+    `lobench results` and `lobench compare` print a list, in which each record has its schema.
     """
     return "".join(json_parts(name, record)) if isinstance(record, Sequence) else _document(name, record)
 
 
 def json_parts(name: str, records: Iterable[Record]) -> Iterator[str]:
-    """Yields the parts of a document that is a list, a record each: a long one is never in memory as a whole."""
+    """Yields the parts of a document that is a list, one per record, so that a long list is never in memory."""
     begin = "[\n "
     for record in records:
         yield begin + _document(name, record).replace("\n", "\n ")
@@ -219,7 +225,7 @@ def _document(name: str, record: Record) -> str:
     encode = _encoder()
     try:
         return encode(whole)
-    except ValueError:  # looked for where there are some: records with curves take long to walk
+    except ValueError:  # only if needed, since records with curves are slow to walk
         return encode(finite_or_none(whole))
 
 
@@ -245,19 +251,19 @@ def _plain(value: object) -> Any:
 
 
 def emit(name: str, record: Record | Sequence[Record]) -> None:
-    """Prints a command's document. Without `--format json` on the command line (a default, a test) as any text."""
+    """Prints a command's document. Without `--format json` on the command line it is printed like other text."""
     emit_text(json_text(name, record) + "\n")
 
 
 def show(text: str) -> None:
-    """Prints what people read, its long lines broken at the width of the terminal."""
+    """Prints text for people, with long lines broken at the width of the terminal."""
     from lobench.report.tables.text import wrapped
 
     click.echo(wrapped(text))
 
 
 def emit_text(text: str | Iterable[str]) -> None:
-    """Prints a document that is text already, or the parts of one; there is one at most."""
+    """Prints a document given as text or as parts. A command prints at most one."""
     out, _Programs.out = _Programs.out, None
     parts = [text] if isinstance(text, str) else text
     if out is None:
@@ -275,7 +281,7 @@ def emit_text(text: str | Iterable[str]) -> None:
 
 
 def logged_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Calls a session; what it tells meanwhile goes to the standard error: standard output is the record's."""
+    """Calls a function with a progress that writes to standard error, because standard output is for the record."""
     from lobench.report.live.progress import make_progress
 
     with make_progress(sys.stderr) as progress:
@@ -283,7 +289,7 @@ def logged_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> 
 
 
 def emit_error(error: BaseException | str, exit_code: ErrorCode, *, where: str = "") -> None:
-    """Prints how a command failed, where it said nothing to programs yet."""
+    """Prints the error as a JSON document, unless a document is already printed."""
     if _Programs.out is None:
         return
     one = error if isinstance(error, LobenchError) else LobenchError(str(error), where=where)

@@ -1,4 +1,4 @@
-"""JSON records of commands that evaluate: plans, endings, verdicts. NaN becomes null when they are printed."""
+"""JSON records of commands that evaluate: plans, summaries, verdicts. NaN becomes null when they are printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ += ["costs_record", "ending_record", "verdict_record", "watched_record"]
 
 
 class EndingRecord(TypedDict):
-    """How a watch or a run ended."""
+    """Summary of a watch or a run."""
 
     interrupted: Annotated[bool, "The same command goes on (exit code 130)."]
     over_budget: bool
@@ -42,7 +42,7 @@ class EndingRecord(TypedDict):
 
 
 class SubjectRecord(TypedDict):
-    """What is trained with: a checkpoint, an optimizer without theta, or imported curves."""
+    """Subject: a checkpoint, an optimizer without theta, or imported curves."""
 
     kind: Kind
     label: str
@@ -53,7 +53,7 @@ class SubjectRecord(TypedDict):
 
 
 class WatchRecord(EndingRecord):
-    """`lobench watch`: how it ended."""
+    """`lobench watch`: summary of the watch."""
 
     store: Path
     left_out: Annotated[dict[str, str], "Why, by the path of what may become a checkpoint and is none yet."]
@@ -72,7 +72,7 @@ class CaseCostRecord(TypedDict):
 
 
 class CostsRecord(TypedDict):
-    """`lobench watch --dry-run`: what one checkpoint would cost."""
+    """`lobench watch --dry-run`: expected cost of one checkpoint."""
 
     cases: list[CaseCostRecord]
     num_evaluations: int
@@ -84,7 +84,7 @@ class CostsRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRecord(Interval):
-    """A mean score over cases."""
+    """Mean score over cases."""
 
     num_cases: int
     num_missing: int
@@ -97,7 +97,7 @@ class ScoredSubject(SubjectRecord):
 
 
 class ChangeRecord(TypedDict):
-    """The change against an earlier subject."""
+    """Change against an earlier subject."""
 
     against: str
     effect: Effect
@@ -122,7 +122,7 @@ class ReportRecord(TypedDict):
 
 
 def watched_record(watched: Watched) -> WatchRecord:
-    """Returns how a watch ended."""
+    """Returns the record of a finished watch."""
     return {
         "store": watched.store,
         **ending_record(watched.ending),
@@ -133,7 +133,7 @@ def watched_record(watched: Watched) -> WatchRecord:
 
 
 def ending_record(ending: Ending) -> EndingRecord:
-    """Returns what a watch and a run have of their end alike."""
+    """Returns the fields that the records of a watch and a run share."""
     return {
         "interrupted": ending.interrupted,
         "over_budget": ending.over_budget,
@@ -159,7 +159,7 @@ def _subject(subject: Subject) -> SubjectRecord:
 
 
 def costs_record(costs: Costs) -> CostsRecord:
-    """Returns what one checkpoint would cost."""
+    """Returns the record of the expected cost of one checkpoint."""
     return {
         "cases": [
             {
@@ -182,7 +182,7 @@ def costs_record(costs: Costs) -> CostsRecord:
 
 
 def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecord:
-    """Returns a report's verdict: scores of every subject, the change, what it says in words."""
+    """Returns the record of a report's verdict: scores of all subjects, the change, the verdict in words."""
     from lobench.analysis.scores.score_scale import SCORE_VERSION
     from lobench.report.tables.verdict import verdict_lines, warnings
 

@@ -1,6 +1,6 @@
-"""Repeated options: a second value of an option that takes one is an error, in every command.
+"""Check for repeated options: a second value of an option that takes one is an error, in every command.
 
-click keeps the last value silently.
+click would silently keep the last value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARK = "lobench_refuses_repeated_options"
 
 
 def refuse_repeated_options(command: click.Command) -> click.Command:
-    """Has a command, and the commands of a group, refuse a second value of an option; returns the same command."""
+    """Makes a command, and the commands of a group, reject a second value of an option. Returns the command."""
     if not hasattr(command, _MARK):
         setattr(command, _MARK, True)
         _check_before_parsing(command)

@@ -21,7 +21,7 @@ __all__ = ["report"]
 
 _FOLDERS = ("png", "pdf")
 _FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix", "badge")
-_OF_SUFFIXES = {  # formats that a file of this name may have; the first one is taken if none is asked for
+_OF_SUFFIXES = {  # possible formats by suffix; the first one is the default
     **dict.fromkeys((".html", ".htm"), ("html",)),
     ".tex": ("latex", "appendix"),
     ".txt": ("text",),
@@ -31,7 +31,7 @@ _OF_SUFFIXES = {  # formats that a file of this name may have; the first one is 
     ".pdf": ("pdf",),
     ".png": ("png",),
 }
-_PRINTED = ("text", "json", "appendix", "badge")  # without --output
+_PRINTED = ("text", "json", "appendix", "badge")  # formats allowed without --output
 
 
 @click.command(
@@ -104,7 +104,7 @@ def report(
     numbers: Numbers,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
-    gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
+    gc.disable()  # all data lives until the process exits; collection took a third of the time
     from lobench.analysis.comparisons.summary import Summary, summary_of
     from lobench.analysis.store.methods import narrowed, read_methods
     from lobench.analysis.tables.table import read_table
@@ -118,7 +118,7 @@ def report(
     spec = read_table(table) if table is not None else None
     snapshot = read_methods(store, experiment, every=every)
     summary = kept_to_the_end(summary_of(store, baselines or None, snapshot=snapshot))
-    summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
+    summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # methods left out still define the scale
     if output is None or kind in _PRINTED:
         from lobench.cli.results_output import written
         from lobench.report.tables.text import wrapped
@@ -158,10 +158,10 @@ def report(
 
 
 def _format_of(kind: str, output: Path | None) -> str:
-    """Returns the format of a report: the one that is asked for, or that of the file's name.
+    """Returns the format of a report: the requested one, or that of the file's name.
 
     Raises:
-      UsageError: the file's name says that it has another format, or none of these.
+      UsageError: The suffix of the file belongs to another format, or is unknown.
     """
     from lobench.core.errors import UsageError
 
@@ -189,7 +189,7 @@ def _format_of(kind: str, output: Path | None) -> str:
 
 
 def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -> str:
-    """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
+    """Returns the verdict, and the table of methods if there are several, as text or as JSON."""
     from lobench.analysis.tables.table import TableSpec
     from lobench.analysis.tables.tabulate import tabulate
     from lobench.cli.records import verdict_record

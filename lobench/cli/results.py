@@ -81,7 +81,7 @@ def results(
     patch: int | None,
 ) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
-    gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
+    gc.disable()  # all data lives until the process exits; collection took a third of the time
     from lobench.cli.results_output import (
         by_method_text,
         export,
@@ -130,7 +130,7 @@ def results(
         export(store, kind, output, pattern)
         return
     if by is None and not history and kind == "json":
-        gc.enable()  # nothing that is read is kept, and an encoder of JSON leaves a cycle for each record
+        gc.enable()  # no data is kept, and the JSON encoder leaves a cycle per record
         with records_text(store, pattern, curves=curves) as parts:
             write(parts)
         return

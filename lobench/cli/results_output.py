@@ -30,9 +30,10 @@ _MOST_IN_MEMORY = 1 << 24  # bytes
 
 @contextlib.contextmanager
 def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable[str]]:
-    """Yields the parts of the JSON document of the evaluations, and of the checkpoints that could not be read.
+    """Yields the parts of the JSON document with the evaluations and the checkpoints that could not be read.
 
-    The document waits in a file until all of it is there: a store whose last row is damaged prints no half of one.
+    The document is buffered in a file until it is complete, so that a store with a damaged last row prints no partial
+    one.
     """
     from lobench.report.tables.records import records
 
@@ -50,7 +51,7 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
 
 
 def table_text(store: Path, pattern: str, *, sort: str) -> str:
-    """Returns a table of the evaluations, and the checkpoints that could not be read."""
+    """Returns a table of the evaluations, and lines on checkpoints that could not be read."""
     from lobench.analysis.store.evaluation_summaries import evaluation_summaries
     from lobench.analysis.store.subjects import codes_note
     from lobench.core.wording import one_line
@@ -68,7 +69,7 @@ def table_text(store: Path, pattern: str, *, sort: str) -> str:
 
 
 def ranked_text(store: Path, *, every: bool) -> str:
-    """Return the methods or checkpoints, best first, and the checkpoints that could not be read."""
+    """Returns the methods or checkpoints, best first, and lines on checkpoints that could not be read."""
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
     from lobench.analysis.store.subjects import codes_note
@@ -92,7 +93,7 @@ def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
 
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
-    """Returns the table of methods and cases, as text or as JSON: of an experiment, or of all that the store holds."""
+    """Returns the table of methods and cases of an experiment, or of the whole store, as text or as JSON."""
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
     from lobench.analysis.tables.table import TableSpec, read_table
@@ -106,7 +107,7 @@ def by_method_text(store: Path, kind: str, experiment: str | None, *, every: boo
 
 
 def history_text(store: Path, kind: str) -> str:
-    """Returns the experiments and the runs of the stores in or below a folder, as tables or as JSON."""
+    """Returns the experiments and runs of the stores in or below a folder, as tables or as JSON."""
     from lobench.analysis.comparisons.history import experiment_history, find_stores, history
     from lobench.report.tables.history import experiments_table, history_table
 
@@ -118,7 +119,7 @@ def history_text(store: Path, kind: str) -> str:
 
 
 def _no_formula(cell: object) -> object:
-    """Returns a text such that no spreadsheet computes it: `=1+1` as `'=1+1`."""
+    """Escapes a text so that no spreadsheet evaluates it: `=1+1` becomes `'=1+1`."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in _FORMULAS else cell
 
 
@@ -128,8 +129,13 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
     """Writes the tidy frame.
 
+    Args:
+      store: Folder of the store.
+      kind: "csv" or "parquet".
+      output: Path of the file. None: standard output, for csv only.
+      pattern: Pattern for the names of cases.
     Raises:
-      UsageError: a parquet file without a name or without pyarrow.
+      UsageError: A parquet file has no path, or pyarrow is not installed.
     """
     from lobench.analysis.tables.frames import StoredResults
 
@@ -138,7 +144,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
     frame = StoredResults(store, rows).frame()
     if kind == "csv":
         names = frame.select_dtypes(exclude="number")
-        # A carriage return ends a line for those who read the file, and is quoted only where all text is.
+        # Readers of the file take a carriage return for the end of a line. It is quoted only if all text is.
         ends_lines = any("\r" in str(name) for column in names for name in names[column].unique())
         quoting = csv.QUOTE_NONNUMERIC if ends_lines else csv.QUOTE_MINIMAL
         frame = frame.assign(**{name: frame[name].map(_no_formula) for name in names})
@@ -158,7 +164,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
 @contextlib.contextmanager
 def written(output: Path | None) -> Iterator[None]:
-    """Makes the folder of an output, and one clear line of what the system says against it."""
+    """Creates the folder of an output file, and turns errors of the system into one clear line."""
     if output is None:
         yield
         return
@@ -168,10 +174,10 @@ def written(output: Path | None) -> Iterator[None]:
 
 
 def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Iterator[EvaluationRow]:
-    """Yields the evaluations of the cases that a pattern names.
+    """Yields the evaluations of the cases that match a pattern.
 
     Raises:
-      UsageError: there are evaluations, and none of such a case.
+      UsageError: There are evaluations, but none of a matching case.
     """
     if pattern == "*":
         yield from rows

@@ -25,7 +25,7 @@ class SchemaEntry(TypedDict):
 
 
 class SchemaRecord(TypedDict):
-    """`lobench schema`: the schemas that there are."""
+    """`lobench schema`: the available schemas."""
 
     schemas: list[SchemaEntry]
 
@@ -68,7 +68,7 @@ def document_schema(name: str) -> Schema:
 
 @functools.cache
 def documents() -> dict[str, str]:
-    """Returns what commands print: by the name of a document where the type of its record is."""
+    """Returns the import path of the record's type for each document that commands print, by name."""
     found = {"error": "lobench.cli.output:ErrorRecord"}
     for option in (option for command in _commands() for option in command.params):
         found |= option.prints if isinstance(option, FormatOption) else {}
