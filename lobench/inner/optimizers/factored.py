@@ -126,7 +126,7 @@ class FactoredMoments:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
 
     def _scales(self, state: jax.Array) -> jax.Array:
-        """Returns float32[num_decays, size]: rsqrt(row / mean row) and rsqrt(column), or rsqrt of an unfactored moment."""
+        """Returns float32[num_decays, size]: rsqrt(row / mean row) and rsqrt(column); rsqrt of unfactored moments."""
         divisors, offsets = [], np.zeros(self._size, np.float32)
         for segment in self._segments:
             shape = (state.shape[0], *segment.shape)

@@ -1,4 +1,4 @@
-"""Trains many members of a population in one compiled program, and returns their fitness."""
+"""Program that trains many members of a population together and returns their fitness."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class MemberProgram:
 
 
 def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, clip_norm: float) -> Any:
-    """Returns the outer optimizer of evolution strategies: clipping, then Adam with a rate that falls as a cosine."""
+    """Returns the outer optimizer of evolution strategies: clipping, then Adam with a cosine decay of the rate."""
     rate = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=final_fraction)
     return optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(rate))
 

@@ -1,4 +1,4 @@
-"""`LearnedInit`: theta is where a task's own parameters start, and an ordinary optimizer adapts them from there."""
+"""`LearnedInit`: theta is the initial parameters of a task, which an ordinary optimizer then trains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LearnedInit"]
 
 @dataclass(frozen=True)
 class _FromTheta:
-    """An optimizer with a place to start from, in the shape that lobench steps."""
+    """An optimizer with initial parameters, in the form that lobench steps."""
 
     init: Callable[..., Any]
     update: Callable[..., tuple[Any, Any]]
@@ -30,8 +30,8 @@ class LearnedInit(LearnedOptimizer):
     """Learned initial parameters (as MAML): `optimizer` trains from theta.
 
     Args:
-      task: The task, or the family, whose parameters theta is; its own initial parameters are the initial theta.
-      optimizer: An optax transformation, such as `@sgd()`.
+      task: Task or family whose parameters theta is. Its own initial parameters are the initial theta.
+      optimizer: optax transformation, such as `@sgd()`.
     """
 
     def __init__(self, task: Any = None, optimizer: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Declares the command `lobench evolve` and what its gin files name."""
+"""Declares the command `lobench evolve` and the names of its gin files."""
 
 from __future__ import annotations
 

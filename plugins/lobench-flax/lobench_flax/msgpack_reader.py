@@ -1,4 +1,4 @@
-"""flax's msgpack files, without flax: a plain theta, or google/learned_optimization's theta + gen_id + step.
+"""Reader of flax's msgpack files without flax: a plain theta, or google/learned_optimization's theta + gen_id + step.
 
 Format: msgpack with extension types 1 (array: shape, dtype name, bytes), 2 (complex) and 3 (numpy scalar); arrays
 beyond 1 GiB come in chunks under the key `__msgpack_chunked_array__`. Source: flax.serialization.
@@ -22,7 +22,7 @@ _CHUNKED = "__msgpack_chunked_array__"
 
 
 class MsgpackReader:
-    """`*.msgpack`, `*.state` and files named `params_N`; flax renames them into place."""
+    """Reads `*.msgpack`, `*.state` and files named `params_N`, which flax renames into place."""
 
     in_place = False
 

@@ -1,9 +1,9 @@
-"""orbax step directories, through tensorstore alone: reading through orbax would start a jax backend in the chief.
+"""Reader of orbax step directories through tensorstore, because orbax itself would create a jax backend in the chief.
 
 Layouts: `N/` with the arrays itself, or `N/ITEM/` per item (`default`, `theta`, ...); JSON items hold counters. The
 tree is in `_METADATA`, the arrays in an OCDBT database or a zarr folder each, text in `_strings.json`. A directory is
-complete when its name carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or
-the commit time in the metadata. orbax loads directories without a commit too; here they have to have settled.
+complete if its name has no temporary mark, its metadata exist, and it is committed: `commit_success.txt`, or the commit
+time in the metadata. orbax also loads directories without a commit; here they must have stopped changing.
 Source: orbax-checkpoint 0.12.
 """
 
@@ -33,7 +33,7 @@ _EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a
 
 
 class OrbaxReader:
-    """Directories named by an integer or `params_N`."""
+    """Reads directories named by an integer or `params_N`."""
 
     in_place = False
 
@@ -83,7 +83,7 @@ class OrbaxReader:
 
 
 def _items(path: epath.Path) -> dict[str, epath.Path]:
-    """Returns the folders that hold a tree of arrays, by item name; the step directory itself is "default"."""
+    """Returns the folders with a tree of arrays, by item name; the step directory itself is "default"."""
     if (path / _TREE).exists():
         return {"default": path}
     # Folders named by a number are steps: then this is a run, not a step.

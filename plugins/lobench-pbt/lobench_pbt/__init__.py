@@ -17,7 +17,7 @@ __all__ = ["StudyClient", "TrialSession", "client", "replay"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the client when it is used: the plugin's declarations must not import gRPC."""
+    """Imports the client on first use, because the plugin's declarations must not import gRPC."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lobench_pbt' has no attribute {name!r}")
     import importlib

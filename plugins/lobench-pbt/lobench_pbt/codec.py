@@ -1,4 +1,4 @@
-"""Between values and protobuf messages."""
+"""Conversion between values and protobuf messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def trial_to(trial: StudyTrial, *, study: str, lease_seconds: float = 0.0) -> pb
 
 
 def trial_from(message: pbt_pb2.Trial) -> StudyTrial:
-    """Reads a trial; deadlines stay with the service."""
+    """Returns the trial of a message. Messages have no deadlines."""
     values: dict[str, Any] = {name: getattr(message, name) for name in _SAME}
     values |= {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
     values |= {name: artifact_from(getattr(message, name)) for name in ARTIFACTS}

@@ -1,4 +1,4 @@
-"""A channel to the controller that outlives its restarts."""
+"""Connection to the controller that survives its restarts."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _LOG_AFTER_SECONDS = 3.0  # of waiting until it is logged; a restarting controll
 
 
 def read_token(path: Path, kind: type[LobenchError]) -> str:
-    """Reads the token that all share; warns where everybody on this machine may read it.
+    """Reads the shared token from a file. Warns if all users of this machine may read it.
 
     Raises:
-      `kind`: the file cannot be read, is empty, or holds what no request can carry.
+      `kind`: The file cannot be read, is empty, or has characters that a request cannot contain.
     """
     try:
         token = path.read_text(encoding="ascii").strip()
@@ -57,7 +57,7 @@ def read_token(path: Path, kind: type[LobenchError]) -> str:
 
 
 class ControllerAway(LobenchError):
-    """The controller does not answer; it may be back soon."""
+    """The controller does not answer. It may be back soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Address:
         """Reads an address.
 
         Raises:
-          UsageError: not of that form, or a file that cannot be read.
+          UsageError: The text is malformed, or names a file that cannot be read.
         """
         target, *options = text.split(",")
         given = dict(option.partition("=")[::2] for option in options)
@@ -91,7 +91,7 @@ class Address:
 
 
 class Connection:
-    """Calls that wait for a controller which is away, at most `patience` seconds each."""
+    """Calls that wait up to `patience` seconds each while the controller is away."""
 
     def __init__(self, address: Address, *, patience: float) -> None:
         self.address, self._patience = address, patience
@@ -127,10 +127,12 @@ class Connection:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def once(self, method: Callable[..., Any], request: Any) -> Any:
-        """Calls once.
+        """Calls the controller without retries.
 
         Raises:
-          ControllerAway: no answer. Refused, LobenchError: as `call`.
+          ControllerAway: The controller did not answer.
+          Refused: The controller refused the request.
+          LobenchError: The controller denied access.
         """
         try:
             return method(request, timeout=_CALL_SECONDS, metadata=self.metadata)

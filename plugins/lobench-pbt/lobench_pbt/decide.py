@@ -1,6 +1,6 @@
 """Decisions of the controller, as pure functions of the trial table without I/O, clock or random state.
 
-Nothing is remembered between two calls, so the controller may be killed between any two requests. The child of a trial
+Decisions keep no state between calls, so the controller may be killed between any two requests. The child of a trial
 depends on the study's seed and on the initiator's generation and slot, not on which worker asks or on the order of
 rows. In budget mode, the opponents are fixed as well, so that the seed determines the study.
 """
@@ -39,7 +39,7 @@ class Table(Protocol):
     def num_trials(self, generation: int, *, terminal: bool = False) -> int: ...
 
     def childless(self, below: int) -> Iterable[Peer]:
-        """Yields terminal trials of generation < below that have no child, by (generation, completed_seq)."""
+        """Yields terminal trials of generation < below without a child, by (generation, completed_seq)."""
 
     def of_generations(self, generations: Sequence[int]) -> Sequence[Peer]: ...
 
@@ -60,7 +60,7 @@ class Suggestion:
 
     Attributes:
       answer: Decision.
-      trial: Row to be written. If the answer is HELD, the worker's trial, which another process has.
+      trial: Row to write. If the answer is HELD: the worker's trial, which another process has.
       lease_seconds: Time that the worker may be silent.
       holder: Process that has the trial.
     """
@@ -74,7 +74,7 @@ class Suggestion:
 def suggest(
     study: Study, strategy: SelectionStrategy, table: Table, *, worker: str, stopped: bool, now: float
 ) -> Suggestion:
-    """Returns the next step of a worker. Expired leases must have been handled before."""
+    """Returns the next step of a worker. The caller must have handled expired leases."""
     if stopped:
         return Suggestion(answer=TrialDecision.DONE)
     found = table.owned(worker) or table.oldest_requested() or _first(study, table)
@@ -88,7 +88,7 @@ def suggest(
 
 
 def _first(study: Study, table: Table) -> StudyTrial | None:
-    """Returns the next trial of generation 0, while there are fewer than N."""
+    """Returns the next trial of generation 0 if there are fewer than N."""
     slot = table.num_trials(0)
     if slot >= study.population:
         return None
@@ -96,7 +96,7 @@ def _first(study: Study, table: Table) -> StudyTrial | None:
 
 
 def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None) -> StudyTrial:
-    """Returns a trial from scratch, its parameters drawn from the prior, or given by the schedule."""
+    """Returns a trial from scratch, with parameters drawn from the prior or given by the schedule."""
     trial = StudyTrial(
         id=id,
         generation=generation,
@@ -118,7 +118,7 @@ def _scheduled(study: Study, trial: StudyTrial) -> StudyTrial:
 
 
 def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
-    """Returns the child of the first trial that need not wait for others."""
+    """Returns the child of the first trial that does not wait for others."""
     unready: set[int] = set()  # generations that are not whole yet: one question for each, not one for each trial
     for initiator in table.childless(study.generations):
         if initiator.generation in unready:
@@ -144,7 +144,7 @@ def _is_ready(study: Study, strategy: SelectionStrategy, table: Table, generatio
 
 
 def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Peer) -> StudyTrial | None:
-    """Returns the one child that a terminal trial initiates; None while it has to wait for others."""
+    """Returns the child of a terminal trial; None while the trial waits for others. Each trial initiates one child."""
     generation = initiator.generation
     if not _is_ready(study, strategy, table, generation):
         return None
@@ -167,12 +167,12 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
 
 
 def _place(trial: Peer) -> int:
-    """Returns the number that stands for a trial in random draws: its place in the study, independent of its id."""
+    """Returns the number of a trial in random draws, which depends on its generation and slot and not on its id."""
     return (trial.generation << 32) + trial.slot
 
 
 def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]:
-    """Returns the trials that the initiator may meet, of its generation and the one before, in any state."""
+    """Returns the possible opponents of an initiator, from its generation and the previous one, in any state."""
     if pool is Pool.NONE:
         return []
     generations = [initiator.generation]

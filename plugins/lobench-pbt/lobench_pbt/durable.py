@@ -30,15 +30,15 @@ class CommitLog:
         self._is_syncing = False
 
     def written(self) -> None:
-        """Records that a commit was made whose request will wait."""
+        """Records a commit whose request will wait."""
         with self._changed:
             self._num_written += 1
 
     def wait(self) -> None:
-        """Returns once all that was written before the call is on the disk.
+        """Waits until all commits written before the call are on the disk.
 
         Raises:
-          StoreError: the disk does not take it.
+          StoreError: The disk cannot be written.
         """
         with self._changed:
             wanted = self._num_written

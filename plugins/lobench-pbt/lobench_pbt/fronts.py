@@ -1,4 +1,4 @@
-"""The Pareto front of a study's trials, and when each of the others was dominated."""
+"""Pareto front of a study's trials, and the time when each other trial was dominated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Front:
 
 
 def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
-    """Returns the front of the trials that succeeded; NaN in one objective is never of it while others have none."""
+    """Returns the front of the successful trials. A trial with a NaN is excluded if there are trials without."""
     ended = sorted((trial for trial in trials if trial.fitness), key=lambda trial: trial.completed_seq or 0)
     members = {trial.id: Member(id=trial.id, fitness=trial.fitness) for trial in ended}
     if study.weighted or len(study.objectives) == 1:

@@ -47,10 +47,10 @@ def _put_back(path: str, before: object) -> None:
 
 
 def bind(params: Mapping[str, Value]) -> None:
-    """Binds values to their paths, over whatever is bound.
+    """Binds values to their paths, replacing existing bindings.
 
     Raises:
-      ConfigError: a path that names no parameter of a configurable.
+      ConfigError: A path is not a parameter of a configurable.
     """
     import gin
 
@@ -81,10 +81,10 @@ def read_back(params: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def check_paths(paths: Sequence[str], where: str) -> None:
-    """Refuses paths that name nothing; lobench's own modules count, and are imported if something is missing.
+    """Checks that all paths are parameters of configurables. Imports lobench's own modules if one is missing.
 
     Raises:
-      ConfigError: as `bind`.
+      ConfigError: As of `bind`.
     """
     from lobench.extend import load_plugins
 
@@ -102,5 +102,5 @@ def check_paths(paths: Sequence[str], where: str) -> None:
 
 
 def to_text(params: Mapping[str, Value]) -> str:
-    """Returns the values as gin bindings, a line each; sorted, so that equal values are equal text."""
+    """Returns the values as gin bindings, one per line, sorted so that equal values give equal text."""
     return "\n".join(f"{path} = {value!r}" for path, value in sorted(params.items()))

@@ -17,7 +17,7 @@ _State = TypeVar("_State")
 
 
 def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
-    """Returns a trial and its ancestors, parents before children; of several that could come, the smallest id."""
+    """Returns a trial and its ancestors, parents before children, otherwise by id."""
     needed: dict[int, tuple[int, ...]] = {}
     stack = [id]
     while stack:
@@ -42,7 +42,8 @@ def segments(
 ) -> list[dict[str, Any]]:
     """Returns the segments that lead to a trial, cut to outer steps [from_step, to_step).
 
-    The last one is of the trial, or where that begins at `to_step` or later, of the ancestor whose weights it had then.
+    The last segment belongs to the trial. If the trial begins at `to_step` or later, it belongs to the ancestor whose
+    weights the trial had at that step.
     """
     found: list[dict[str, Any]] = []
     while (last := trial(id)).parent_ids and (not last.n_steps or (to_step is not None and last.start_step >= to_step)):
@@ -67,8 +68,9 @@ def segments(
 
 
 def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the segments whose weights the last one goes back to, oldest first: without those that crossover only
-    took a value from.
+    """Returns the segments from which the last one inherits its weights, oldest first.
+
+    Segments of which crossover only took a value are left out.
     """
     by_trial = {segment["trial"]: segment for segment in segments}
     chain: list[Mapping[str, Any]] = []
@@ -80,7 +82,7 @@ def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
-    """Returns a trial and its ancestors by warm starts: the oldest first, the trial itself last."""
+    """Returns a trial and the ancestors whose weights it inherits, oldest first."""
     chain = [trials[id]]
     while chain[-1].parent_ids and (parent := trials.get(chain[-1].parent_ids[0])) is not None:
         chain.append(parent)
@@ -88,7 +90,7 @@ def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
 
 
 def replay_seed(seed: int, *, slot: int, study_seed: int) -> int:
-    """Returns the seed of a segment in a member of an ensemble of replays: 31 bits, in slot 0 the segment's own.
+    """Returns the seed of a segment in a member of an ensemble of replays, 31 bits; in slot 0 the segment's own seed.
 
     >>> replay_seed(7, slot=0, study_seed=3)
     7

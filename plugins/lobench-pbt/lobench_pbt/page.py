@@ -1,4 +1,4 @@
-"""`lobench pbt status --format html`: a study as a page that needs nothing else."""
+"""Page of `lobench pbt status --format html`: a study as one self-contained file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def status_page(
     tables: Mapping[str, Sequence[Sequence[str]]],
     lineage: Sequence[str],
 ) -> str:
-    """Returns the page: of several objectives the front first, then all trials and who descends from whom."""
+    """Returns the page: the front for several objectives, then all trials and their descent."""
     parts = [Markup("<p>{}</p>").format(line)]
     if front.is_several and len(study.objectives) == 2:
         parts.append(_chart(study, trials, front))

@@ -52,7 +52,7 @@ def fate(name: str) -> Fate:
 
 
 def who(name: str) -> str:
-    """Returns a name as a person would say it."""
+    """Returns a readable form of a process's name."""
     machine, pid, *_ = (*name.split("/"), "")
     where = "this machine" if machine == _machine() else machine.partition(":")[0]
     return f"process {pid} of {where}"
@@ -60,7 +60,7 @@ def who(name: str) -> str:
 
 @functools.cache
 def _machine() -> str:
-    """Returns a name of this machine that distinguishes equal host names, and containers with equal process numbers."""
+    """Returns a name of this machine that differs between machines with equal host names, and between containers."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

@@ -1,4 +1,4 @@
-"""The database of a store: its tables, how it is opened, and its studies."""
+"""Database of a store: tables, opening, and rows of studies."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def using(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turns errors of SQLite into a `StoreError` with one clear line."""
+    """Converts errors of SQLite into a `StoreError` with one line."""
     return database_errors(path, "the study's database")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRow:
-    """A study as the database has it."""
+    """Row of a study in the database."""
 
     name: str
     config: str
@@ -100,7 +100,7 @@ class StudyRow:
 
 
 def studies(db: sqlite3.Connection, name: str = "") -> list[StudyRow]:
-    """Returns the studies, or the one of a name."""
+    """Returns all studies, or the one with a name."""
     condition, values = ("WHERE name = ?", (name,)) if name else ("ORDER BY name", ())
     rows = db.execute(f"SELECT name, config, stopped FROM studies {condition}", values)
     return [StudyRow(name=row[0], config=row[1], stopped=bool(row[2])) for row in rows]

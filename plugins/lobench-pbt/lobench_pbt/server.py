@@ -1,4 +1,4 @@
-"""The controller over gRPC: loopback by default; beyond it a token or TLS is required."""
+"""gRPC server of the controller. It listens on loopback by default; other addresses require a token or TLS."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Security:
     tls_key: bytes = b""
 
     def check(self, listen: str) -> None:
-        """Refuses an address beyond loopback without a token or TLS.
+        """Checks that an address is loopback, or that there is a token or TLS.
 
         Raises:
           ConfigError: The address is refused or invalid.
@@ -73,7 +73,7 @@ class Security:
 
 
 def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Security:
-    """Reads the files that options name.
+    """Reads the files of the options.
 
     Raises:
       ConfigError: The token or the certificate is invalid, or its key is missing.
@@ -104,7 +104,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Tokens(grpc.ServerInterceptor):
-    """Refuses requests that do not carry the token."""
+    """Rejects requests without the token."""
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
@@ -122,7 +122,7 @@ def _unauthenticated(request: Any, context: grpc.ServicerContext) -> Any:
 
 @contextmanager
 def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
-    """Turns refusals of the service into a gRPC status with one line."""
+    """Converts refusals of the service into a gRPC status with one line."""
     try:
         yield
     except Refused as error:
@@ -145,7 +145,7 @@ def _details(error: LobenchError) -> str:
 
 
 class _Servicer(pbt_pb2_grpc.PbtServicer):
-    """Messages in, a call, messages out."""
+    """gRPC servicer: converts messages to calls of the service and back."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -235,12 +235,13 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
 def start_server(
     service: Service, listen: str, security: Security, threads: futures.ThreadPoolExecutor | None = None
 ) -> tuple[grpc.Server, str]:
-    """Starts serving; returns the server and its address with the port that it got.
+    """Starts serving. Returns the server and its address with the actual port.
 
     Args:
-      threads: Threads for requests; None: a pool of their own.
+      threads: Threads for requests. None: a new pool.
     Raises:
-      ConfigError: an address beyond loopback without a token or TLS. StoreError: the address is taken.
+      ConfigError: The address is not loopback, and there is neither a token nor TLS.
+      StoreError: The address is in use.
     """
     security.check(listen)
     interceptors: list[grpc.ServerInterceptor] = [_Tokens(security.token)] if security.token else []
@@ -307,7 +308,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
 
 
 def _end_whatever_waits(log: Callable[[str], None]) -> None:
-    """Ends this process where a request waits for a file system that does not answer: Python would wait with it."""
+    """Ends this process if a request hangs on a file system. Python's own exit would wait for its thread."""
     deadline = time.monotonic() + _LAST_SECONDS
     waiting = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
     for thread in waiting:

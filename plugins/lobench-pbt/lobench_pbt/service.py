@@ -1,7 +1,7 @@
-"""Controller of studies: each request is one transaction on the trial table. Nothing is remembered between requests.
+"""Controller of studies: each request is one transaction on the trial table. There is no state between requests.
 
-Answers are given after their commit is on disk, except for heartbeats, which are soon repeated; a restarted controller
-waits for them (`resume`). Requests that wait for the disk wait together.
+Requests are answered after their commit is on disk, except for heartbeats, which are repeated soon; a restarted
+controller waits for them (`resume`). Requests that wait for the disk wait together.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a mi
 
 
 class SteadyClock:
-    """Clock that no user can set: the system's time at its start, and a monotonic clock from then on.
+    """Clock that is independent of changes of the system's time: its value at the start, and a monotonic clock since.
 
-    A step of the system's clock therefore ends no lease early, and lets no dead worker keep one. Deadlines in a store
-    stay comparable after a restart, unless the clock stepped meanwhile; see `Service.resume`.
+    A step of the system's clock therefore neither ends a lease early nor prolongs that of a dead worker. Deadlines in a
+    store stay comparable after a restart, unless the clock stepped meanwhile; see `Service.resume`.
     """
 
     def __init__(self) -> None:
@@ -72,10 +72,10 @@ class _Open:
         return self._known(self.table.trial(id), id)
 
     def leased(self, id: int, attempt: int, process: str) -> Outline:
-        """Returns a trial that the worker still has.
+        """Returns a trial that is leased to the worker.
 
         Raises:
-          Refused: it has lost it.
+          Refused: The lease was lost.
         """
         outline = self._known(self.table.outline(id), id)
         transitions.check_lease(outline, attempt)
@@ -83,13 +83,13 @@ class _Open:
         return outline
 
     def check_holder(self, id: int, process: str) -> None:
-        """Refuses a process whose trial another one of its worker's name was given."""
+        """Refuses a process whose trial was given to another process with the same worker name."""
         holder = self.table.holder(id) if process else ""
         if holder not in ("", process):
             raise Refused(Refusal.STALE, "another process of this name has the trial now", where=f"trial {id}")
 
     def held(self, worker: str, process: str, gone: str) -> Suggestion | None:
-        """Returns the answer that another live process has the worker's trial; None if the worker may have it."""
+        """Returns the answer HELD if another live process has the worker's trial; None if the worker may have it."""
         own = self.table.owned(worker) if process else None
         if own is None or own.lease_deadline is None:
             return None
@@ -152,10 +152,10 @@ class Service:
                 )
 
     def expire(self) -> None:
-        """Deals with deadlines that have passed.
+        """Handles deadlines that have passed.
 
         Raises:
-          StoreError: the database cannot be read or written.
+          StoreError: The database cannot be read or written.
         """
         with self._lock, self._using():
             for row in studies(self._db):
@@ -164,10 +164,11 @@ class Service:
     # Studies.
 
     def create_study(self, study: Study) -> StudyRow:
-        """Creates a study; the same one again changes nothing.
+        """Creates a study. Does nothing if the same study exists.
 
         Raises:
-          ConfigError: it cannot run. Refused: there is another one of that name.
+          ConfigError: The study cannot run.
+          Refused: Another study has this name.
         """
         check_study(study, f"study {study.name!r}", self._plugins)
         text = study_to_json(study)
@@ -199,7 +200,7 @@ class Service:
         return found
 
     def stop_study(self, name: str = "") -> StudyRow:
-        """Stops a study: trials that train may end early, nothing begins any more."""
+        """Stops a study. Active trials may end early, and no trial starts."""
         with self._answer(name) as opened:
             opened.table.stop()
             for trial in opened.table.unfinished():
@@ -267,10 +268,10 @@ class Service:
             return leased.state is State.STOPPING
 
     def complete(self, name: str, id: int, completion: Completion, *, process: str = "") -> StudyTrial:
-        """Ends a trial; its checkpoint is copied and checked first.
+        """Ends a trial, after copying and checking its checkpoint.
 
         Raises:
-          Refused: stale, different from an earlier completion, a checkpoint that is missing or changed.
+          Refused: The report is stale or differs from an earlier one, or the checkpoint is missing or changed.
         """
         with self._answer(name) as opened:
             before = opened.trial(id)
@@ -376,13 +377,13 @@ class Service:
         self._log.wait()
 
     def _settle(self, dropped: list[Artifact]) -> None:
-        """Waits for the disk, then removes copies that no row names any more."""
+        """Waits for the disk, then removes copies that no row mentions any more."""
         self._log.wait()
         for artifact in dropped:
             self._vault.discard(artifact)
 
     def _expire(self, name: str) -> _Open:
-        """Lost leases are facts: they stay, whatever becomes of the request."""
+        """Handles expired deadlines in a transaction of its own, so that lost leases persist if the request fails."""
         row, now = self._row(name), self._clock()
         study, strategy = self._study(row.config)
         table = TrialTable(self._db, row.name)
@@ -401,5 +402,5 @@ class Service:
         return self._parsed[text]
 
     def _unneeded(self, opened: _Open) -> list[Artifact]:
-        """Returns the checkpoints that are not needed any more, after marking them in their rows."""
+        """Marks checkpoints that are not needed any more in their rows, and returns them."""
         return [] if opened.study.keep is Keep.ALL else opened.table.drop_unneeded(opened.study.generations)

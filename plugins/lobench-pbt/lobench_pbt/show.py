@@ -1,4 +1,4 @@
-"""Output of `lobench pbt`, read from the store, whether the study is served or not."""
+"""Output of `lobench pbt`, read from the store of a study, served or not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StatusRecord(TypedDict):
 
 
 class TrialReplayRecord(TypedDict):
-    """`lobench pbt replay TRIAL`: how a trial came to be, as segments of training."""
+    """`lobench pbt replay TRIAL`: the history of a trial, as segments of training."""
 
     version: Literal[1]
     study: str
@@ -108,7 +108,7 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
 
 
 def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> None:
-    """Prints the trials, the front of several objectives, and the lineage tree: as text, as JSON or as a page."""
+    """Prints the trials, the front for several objectives, and the lineage tree: as text, JSON or a page."""
     with _opened(store, name) as (row, table):
         study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
     states = collections.Counter(str(trial.state) for trial in trials)
@@ -134,7 +134,7 @@ def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> No
 
 
 def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[str, list[tuple[str, ...]]]:
-    """Returns the front, and those that were of it once, with their titles."""
+    """Returns tables of the front and of former members of it, with their titles."""
     by_id = {trial.id: trial for trial in trials}
     num_ended = sum(trial.is_terminal for trial in trials)
     aims = " and ".join(f"{objective.metric} ({objective.direction})" for objective in study.objectives)
@@ -219,7 +219,10 @@ def _fitness(study: Study, trial: StudyTrial) -> str:
 
 
 def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
-    """Returns the tree of warm starts, a trial below the one it began from; the best one, or the front, is marked."""
+    """Returns the tree of warm starts, with each trial below the one it started from.
+
+    The best or the front is marked.
+    """
     known = {trial.id for trial in trials}
     begun_from: dict[int | None, list[StudyTrial]] = {}
     for trial in trials:

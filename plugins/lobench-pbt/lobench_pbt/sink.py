@@ -31,7 +31,7 @@ _LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # limits of 
 
 
 def trial_of(run: str) -> int | None:
-    """Returns the trial that a run's folder is named by."""
+    """Returns the number of the trial whose folder a run has."""
     found = re.fullmatch(r"(.*/)?trial_(\d+)", run)
     return int(found[2]) if found else None
 
@@ -62,10 +62,10 @@ def _mean(values: Collection[float]) -> float:
 
 
 class PbtSink:
-    """Reports each finished checkpoint of a trial; the same again changes nothing.
+    """Sink that reports each finished checkpoint of a trial. Repeated reports have no effect.
 
     Raises:
-      UsageError: no address.
+      UsageError: There is no address.
     """
 
     def __init__(self, context: SinkContext) -> None:
@@ -84,7 +84,7 @@ class PbtSink:
                 self._explain(trial, event)
 
     def _report(self, trial: int, event: CheckpointFinished) -> bool:
-        """Reports a result. Returns False if the controller has no use for it."""
+        """Reports a result. Returns False if the controller ignores it."""
         generation = event.checkpoint.generation
         if trial > _LARGEST_TRIAL or generation > _LARGEST_GENERATION:
             return False

@@ -1,4 +1,4 @@
-"""Study: a population, its search space, its fitness and its rules, as one value that is sent as JSON."""
+"""Study: a population, its search space, fitness and rules, as one value that is sent as JSON."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Opponents(enum.StrEnum):
 
 
 class Keep(enum.StrEnum):
-    """Which checkpoints the store holds: those that a live trial may still need and the best, or all."""
+    """Checkpoints that the store keeps: the best ones and those that a live trial may still need, or all."""
 
     NEEDED = "needed"
     ALL = "all"
@@ -124,10 +124,10 @@ def study_to_json(study: Study) -> str:
 
 
 def study_from_json(text: str) -> Study:
-    """Reads what `study_to_json` wrote.
+    """Returns a study from the text of `study_to_json`.
 
     Raises:
-      ConfigError: not such a text.
+      ConfigError: The text is malformed.
     """
     try:
         values: dict[str, Any] = json.loads(text)
@@ -157,7 +157,7 @@ def load_strategy(study: Study, plugins: PluginManager, where: str) -> Selection
     """Returns the study's strategy.
 
     Raises:
-      ConfigError: unknown, or with an argument that it does not take.
+      ConfigError: The strategy is unknown, or does not accept its argument.
     """
     name, _, argument = study.strategy.partition(":")
     try:
@@ -169,10 +169,11 @@ def load_strategy(study: Study, plugins: PluginManager, where: str) -> Selection
 
 
 def check_study(study: Study, where: str, plugins: PluginManager) -> None:
-    """Refuses a study that cannot run.
+    """Checks that a study can run.
 
     Raises:
-      ConfigError: a number out of its range, no objective, an unknown strategy, a bad search space or schedule.
+      ConfigError: A number is out of range, there is no objective, the strategy is unknown, or the search space or the
+        schedule is invalid.
     """
     limits = (
         ("population", 1, None),

@@ -128,7 +128,7 @@ def _objective(metric: str = "", direction: str = "", weight: float = 1.0) -> Ob
 
 
 def _parameter(kind: Kind) -> Callable[..., Parameter]:
-    """Returns a function that makes a parameter of a kind, with the keywords that gin binds."""
+    """Returns a function that creates a parameter of a kind from gin keywords."""
 
     def of_range(
         path: str = "",
@@ -155,7 +155,7 @@ def _when(when: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]
 
 
 def _schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
-    """Reads what `lobench pbt replay` printed; its path is relative to the study's file."""
+    """Reads the output of `lobench pbt replay`. Its path is relative to the study's file."""
     if not name:
         return ()
     path = study_file.absolute().parent / name

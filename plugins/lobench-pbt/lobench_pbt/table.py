@@ -59,7 +59,7 @@ def _trial(row: Sequence[Any]) -> StudyTrial:
 
 
 def _outline(row: Sequence[Any]) -> Outline:
-    """Reads a row of `_OUTLINE`; of one value, the fitness is the score and nothing is decoded."""
+    """Returns the outline of a row. With one objective, the score is the fitness, and nothing is decoded."""
     id, state, generation, slot, attempt, score, fitness = row
     values = (score,) if score is not None else None if fitness is None else tuple(json.loads(fitness))
     return Outline(id=id, state=_STATES[state], generation=generation, slot=slot, attempt=attempt, fitness=values)
@@ -152,7 +152,7 @@ class TrialTable:
     # Writes, within a transaction of the service:
 
     def write(self, trial: StudyTrial) -> None:
-        """Writes a row, new or changed."""
+        """Writes a new or changed row."""
         values = {name: getattr(trial, name) for name in _FIELDS}
         values.update({name: encode(values[name]) for name, encode in _ENCODED.items()})
         score = trial.fitness[0] if trial.fitness is not None and len(trial.fitness) == 1 else None
@@ -172,11 +172,11 @@ class TrialTable:
         self._db.execute("UPDATE trials SET lease_deadline = ? WHERE study = ? AND id = ?", (deadline, self._study, id))
 
     def hold(self, id: int, process: str) -> None:
-        """Notes which process holds a trial."""
+        """Stores the process that holds a trial."""
         self._db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?, ?)", (self._study, id, process))
 
     def restart(self, *, lease: float, fitness: float, latest_fitness: float) -> None:
-        """Sets the deadline of every lease, and moves those of fitnesses into a range."""
+        """Sets the deadline of every lease, and limits those of fitnesses to a range."""
         self._db.execute(
             "UPDATE trials SET lease_deadline = ? WHERE study = ? AND lease_deadline IS NOT NULL", (lease, self._study)
         )
@@ -190,7 +190,7 @@ class TrialTable:
         self._db.execute("UPDATE studies SET stopped = 1 WHERE name = ?", (self._study,))
 
     def add_measurement(self, id: int, attempt: int, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Writes a measurement; the same step again replaces it."""
+        """Writes a measurement. Replaces one of the same step."""
         self._db.execute(
             "INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?)",
             (self._study, id, attempt, step, seconds, json.dumps(dict(metrics), sort_keys=True)),
@@ -203,14 +203,14 @@ class TrialTable:
         return [(attempt, step, seconds, json.loads(text)) for attempt, step, seconds, text in rows]
 
     def hold_score(self, id: int, sha256: str, score: Score) -> None:
-        """Keeps a score that came before its trial was complete."""
+        """Stores a score that arrived before its trial was complete."""
         metrics = None if score.metrics is None else json.dumps(dict(score.metrics), sort_keys=True)
         self._db.execute(
             "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?)", (self._study, id, sha256, metrics, score.reason)
         )
 
     def take_score(self, id: int, sha256: str) -> Score | None:
-        """Returns the score that was kept for a checkpoint, and forgets those of the trial's other checkpoints."""
+        """Returns the stored score of a checkpoint, and deletes those of the trial's other checkpoints."""
         query = "SELECT metrics, reason FROM scores WHERE study = ? AND trial = ? AND sha256 = ?"
         row = self._db.execute(query, (self._study, id, sha256)).fetchone()
         self._db.execute("DELETE FROM scores WHERE study = ? AND trial = ?", (self._study, id))
@@ -221,7 +221,7 @@ class TrialTable:
     def drop_unneeded(self, generations: int) -> list[Artifact]:
         """Marks checkpoints that no live trial can need any more, and returns them.
 
-        Needed are those of the last two generations of any trial that is unfinished or has no child yet, those from
+        Needed are checkpoints of the last two generations of any trial that is unfinished or has no child, those from
         which an unfinished trial starts, the best ones (the Pareto front for several objectives), and those of the last
         generation.
         """

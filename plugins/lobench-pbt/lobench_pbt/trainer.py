@@ -52,7 +52,7 @@ def client(address: str, *, patience: float = 300.0) -> StudyClient:
 
 
 class StudyClient:
-    """One study, as a worker sees it."""
+    """Connection of a worker to one study."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._study = connection, connection.address.study
@@ -69,13 +69,12 @@ class StudyClient:
         self._connection.close()
 
     def trials(self, worker: str) -> Iterator[TrialSession]:
-        """Yields trials until the study is done; the name must be this worker's alone.
+        """Yields trials until the study is done. The worker's name must be unique.
 
-        A trial that is left without being completed is asked for again: it comes back to the same worker, and to a
-        process that is started in the place of one that died.
+        A trial that was not completed is given again to the same worker, or to a process that replaces a dead one.
 
         Raises:
-          LobenchError: another process that is alive works under this name.
+          LobenchError: Another live process uses this name.
         """
         waits = _Waits(worker)
         while True:
@@ -115,10 +114,10 @@ class StudyClient:
 
 
 class _Waits:
-    """A worker whose trial another process of its name has: that one died, or the name was given twice.
+    """State of a worker whose trial belongs to another process with its name, which has died or is a duplicate.
 
     Attributes:
-      gone: A process that is known to be over.
+      gone: Process that is known to have ended.
     """
 
     def __init__(self, worker: str) -> None:
@@ -126,10 +125,10 @@ class _Waits:
         self._worker, self._since = worker, 0.0
 
     def held(self, reply: Any) -> None:
-        """Waits a little, or notes that the other is over.
+        """Waits a moment, or records that the other process has ended.
 
         Raises:
-          LobenchError: the other is alive.
+          LobenchError: The other process is alive.
         """
         known, now = fate(reply.holder), time.monotonic()
         if known is Fate.OVER and self.gone != reply.holder:
@@ -180,7 +179,7 @@ class TrialSession:
         return self.start_step + self.n_steps
 
     def folder(self, root: str | Path) -> Path:
-        """Returns a folder of this attempt's own, where a watch on `root` looks for its checkpoints; makes it."""
+        """Creates and returns the folder of this attempt, in which a watch on `root` finds its checkpoints."""
         places = (f"generation_{self.generation}", f"trial_{self.id}", f"attempt_{self._trial.attempt}")
         folder = Path(root).joinpath(*places)
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,9 +200,9 @@ class TrialSession:
                 )
 
     def apply(self) -> None:
-        """Binds the parameters to their gin paths; call it after the checkpoint is restored.
+        """Binds the parameters to their gin paths. Call it after the checkpoint is restored.
 
-        A parameter that is not active here is as it was before any trial of this process, whatever the last one had.
+        Inactive parameters get the values that they had before the first trial of this process.
         """
         apply(self.params)
         self._applied = True
@@ -212,7 +211,7 @@ class TrialSession:
     def gin_bindings(self) -> str:
         """Returns the parameters as gin text.
 
-        Kept in a checkpoint with its theta, they apply when a watch evaluates it.
+        If a checkpoint contains the text, a watch evaluates it with these parameters.
         """
         return to_text(self.params)
 
@@ -261,7 +260,10 @@ class TrialSession:
         return self._end(request)
 
     def fail(self, reason: str) -> bool:
-        """Ends the trial as infeasible: its parameters cannot be trained with. Returns as `complete`."""
+        """Ends the trial as infeasible, because its parameters cannot be trained with.
+
+        Returns the same as `complete`.
+        """
         return self._end(pbt_pb2.CompleteRequest(infeasible_reason=reason or "unknown", **self._identity))
 
     def _end(self, request: pbt_pb2.CompleteRequest) -> bool:

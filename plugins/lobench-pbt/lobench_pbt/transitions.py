@@ -21,8 +21,8 @@ class Completion:
     Attributes:
       checkpoint: Checkpoint; None for an infeasible trial.
       metrics: Metrics of the trainer; the fitness if the study takes it from trainers.
-      n_steps: Number of outer steps done; fewer than asked for if the trial was told to stop.
-      reason: Why the trial is infeasible; "" if it is feasible.
+      n_steps: Number of outer steps done; fewer than requested if the trial was stopped.
+      reason: Reason why the trial is infeasible; "" if it is feasible.
     """
 
     attempt: int
@@ -53,7 +53,7 @@ def check_lease(trial: StudyTrial | Outline, attempt: int) -> None:
 
 
 def expired(study: Study, trial: StudyTrial, *, next_seq: int) -> StudyTrial:
-    """A deadline has passed: the lease's, or that of the fitness."""
+    """Returns a trial after the deadline of its lease or of its fitness has passed."""
     if trial.state is State.AWAITING_FITNESS:
         return _infeasible(trial, "no fitness came before the deadline", next_seq)
     attempt = trial.attempt + 1
@@ -99,10 +99,10 @@ def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
 
 
 def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: float, next_seq: int) -> StudyTrial:
-    """Training has ended.
+    """Returns a trial after its training has ended.
 
     Raises:
-      Refused: no checkpoint, a metric missing, a number of steps that does not fit.
+      Refused: The checkpoint or a metric is missing, or the number of steps does not fit.
     """
     where = f"trial {trial.id}"
     if completion.reason:
@@ -133,7 +133,7 @@ def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: f
 
 
 def scored(study: Study, trial: StudyTrial, score: Score, *, next_seq: int) -> StudyTrial:
-    """The fitness of a trial that waits for it has come; or it is known that none will."""
+    """Returns a waiting trial after its fitness has arrived, or has turned out to be missing."""
     if score.metrics is None:
         return _infeasible(trial, score.reason or "it was not evaluated", next_seq)
     try:

@@ -13,7 +13,11 @@ __all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused",
 
 
 class State(enum.StrEnum):
-    """REQUESTED -> ACTIVE -> (STOPPING ->) AWAITING_FITNESS -> SUCCEEDED | INFEASIBLE; a lost lease: REQUESTED."""
+    """State of a trial.
+
+    REQUESTED -> ACTIVE -> (STOPPING ->) AWAITING_FITNESS -> SUCCEEDED | INFEASIBLE. A lost lease leads back to
+    REQUESTED.
+    """
 
     REQUESTED = "requested"
     ACTIVE = "active"
@@ -27,7 +31,7 @@ TERMINAL = frozenset({State.SUCCEEDED, State.INFEASIBLE})
 
 
 class Refusal(enum.StrEnum):
-    """Why a request is refused; nothing changes then."""
+    """Reason for which a request is refused. A refused request changes nothing."""
 
     NOT_FOUND = "not found"
     STALE = "stale"
@@ -56,20 +60,20 @@ ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")  # fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyTrial:
-    """A row of the trial table.
+    """Row of the trial table.
 
     Attributes:
-      slot: Place in the population, 0 .. N-1: that of the initiator, all the way back.
-      parent_ids: The winner first; the loser too where crossover took a value of its. Empty: from scratch.
+      slot: Position in the population, 0 to N-1, inherited from the initiator.
+      parent_ids: Winner first, then the loser if crossover took one of its values. Empty: from scratch.
       params: Values of the active parameters, by gin path.
-      start_step, n_steps: Outer steps at the start, and to do.
-      checkpoint, train_state: What training left: theta, and what else the trainer needs to go on.
-      attempt: 0 at first, one more after each lost lease; fences late completions.
-      metrics: As reported; None before, and for an infeasible trial.
-      fitness: Oriented; None unless SUCCEEDED.
-      completed_seq: 1, 2, ... in the order in which trials ended.
-      has_child: Whether it has initiated its one reproduction.
-      is_kept: Whether the store still holds its checkpoint.
+      start_step, n_steps: First outer step, and number of outer steps.
+      checkpoint, train_state: Results of the training: theta, and further state that the trainer needs to continue.
+      attempt: Number of lost leases. Late completions of earlier attempts are refused.
+      metrics: Reported metrics; None before, and for an infeasible trial.
+      fitness: Oriented fitness; None unless SUCCEEDED.
+      completed_seq: Position in the order in which trials ended, from 1.
+      has_child: Whether it has initiated its child.
+      is_kept: Whether the store still has its checkpoint.
     """
 
     id: int

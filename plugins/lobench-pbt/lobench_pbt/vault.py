@@ -39,12 +39,15 @@ def bytes_sha256(path: Path) -> str:
 
 
 def _theta_sha256(path: Path, *, expected: str) -> str:
-    """Returns the digest of a theta: the expected one if an older version of lobench computed that of this theta."""
+    """Returns the digest of a theta.
+
+    If `expected` is a digest of the same theta by an older version, it is returned.
+    """
     return expected if holds_theta(path, expected) else checkpoint_sha256(path)
 
 
 class Vault:
-    """A folder with a folder for each completion that was accepted."""
+    """Folder of checkpoint copies, with a subfolder for each accepted completion."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -52,7 +55,7 @@ class Vault:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Ends the copies that are being made: `take` raises."""
+        """Cancels the copies in progress; their `take` raises."""
         self._closed.set()
 
     def take(self, name: str, checkpoint: Artifact, state: Artifact | None) -> tuple[Artifact, Artifact | None]:
@@ -161,7 +164,7 @@ class _Copy:
                 self._copy_file(path, kept)
 
     def _found(self, source: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
-        """Yields the files of an artifact with their places in the copy, each folder before its content."""
+        """Yields the files of an artifact with their paths in the copy, each folder before its content."""
         status = source.stat()
         is_folder = stat.S_ISDIR(status.st_mode)
         if not is_folder and not stat.S_ISREG(status.st_mode):

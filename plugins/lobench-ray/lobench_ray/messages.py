@@ -124,7 +124,7 @@ class Unreachable(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log(Message):
-    """The end of a worker's log."""
+    """Last part of a worker's log."""
 
     worker: int
     tail: bytes

@@ -190,7 +190,7 @@ def _is_progress(message: bytes) -> bool:
 
 
 def _touch(*folders: Path) -> None:
-    """Keeps folders from being swept for a day."""
+    """Marks folders as used, so that they are not removed for a day."""
     for folder in folders:
         with contextlib.suppress(OSError):  # a missing folder, or a full disk
             os.utime(folder)

@@ -212,7 +212,7 @@ class _Run:
             self._written.update((value.tag, step) for value in values)
 
     def flush(self) -> None:
-        """Writes what was added, and returns when it is on the disk."""
+        """Writes the added values, and waits until they are on the disk."""
         if not self._new:
             return
         new, self._new = sorted(self._new, key=lambda one: one[0]), []

@@ -1,1 +1,1 @@
-"""torch's optimizers as optimizers of lobench: jax computes the gradients, torch takes the step."""
+"""torch optimizers for lobench: jax computes the gradients, torch makes the steps."""

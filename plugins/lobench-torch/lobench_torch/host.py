@@ -94,7 +94,7 @@ def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
 
 
 class Library:
-    """The optimizers of this Python."""
+    """Optimizers of this Python."""
 
     def look(self, name: str) -> OptimizerClass:
         """Return facts about a class.
@@ -105,7 +105,7 @@ class Library:
         return OptimizerClass.of(class_of(name))
 
     def identity(self, name: str) -> Any:
-        """Return a value that differs if the name stands for another class."""
+        """Return a value that changes if the name refers to another class."""
         return class_of(name)
 
     def host(
@@ -210,10 +210,10 @@ class StepResult:
     """Result of a step, or of a part of it.
 
     Attributes:
-      is_done: Whether the step is complete; otherwise the optimizer asks for the loss and the gradients at `params`.
-      params: float32[all], one after another.
-      state: uint8[capacity], after the step.
-      token: Number by which an incomplete step continues.
+      is_done: Whether the step is complete. Otherwise the optimizer needs the loss and the gradients at `params`.
+      params: float32[all], concatenated parameters.
+      state: uint8[capacity], state after the step.
+      token: Number with which an incomplete step is continued.
     """
 
     is_done: bool
@@ -238,7 +238,7 @@ class _Instance:
 
 
 class _InstanceCache:
-    """Instances that may continue a training, by the state that they are in. The oldest are dropped first."""
+    """Cache of instances by state, from which trainings continue. The oldest instances are dropped first."""
 
     def __init__(self) -> None:
         self._instances: collections.OrderedDict[int, list[_Instance]] = collections.OrderedDict()
@@ -267,7 +267,7 @@ class _InstanceCache:
 
 
 def _checksum(state: np.ndarray) -> int:
-    """Return a number that is equal for equal states. Only the ends of a large state count."""
+    """Return a checksum of a state. Only both ends of a large state count."""
     return zlib.crc32(state[-(1 << 16) :].data, zlib.crc32(state[: 1 << 16].data))
 
 
@@ -282,20 +282,20 @@ class _Paused:
 class Host:
     """Steps optimizers of one kind on parameters of fixed shapes.
 
-    Each training has an instance of its own. A step is a function of its inputs: if no instance is in the given state,
-    one is made from the state's bytes.
+    Each training has its own instance. A step is a function of its inputs: if no instance is in the given state, one is
+    decoded from the state's bytes.
 
     Args:
-      spec: How an optimizer is made.
+      spec: Specification of the optimizer.
       shapes: Shapes of the parameters by path; all are float32.
-      settings: Settings of the steps that are tried here to see how much the optimizer remembers.
+      settings: Settings of trial steps, which measure the size of the optimizer's state.
       scheduled: Names of settings that have a new value at each step.
 
     Attributes:
       empty_state: uint8[capacity], the state of an optimizer that has taken no step.
 
     Raises:
-      RefusedOptimizer: The optimizer cannot be made, stepped or saved, or it remembers more and more.
+      RefusedOptimizer: The optimizer cannot be created, stepped or saved, or its state keeps growing.
     """
 
     def __init__(
@@ -329,12 +329,13 @@ class Host:
         Args:
           settings: Values of the optimizer's settings.
           scheduled: Values for this step alone.
-          params, grads: float32[all], one after another.
+          params, grads: float32[all], concatenated parameters and gradients.
+          loss: float32[], loss at `params`.
           state: State that the last step returned, or `empty_state`.
           seed: Seed of the random numbers of torch, numpy and Python in this step.
 
         Raises:
-          RefusedOptimizer: The optimizer fails, or it has grown and its state no longer fits.
+          RefusedOptimizer: The optimizer fails, or its state no longer fits.
         """
         instance = self._instance(settings, params, state, seed)
         for group in instance.optimizer.param_groups:
@@ -367,12 +368,12 @@ class Host:
         return self._asked(token)
 
     def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
-        """Continue an incomplete step with the loss and gradients that it asked for."""
+        """Continue an incomplete step with the loss and gradients that it requested."""
         self._paused[token].answers.put((loss, grads))
         return self._asked(token)
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
-        """Return the parameters to evaluate, of an optimizer that has `eval()` and `train()`.
+        """Return the parameters to evaluate, for an optimizer with `eval()` and `train()`.
 
         Calls `eval()` on a copy, because `train()` need not restore every bit.
         """
@@ -433,7 +434,7 @@ class Host:
         return (self._cache.take(state) if size_of(state) else None) or self._copy(settings, params, state, seed)
 
     def _copy(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
-        """Return an instance in a state, which the cache does not hold."""
+        """Return an instance in a state that the cache does not have."""
         if not size_of(state):
             return self._new(settings, params, seed)
         parameters = self._zeros()
@@ -441,7 +442,7 @@ class Host:
         return _Instance(optimizer, parameters, _takes_loss(optimizer), state)
 
     def _new(self, settings: Settings, params: Array, seed: int) -> _Instance:
-        """Return an instance that has taken no step; its class may read the initial parameters."""
+        """Return an instance that has taken no step. Its class may read the initial parameters."""
         parameters = self._zeros()
         with torch.no_grad():
             for tensor, part in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
@@ -454,7 +455,7 @@ class Host:
         return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in self._shapes.items()}
 
     def _set(self, instance: _Instance, params: Array | None, grads: Array | None) -> None:
-        """Set an instance's parameters in place, and give it new gradients, as a training loop in torch does."""
+        """Set an instance's parameters in place, and assign new gradients, as a training loop in torch does."""
         tensors = instance.parameters.values()
         if params is not None:
             with torch.no_grad():
@@ -472,7 +473,7 @@ class Host:
         return np.concatenate([tensor.detach().numpy().reshape(-1) for tensor in instance.parameters.values()])
 
     def _probe(self, settings: Settings) -> int:
-        """Take steps down a bowl until the optimizer remembers no more than before; return the bytes of its states."""
+        """Take steps on a quadratic until the state stops growing. Return the size of the state in bytes."""
         instance = self._new(settings, np.random.default_rng(0).standard_normal(sum(self._sizes)), 0)
         shared = _class_values(type(instance.optimizer))
 
@@ -513,7 +514,7 @@ class Host:
         """Refuse an optimizer whose steps change attributes of its class, which all seeds share.
 
         Raises:
-          RefusedOptimizer: They do.
+          RefusedOptimizer: The attributes have changed.
         """
         after = _class_values(kind)
         changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -532,7 +533,7 @@ def _takes_loss(optimizer: Any) -> bool:
 
 
 def _class_values(kind: type) -> dict[str, str]:
-    """Return the numbers and containers among the attributes of a class and its bases, as text; not torch's own."""
+    """Return the numbers and containers among the attributes of a class and its bases except torch's, as text."""
     found = {}
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
@@ -543,9 +544,9 @@ def _class_values(kind: type) -> dict[str, str]:
 
 
 class _RandomNumbers:
-    """The global random numbers of torch, numpy and Python, seeded for one step.
+    """Global random number generators of torch, numpy and Python, seeded for one step.
 
-    Within its context a step draws from them; around it and while it is paused, they are as if no step had been taken.
+    They are in use inside the context. Outside of it, and while it is paused, their previous states are restored.
     """
 
     _lock = threading.Lock()  # one step at a time draws from them
@@ -584,7 +585,7 @@ class _RandomNumbers:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Let others draw until the step goes on."""
+        """Restore the previous random states until the step continues."""
         self._own = _RandomStates(torch.default_generator.get_state(), random.getstate(), np.random.get_state())
         self.__exit__()
         try:

@@ -61,7 +61,7 @@ def torch_optimizer(
 
 
 def _as_class(value: Any) -> Any:
-    """Return a reference to a class if a value is a configurable of one (`@torch.optim.SGD`), or else the value."""
+    """Return a reference to a class if a value is a configurable for one (`@torch.optim.SGD`); otherwise the value."""
     selector = getattr(value, _SELECTOR, None)
     if selector is None:
         return value

@@ -1,9 +1,9 @@
-"""A torch optimizer as bytes and back, so that lobench carries, saves and resumes it like any other state.
+"""Conversion of a torch optimizer to bytes and back, so that lobench can save and resume it like any other state.
 
 The whole instance is saved: its attributes, `state`, parameter groups, random generators, and the objects that these
 hold. The bytes are data: a JSON text that describes the objects, followed by the memory of their tensors and arrays.
 Reading them runs no code: classes and functions are looked up among the modules that are already imported, objects are
-made without their constructor, and nothing else is called.
+created without their constructor, and nothing else is called.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object) 
 
 
 class RefusedOptimizer(Exception):
-    """An optimizer that cannot be trained with.
+    """An optimizer cannot be used.
 
-    It carries the parts of a `ConfigError`, since this module has to work without lobench.
+    The exception has the parts of a `ConfigError`, because this module has to work without lobench.
 
     Args:
       what: The problem, in a few words.
@@ -73,7 +73,7 @@ class RefusedOptimizer(Exception):
 
 
 class _NotSaved(Exception):
-    """An object that has no encoding. `path` grows from the inside out while the exception passes its containers."""
+    """An object has no encoding. `path` is extended while the exception passes through its containers."""
 
     def __init__(self, got: Any) -> None:
         super().__init__(got)
@@ -82,10 +82,10 @@ class _NotSaved(Exception):
 
 
 class StateOverflow(Exception):
-    """A state needs more bytes than there are.
+    """A state does not fit into the available bytes.
 
     Args:
-      size: Bytes that it needs.
+      size: Number of bytes that it needs.
     """
 
     def __init__(self, size: int) -> None:
@@ -137,13 +137,13 @@ def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | No
 
 
 def extent_of(state: np.ndarray) -> tuple[int, int]:
-    """Return how much a state holds: values in its text, and bytes of tensors and arrays."""
+    """Return the size of a state: number of values in its text, and bytes of tensors and arrays."""
     length, size = state[:_HEADER].view(np.int64).tolist()
     return state[_HEADER : _HEADER + length].tobytes().count(b","), size - _aligned(_HEADER + length)
 
 
 def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
-    """Return how many bytes each attribute of an optimizer needs, and each entry of its `state`."""
+    """Return the number of bytes of each attribute of an optimizer, and of each entry of its `state`."""
     names = {id(tensor): name for name, tensor in parameters.items()}
     entries = {name: value for name, value in vars(optimizer).items() if name != "state"}
     for key, value in optimizer.state.items():
@@ -155,14 +155,14 @@ def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
 
 
 def decode(state: np.ndarray, parameters: Parameters) -> Any:
-    """Return the optimizer that `encode` wrote, with other parameters in the place of its own.
+    """Return the optimizer that `encode` wrote, with other parameters in place of its own.
 
     Args:
       state: uint8[size] or longer; it is copied.
       parameters: Parameters by path, of the same shapes.
 
     Raises:
-      RefusedOptimizer: The bytes are damaged, or name something that is not imported in this process.
+      RefusedOptimizer: The bytes are damaged, or refer to something that is not imported in this process.
     """
     held = np.array(state[: size_of(state)])
     length = int(held[:_HEADER].view(np.int64)[0])
@@ -179,7 +179,7 @@ def decode(state: np.ndarray, parameters: Parameters) -> Any:
 
 
 def size_of(state: np.ndarray) -> int:
-    """Return how many of a state's bytes are in use; 0 if the optimizer has taken no step."""
+    """Return the number of bytes of a state that are in use; 0 if the optimizer has taken no step."""
     return int(state[:_HEADER].view(np.int64)[1])
 
 
@@ -190,11 +190,11 @@ def _aligned(size: int) -> int:
 class _Encoder:
     """Encodes one object graph.
 
-    Numbers, texts, True, False and None are themselves; everything else is a list that begins with its kind. An object
-    that occurs twice is ["seen", number] the second time.
+    Numbers, texts, True, False and None are encoded as themselves, everything else as a list that begins with its kind.
+    The second occurrence of an object is ["seen", number].
 
     Attributes:
-      buffers: Memory of tensors and arrays, in the order in which the text mentions it.
+      buffers: Memory of tensors and arrays, in the order of their occurrence in the text.
     """
 
     def __init__(self, parameters: Parameters) -> None:
