@@ -231,7 +231,7 @@ def _document(name: str, record: Record) -> str:
 
 @functools.cache
 def _encoder() -> Callable[[object], str]:
-    import json  # for those who print one: it is two of the seventy milliseconds of `lobench --help`
+    import json  # only if needed: it takes 2 of the 70 ms of `lobench --help`
 
     return json.JSONEncoder(indent=1, allow_nan=False, default=_plain).encode
 

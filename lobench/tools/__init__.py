@@ -1,4 +1,6 @@
-"""Tools: a folder for each new command, which its `__init__.py` declares (`COMMANDS`); no folder outside knows it.
+"""Tools: one folder per command.
 
-A tool that adds options to another's command says so there too (`OPTIONS`).
+Its `__init__.py` declares the command in `COMMANDS`; no other package imports the folder.
+
+A tool that adds options to another command declares them in `OPTIONS`.
 """

@@ -90,7 +90,7 @@ def _curve(
 
 
 def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series]:
-    """Returns level lines for the methods that are no run, as many as there are styles. They have no outer step."""
+    """Returns level lines for methods without outer steps, as many as there are styles."""
     snapshot, styles = summary.snapshot, method_styles(summary)
     places = [place for place in snapshot.groups.alone if _is_scored(summary, place, metric)]
     return [

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BAD", "BEST", "CheckpointLines", "beside_best"]
 
-BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
+BEST, BAD = "green", "yellow"  # colours of lines, if colours are enabled
 
 _NUM_SPARKS = 12
 _NUM_LOSSES = 4  # cases whose losses a line has without a baseline
@@ -143,7 +143,7 @@ class CheckpointLines:
         return name if first == subject.key else f"{name} ({subject.sha256[:6]})"
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
-        from lobench.analysis.scores.live_scores import StoreScores  # who looks at no score does not wait for it
+        from lobench.analysis.scores.live_scores import StoreScores  # slow to import, and often not needed
 
         is_first = self._scores is None
         if self._scores is None:

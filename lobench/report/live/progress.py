@@ -164,9 +164,7 @@ class PlainProgress(SilentProgress):
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS / 10):
             if self.clock() - self._logged_at >= _BEAT_SECONDS and self._running.rows():
-                with contextlib.suppress(
-                    OSError, LobenchError
-                ):  # the chief's thread is told when it says the next line
+                with contextlib.suppress(OSError, LobenchError):  # the next line of the chief's thread raises
                     self.log(self._running.now())
 
 

@@ -127,7 +127,7 @@ def alarm(
     Raises:
       UsageError: An argument is invalid.
       StoreError: There is no store of a watch.
-      LobenchError: Another call follows the run.
+      StoreBusy: Another call follows the run.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     wanted = kinds_of(texts(kinds))
@@ -401,7 +401,7 @@ class _Notifier:
     def notify_of(self, event: AlarmRaised, run: str) -> None:
         known = _name(event)
         is_new = known not in self._raised
-        # The same alarm has the same number at every start: `_raised` only grows.
+        # `_raised` only grows, so an alarm has the same number in every call.
         number = len(self._raised) if is_new else self._raised.index(known)
         if known not in [_name(each.event) for each in self._deliveries]:
             self._deliveries.append(Delivery(sequence=-1 - number, event=event, run=run))

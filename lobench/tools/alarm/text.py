@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AlarmsRecord", "alarm_line", "alarms_record", "alarms_text"]
 
-_NAMED = 4  # cases of one line
+_NAMED = 4  # cases named in a line
 
 
 class RaisedAlarm(TypedDict):

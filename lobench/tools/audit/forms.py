@@ -12,7 +12,7 @@ from lobench.tools.audit.findings import Unaudited
 __all__ = ["common_metrics", "other_film", "other_form", "unaudited_of"]
 
 _EQUAL = ("seeds", "eval_steps", "log_steps", "num_params")
-_OF_MACHINES = ("metric ", "the time of a gradient step")  # how problems begin that another machine need not have
+_OF_MACHINES = ("metric ", "the time of a gradient step")  # beginnings of problems that depend on the machine
 
 
 def common_metrics(claim: Curves, ours: Curves) -> list[str]:

@@ -91,7 +91,9 @@ def bisect(
       keep_results: Whether results that other code computed are reused.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
-      UsageError: There is no run, it has fewer than two checkpoints, or the case is unknown.
+      UsageError: There is no run, or it has fewer than two checkpoints.
+      SuiteError: There is no such case.
+      UnknownDirection: The metric's direction is not declared.
       LobenchError: Fewer than two checkpoints could be evaluated, or every evaluation diverged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
@@ -351,7 +353,7 @@ def _checkpoints(
     readers = load_readers(manager, allow_pickle=False)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
-    seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged between polls
+    seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
     found: dict[tuple[str, int, int], Checkpoint] = {}
     dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # from before a restart in the same folder
     for row in rows:

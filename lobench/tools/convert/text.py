@@ -44,7 +44,7 @@ def write_theta(path: Path, found: Converted) -> None:
     if path.suffix != ".npz":
         raise UsageError("--output", got=str(path), expected="a file that ends in .npz")
     buffer = io.BytesIO()
-    np.savez(buffer, **found.theta)  # type: ignore[arg-type]  # names are anything
+    np.savez(buffer, **found.theta)  # type: ignore[arg-type]  # any names
     write_whole(path, buffer.getvalue())
 
 

@@ -22,7 +22,7 @@ from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["SUITE", "OwnCases", "curves_of", "new_case", "seeds_of"]
 
-SUITE = "imported"  # suite of cases that are in no suite
+SUITE = "imported"  # suite name of imported cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

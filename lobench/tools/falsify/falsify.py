@@ -129,7 +129,8 @@ def falsify(
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
     Raises:
-      UsageError: An argument is invalid.
+      UsageError: An argument is invalid, or the case binds an optimizer.
+      SuiteError: There is no such case.
       LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """

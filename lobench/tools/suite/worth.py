@@ -73,7 +73,7 @@ class CaseWorth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
-    """Subset of the cases that keeps the order of methods, extended from the subset with one case less.
+    """Greedily chosen subset of the cases that keeps the order of methods best.
 
     Attributes:
       cases: Indices of the cases, in the order in which they were chosen on all methods.

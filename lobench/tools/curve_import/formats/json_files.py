@@ -24,7 +24,7 @@ from lobench.tools.curve_import.points import NotCurves
 __all__ = ["is_json", "is_records", "json_rows"]
 
 _LINES = (".jsonl", ".ndjson")
-_OF_RECORDS = {"label", "checkpoint", "primary_metric"}  # `lobench results --format json`
+_OF_RECORDS = {"label", "checkpoint", "primary_metric"}  # fields of `lobench results --format json`
 _DEEPOBS = {"train_losses", "test_losses"}
 _FROM_DEEPOBS = (
     "import json, sys, pandas; d = json.load(open(sys.argv[1])); "
@@ -79,7 +79,7 @@ def _document(path: Path) -> Any:
     return _read_document(path, state.st_mtime_ns, state.st_size)
 
 
-@functools.lru_cache(maxsize=2)  # a file is asked for its kind, its columns and its rows
+@functools.lru_cache(maxsize=2)  # each file is read for its format, its columns and its rows
 def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         lines = (line for line in file if line.strip())

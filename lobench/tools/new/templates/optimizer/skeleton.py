@@ -13,7 +13,7 @@ import optax
 from lobench import LearnedOptimizer, configurable
 
 
-@configurable  # gin files may now say @Skeleton()
+@configurable  # makes @Skeleton() available in gin files
 class Skeleton(LearnedOptimizer):
     """Momentum whose rate and decay are learned.
 

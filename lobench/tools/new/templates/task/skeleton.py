@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from lobench import Datasets, SampledDataset, Task, configurable
 
 
-@configurable  # gin files may now say @Skeleton()
+@configurable  # makes @Skeleton() available in gin files
 class Skeleton(Task):
     """Linear regression with noise.
 
