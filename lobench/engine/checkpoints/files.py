@@ -1,4 +1,4 @@
-"""Shared parts of readers: checks of leaves, unwrapping of theta, errors of one line."""
+"""Shared parts of readers: checks of leaves, extraction of theta, and one-line errors."""
 
 from __future__ import annotations
 
@@ -40,33 +40,34 @@ __all__ = [
 ]
 
 _NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
-_MOST_DIGITS = 18  # what fits an integer of the ledger
+_MOST_DIGITS = 18  # digits that fit into an integer of the ledger
 _COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
 _NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
-_ZIP_END_BYTES = 1 << 17  # more than the end record of an archive with the longest comment
-_LONG_AGO_SECONDS = 1800.0  # more than the clocks of two machines differ by
+_ZIP_END_BYTES = 1 << 17  # larger than the end record of an archive with the longest comment
+_LONG_AGO_SECONDS = 1800.0  # larger than the difference of two machines' clocks
 _MOST_LOOKS = 10_000
-_looks: dict[str, tuple[float | None, float]] = {}  # by path: the latest change, and since when it was the latest
+_looks: dict[str, tuple[float | None, float]] = {}  # by path: time of the latest change, and when it was first seen
 _LFS = b"version https://git-lfs"
 
 
 def index_in_name(name: str) -> int | None:
-    """Returns the last number in a name; an index, not an outer step. One that no run can count to is none.
+    """Returns the last number in a name; None if a name has no number, or one with over 18 digits.
 
-    A number counts after a separator, or a word for what is counted: `params_5`, `0005`, `step5`, not `name6`.
+    A number counts after a separator, or after a word for what is counted: `params_5`, `0005`, `step5`, but not
+    `name6`.
     """
     numbers = _NUMBER.findall(name)
     return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MOST_DIGITS else None
 
 
 def mark_of(path: epath.Path) -> tuple[int, float]:
-    """Returns what changes when a file is written again: size, and time as exactly as the file system knows it.
+    """Returns a stamp that changes when a file is written: size and time, as precise as the file system's.
 
     Raises:
-      OSError: it is gone, cannot be looked at, or is neither a file nor a folder: a pipe would be waited for.
+      OSError: The path does not exist, is inaccessible, or is neither a file nor a folder (opening a pipe would block).
     """
     if "://" not in str(path):
-        # Not etils' own: it cuts times down to seconds, and stumbles over an owner whom the machine does not know.
+        # Not etils' `stat`, which truncates times to seconds, and fails for owners that the machine does not know.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise OSError(errno.EINVAL, "neither a file nor a folder", str(path))
@@ -76,11 +77,11 @@ def mark_of(path: epath.Path) -> tuple[int, float]:
 
 
 def exists(path: epath.Path) -> bool:
-    """Returns whether something lies at a path.
+    """Returns whether a path exists.
 
     Raises:
-      OSError: it cannot be looked at: a missing permission, a network disk that does not answer. `epath` takes that for
-        absence.
+      OSError: The path is inaccessible: a permission is missing, or a network disk does not respond. `epath` would
+        report this as absence.
     """
     try:
         mark_of(path)
@@ -88,16 +89,16 @@ def exists(path: epath.Path) -> bool:
         return False
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ELOOP):
-            return error.errno == errno.EINVAL  # a pipe; a link that leads to itself
+            return error.errno == errno.EINVAL  # EINVAL: a pipe; ELOOP: a link to itself
         raise
     return True
 
 
 def is_folder(path: epath.Path) -> bool:
-    """Returns whether a path is a folder; False if nothing lies there.
+    """Returns whether a path is a folder; False if it does not exist.
 
     Raises:
-      OSError: as `exists`.
+      OSError: The path is inaccessible, as in `exists`.
     """
     if "://" in str(path):
         return bool(path.is_dir())
@@ -112,10 +113,10 @@ def is_folder(path: epath.Path) -> bool:
 
 
 def ends_as_zip(path: epath.Path) -> bool:
-    """Returns whether a file ends with the directory of a zip archive, which is written last; False if it is gone.
+    """Returns whether a file ends with the directory of a zip archive, which is written last; False if it is missing.
 
     Raises:
-      OSError: it cannot be read. `zipfile` takes that for another format.
+      OSError: The file cannot be read. `zipfile` would report another format.
     """
     try:
         with path.open("rb") as file:
@@ -128,21 +129,21 @@ def ends_as_zip(path: epath.Path) -> bool:
 
 
 def settling_seconds(path: epath.Path) -> float:
-    """Returns after how many seconds without a change nobody writes a checkpoint any more; a remote store is slower."""
+    """Returns after how many seconds without a change a checkpoint counts as settled: 5, or 60 on a remote store."""
     return 60.0 if "://" in str(path) else 5.0
 
 
 def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) -> bool:
     """Returns whether a file, or the content of a folder, has not changed for `settling_seconds`.
 
-    A checkpoint that has settled is read even if it lacks the marks of completeness that its format knows. If it is
-    broken, its reader reports that.
+    A settled checkpoint is read even if it lacks the marks of completeness of its format. If it is broken, its reader
+    reports that.
 
-    The time is counted from the first look, because the clock of a network disk may differ from this machine's. A time
-    of more than half an hour ago counts at once. Nothing settles that is gone.
+    The time is measured from the first call, because the clock of a network disk may differ from this machine's. A
+    change more than half an hour ago counts at once. A path that does not exist is never settled.
 
     Raises:
-      OSError: it cannot be looked at.
+      OSError: The path is inaccessible.
     """
     try:
         newest = _newest(path, depth=6)
@@ -160,7 +161,7 @@ def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) ->
 
 
 def _newest(path: epath.Path, depth: int) -> float:
-    """Returns the latest time of a change; links to nothing have none."""
+    """Returns the time of the latest change below a path. Broken links are ignored."""
     times = [mark_of(path)[1]]
     if depth and is_folder(path):
         for entry in path.iterdir():
@@ -169,14 +170,14 @@ def _newest(path: epath.Path, depth: int) -> float:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.ELOOP):  # pipes, and links that lead to themselves
+                if error.errno not in (errno.EINVAL, errno.ELOOP):  # pipes, and links to themselves
                     raise
     return max(times)
 
 
 @contextlib.contextmanager
 def reading(path: Any, kind: str) -> Iterator[None]:
-    """Turns what a parser raises on a broken file into `CheckpointError`, and a missing file into `CheckpointGone`."""
+    """Turns a parser's exceptions on a broken file into `CheckpointError`, and a missing file into `CheckpointGone`."""
     try:
         yield
     except LobenchError:
@@ -206,7 +207,7 @@ def _is_empty(path: Any) -> bool:
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, Any]:
-    """Returns leaves by path: keys and indices joined by "/"; None and empty containers are no leaves."""
+    """Returns leaves by path: keys and indices joined by "/". None and empty containers are left out."""
     if isinstance(tree, Mapping):
         items: Any = tree.items()
     elif isinstance(tree, list | tuple):
@@ -220,15 +221,18 @@ def flatten(tree: Any, path: str = "") -> dict[str, Any]:
 
 
 def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
-    """Checks leaves and unwraps theta.
+    """Checks leaves, and returns theta with the counters of the checkpoint.
 
-    Where everything but scalar counters and text lies below one top-level name `theta` or `params`, that is theta. Else
-    theta may be any part of the leaves: the optimizer's structure, which is not known here, says which. Counters at the
-    top, named step, outer_step, iteration, generation or gen_id, say where the checkpoint stands. `gin_bindings` there,
-    text or its bytes, is what theta was trained with; other text is left out.
+    If everything except scalar counters and text is below one top-level name `theta` or `params`, that part is theta.
+    Otherwise any part of the leaves may be theta, which depends on the optimizer's structure, unknown here. Top-level
+    counters named step, outer_step, iteration, generation or gen_id give the position of the checkpoint. A top-level
+    text `gin_bindings` (or its bytes) has the bindings with which theta was trained. Other text is left out.
 
+    Args:
+      leaves: Leaves by path.
+      where: Place in error messages.
     Raises:
-      CheckpointError: no leaf, or one that is neither text nor an array of numbers.
+      CheckpointError: There is no leaf, or a leaf is neither text nor an array of numbers.
     """
     texts = [path for path, leaf in leaves.items() if _is_text(leaf)]
     counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}
@@ -259,7 +263,7 @@ def _is_text(leaf: Any) -> bool:
 
 
 def _is_count(name: str, value: Any) -> bool:
-    """Says whether a leaf counts, and is none of theta's, which are seldom integers."""
+    """Returns whether a leaf is a counter and not part of theta, whose leaves are seldom integers."""
     if _is_text(value):
         return True
     return np.size(value) == 1 and (name in _NEVER_THETA or np.asarray(value).dtype.kind in "iu")
@@ -273,7 +277,7 @@ def _array(path: str, leaf: Any, where: str) -> np.ndarray:
 
 
 def _text(leaf: Any, where: str) -> np.ndarray:
-    """Returns text as its bytes, uint8[length], which every kind of checkpoint can hold."""
+    """Returns text as its bytes, uint8[length], which every format of checkpoints can store."""
     if np.asarray(leaf).dtype.kind == "U":
         return np.frombuffer(str(leaf).encode(), np.uint8)
     data = np.frombuffer(leaf, np.uint8) if isinstance(leaf, bytes) else np.asarray(leaf)

@@ -1,4 +1,4 @@
-"""Names in a folder of this machine that may matter, read again where they may have changed."""
+"""Listing of a local folder that is only read again if the folder may have changed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from collections.abc import Callable
 
 __all__ = ["FolderListing"]
 
-_COARSE_SECONDS = 3.0  # more than the least difference of times that any file system tells apart
-_MOST_SECONDS = 10.0  # between two readings: some file systems do not say that a folder has changed
+_COARSE_SECONDS = 3.0  # coarser than the resolution of any file system's times
+_MOST_SECONDS = 10.0  # longest pause between readings: some file systems do not report changes of a folder
 
 
 class FolderListing:
-    """All folders and links in a folder, and the files that are wanted; beside 100,000 others, for little.
+    """Names in a folder that may be checkpoints: all folders and links, and wanted files.
 
-    A file is asked for once: whether it is wanted hangs on its name. A folder has the time of its last change, of a
-    name in it: one whose time has stayed is not read again, but every ten seconds, and as long as another change might
-    have had the same time.
+    Fast even with 100,000 other files.
+
+    Whether a file is wanted depends on its name only, and is asked once. A folder whose time of change is the same is
+    not read again, except every ten seconds, and while another change could still have the same time.
+
+    Args:
+      path: Path of the folder.
+      is_wanted: Returns whether a file with a name is wanted.
+      clock: Monotonic clock in seconds; tests replace it.
     """
 
     def __init__(
@@ -33,9 +39,9 @@ class FolderListing:
         """Returns the names, in any order.
 
         Raises:
-          OSError: it is not there, no folder, or cannot be read.
+          OSError: The folder does not exist, is not a folder, or cannot be read.
         """
-        # Opened first: a network file system then asks for its time anew.
+        # Opened first, which makes a network file system refresh the time.
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             status, now = os.fstat(folder), self._clock()
@@ -54,7 +60,7 @@ class FolderListing:
                         self._foreign.add(name)
                     else:
                         self._names.append(name)
-            self._changed, self._read_at = changed, now  # whole
+            self._changed, self._read_at = changed, now  # set last, after a complete reading
             return self._names
         finally:
             os.close(folder)

@@ -31,14 +31,15 @@ __all__ = [
 ]
 
 _CONFIG = "config.gin"
-_MOST_LEVELS = 4  # of folders below a location
+_MOST_LEVELS = 4  # depth of the search for runs below a location
 
 
 def given_subject(text: str) -> Given:
-    """Returns what a text names: a path or a URL with bindings after semicolons, or an optimizer without theta.
+    """Returns the subject that a text names: a checkpoint, with bindings after semicolons, or an optimizer.
 
     Raises:
-      UsageError: it is neither. ConfigError: its gin text, or a file of it, does not parse.
+      UsageError: The text names neither.
+      ConfigError: Its gin text, or a file that it names, has a syntax error.
     """
     name, *bindings = (part.strip() for part in text.split(";"))
     if not name.endswith(".gin") and (path_exists(name) or "://" in name):
@@ -51,10 +52,15 @@ def given_subject(text: str) -> Given:
 
 
 def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "") -> GivenCheckpoint:
-    """Returns a checkpoint with bindings of its own, over those of the `config.gin` beside it.
+    """Returns a checkpoint with bindings of its own, which override those of the `config.gin` next to it.
 
+    Args:
+      uri: Path or URL of the checkpoint.
+      bindings: Bindings, one line each.
+      label: Label of the subject.
     Raises:
-      ConfigError: a binding or the `config.gin` does not parse. CheckpointError: see `path_of`.
+      ConfigError: A binding or the `config.gin` has a syntax error.
+      CheckpointError: See `path_of`.
     """
     bindings = tuple(bindings)
     _check(bindings)
@@ -66,10 +72,10 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
 
 
 def given_optimizer(text: str, *, label: str = "") -> Subject:
-    """Returns an optimizer without theta; that of a gin file has the file's content.
+    """Returns an optimizer without a theta. If the text is the path of a gin file, the subject has the file's content.
 
     Raises:
-      ConfigError: its text, or the file, does not parse.
+      ConfigError: The text or the file has a syntax error.
     """
     subject = Subject.of_optimizer(text, label=label)
     if text.endswith(".gin"):
@@ -80,15 +86,15 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
 
 
 def optimizer_text(method: Method) -> str:
-    """Returns a method without theta as `--optimizer` and `lobench compare` take it: `adam(); adam.b1 = 0.8`."""
+    """Returns the text of a method without a theta, in the form of `--optimizer`: `adam(); adam.b1 = 0.8`."""
     return "; ".join((method.optimizer.lstrip("@"), *method.bindings))
 
 
 def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
-    """Returns the subjects of the methods that are optimizers and checkpoints, and search nothing, by their names.
+    """Returns the subjects of methods that are optimizers or checkpoints and have no search, by the methods' names.
 
     Raises:
-      ConfigError: the `config.gin` beside a checkpoint does not parse.
+      ConfigError: The `config.gin` next to a checkpoint has a syntax error.
     """
     return {
         method.name: given_method(method, label=method.title)
@@ -98,12 +104,14 @@ def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
 
 
 def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) -> Given:
-    """Returns the subject of a method that is an optimizer or a checkpoint, and has no search.
+    """Returns the subject of a method that is an optimizer or a checkpoint and has no search.
 
     Args:
-      bindings: Bound after the method's own.
+      method: The method.
+      label: Label of the subject.
+      bindings: Bindings added after the method's own.
     Raises:
-      ConfigError: the `config.gin` beside a checkpoint does not parse.
+      ConfigError: The `config.gin` next to a checkpoint has a syntax error.
     """
     if method.kind == "optimizer":
         return given_optimizer("; ".join((optimizer_text(method), *bindings)), label=label)
@@ -118,10 +126,14 @@ def layers_at(
     gin_files: Iterable[str | Path] = (),
     gin_params: Iterable[str] = (),
 ) -> Layers:
-    """Returns what is bound around the cases of what lies at a place.
+    """Returns the gin text around cases for a run or a checkpoint.
 
     Args:
-      location: A run's folder, or a checkpoint; "" where there is none.
+      location: Path of a run's folder or of a checkpoint; "" for neither.
+      manager: Plugin manager, whose gin modules are imported.
+      optimizer: Text of `--optimizer`.
+      gin_files: Paths of `--gin-file`.
+      gin_params: Texts of `--gin-param`.
     """
     config = trainer_config_at(str(location))
     return Layers(
@@ -134,7 +146,7 @@ def layers_at(
 
 
 def trainer_config_at(uri: str) -> Path | None:
-    """Returns the `config.gin` in a run's folder, or beside a checkpoint; None where there is none."""
+    """Returns the `config.gin` in a run's folder or next to a checkpoint; None if there is no such file."""
     if not uri or "://" in uri:
         return None
     path = Path(uri).absolute()
@@ -144,7 +156,7 @@ def trainer_config_at(uri: str) -> Path | None:
 
 
 def has_run_configs(location: str) -> bool:
-    """Whether a folder below a location, which may be a run of its own, has a `config.gin`."""
+    """Returns whether a folder below a location has a `config.gin`, so that it may be a run of its own."""
     if not location or "://" in location or not Path(location).is_dir():
         return False
     return next(_configs_below(Path(location).absolute(), _MOST_LEVELS), None) is not None
@@ -170,10 +182,10 @@ def _is_run_name(name: str) -> bool:
 def run_variant(location: str, uri: str) -> Variant:
     """Returns the bindings of a checkpoint that a source found below a location.
 
-    Each folder between the location and the checkpoint may have a `config.gin`: it is bound over those above it.
+    Each folder between the location and the checkpoint may have a `config.gin`. Inner ones override outer ones.
 
     Raises:
-      ConfigError: one of them does not parse.
+      ConfigError: A `config.gin` has a syntax error.
     """
     if not location or "://" in location:
         return Variant()
@@ -195,8 +207,8 @@ def _check(bindings: Iterable[str]) -> None:
 
 
 def _inlined(path: Path, parse: Callable[[Path], object]) -> str:
-    """Returns a gin file's text, with what it includes in its place: what is sent to workers is content, not a path."""
-    parse(path)  # afterwards each file is there, and none includes itself
+    """Returns the text of a gin file with its includes inlined, because workers receive content, not paths."""
+    parse(path)  # checks that each file exists and none includes itself
 
     def text_of(file: Path) -> str:
         content = file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Checkpoint intake: from a source's finding to theta in the spool, and back."""
+"""Checkpoint intake: reads checkpoints that a source finds, and stores their thetas in the spool."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake", "skipped_line"]
 
-_DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between two readings, after an error that may pass
-_CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after another one
-_POLL_SECONDS = 0.5  # for so long results, deadlines and signals wait while a run's many checkpoints are copied
-_PASSED_OVER = "passed over "  # before the fingerprint of what was found and not read
+_DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between attempts, after a transient error
+_CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after other errors
+_POLL_SECONDS = 0.5  # longest time for which copying checkpoints delays results, deadlines and signals
+_PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 
 
 @dataclasses.dataclass(slots=True)
 class _Retry:
-    """A checkpoint that could not be read, and is read again.
+    """Checkpoint that could not be read, and is retried.
 
     Attributes:
-      is_awaited: The error may pass, and has not lasted for long: a run that ends waits for it.
+      seen: Checkpoint as it was found.
+      pauses: Pauses between the attempts.
+      is_awaited: Whether the end of a run waits for it, because the error may be transient and has not lasted long.
     """
 
     seen: SeenCheckpoint
@@ -53,11 +55,12 @@ class _Retry:
 
 @dataclasses.dataclass(slots=True)
 class _Unbound:
-    """Checkpoints of a run that wait until its `config.gin` is another one.
+    """Checkpoints of a run that wait for a change of its `config.gin`.
 
     Attributes:
-      variant: The bindings that no case can be evaluated with; None if they cannot be read.
-      seen: The checkpoints by their places.
+      why: Error message.
+      variant: Bindings with which no case can be evaluated; None if the file cannot be parsed.
+      seen: Checkpoints by path.
     """
 
     why: str
@@ -66,17 +69,22 @@ class _Unbound:
 
 
 class Intake:
-    """Copies each checkpoint once, reads it, and records the sighting.
+    """Reads each checkpoint once, stores its theta in the spool, and records the sighting.
 
-    A checkpoint that cannot be read is read again after growing pauses, as long as the watch runs. An error of the disk
-    is reported as unreadable only if it lasts. If the `config.gin` of a run is wrong, its checkpoints wait: the file is
-    read again at each poll.
+    A checkpoint that cannot be read is retried with growing pauses until the watch ends. A disk error is only reported
+    as unreadable if it lasts. If the `config.gin` of a run is invalid, its checkpoints wait; the file is read again at
+    each poll.
 
     Args:
-      log: Takes a line for each checkpoint that cannot be read.
-      clock: Seconds of a clock that nobody sets; pauses are measured with it.
-      run_variant: Returns the bindings of a checkpoint that the source found, by its place.
-      only_newest: Of what the source finds at once, read the last that can be read, and pass over what is older.
+      ledger: Ledger opened for writing.
+      spool: Copies of thetas.
+      source: Finds checkpoints.
+      readers: Checkpoint readers by name.
+      log: Called with a line for each checkpoint that cannot be read.
+      only_newest: Whether only the newest readable checkpoint of those found at once is read, and older ones are passed
+        over.
+      clock: Monotonic clock in seconds, by which pauses are measured.
+      run_variant: Returns the bindings of a checkpoint that the source found, by its path.
     """
 
     def __init__(
@@ -95,39 +103,40 @@ class Intake:
         self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest, self._run_variant = only_newest, run_variant
-        self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
-        self._logged: set[tuple[str, str]] = set()  # since this start
+        self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest found checkpoint is read
+        self._logged: set[tuple[str, str]] = set()  # logged in this start
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
-        self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # the newest that could not be, and why
+        self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # newest unreadable ones, with the reason
         self._unbound: dict[tuple[str, str], _Unbound] = {}  # by run and folder
-        self._last_read: dict[tuple[str, str], int] = {}  # by run and folder: the highest index
-        self._fingerprints = ledger.fingerprints()  # of what was read before this start
-        self._retries: dict[str, _Retry] = {}  # by the checkpoint's place
-        self._reported: set[str] = set()  # places of checkpoints whose error counted
-        self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
+        self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
+        self._fingerprints = ledger.fingerprints()  # of checkpoints read in earlier starts
+        self._retries: dict[str, _Retry] = {}  # by path
+        self._reported: set[str] = set()  # paths of checkpoints whose error was reported
+        self._released: dict[str, int] = {}  # unneeded thetas, with `Ledger.place` at their release
 
     def pending(self) -> bool:
-        """Whether something may still be written; what is half-written for good is not meant."""
+        """Returns whether checkpoints may still become complete, or retries are awaited."""
         is_retried = any(retry.is_awaited for retry in self._retries.values())
         return is_retried or any(found.is_awaited for found in self._source.pending().values())
 
     def recover(self, unfinished: Collection[Subject], *, keep: Iterable[Subject] = ()) -> None:
-        """Clears the spool of what nothing needs, and copies again what it should hold and does not.
+        """Removes unneeded thetas from the spool, and copies missing ones again.
 
         Args:
-          keep: Whose thetas stay, too: they are not this start's, but a later one's.
+          unfinished: Subjects whose thetas are needed now.
+          keep: Subjects whose thetas are kept for later starts.
         """
         self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
         for subject in unfinished:
             self.fetch(subject)
 
     def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
-        """Returns the sightings that count with the `config.gin` of each run below the folder as it is now.
+        """Returns the sightings that count with the current `config.gin` of each run below the folder.
 
-        After an edit a checkpoint is another subject: it gets a sighting of its own, and the former one is left out. If
-        the file is wrong, those of its run are left out.
-        Those of a run that was removed stay as they are.
+        After an edit, a checkpoint is another subject: it gets a sighting of its own, and the former one is left out.
+        If the file is invalid, the sightings of its run are left out. Sightings of a run that was removed are not
+        changed.
         """
         found = dict(sightings)
         of_runs = {at: one for at, one in found.items() if one.has_theta and one.run and not one.variant.bindings}
@@ -153,9 +162,9 @@ class Intake:
         return dict(sorted(found.items()))
 
     def give(self, given: Given) -> tuple[int, Subject] | None:
-        """Takes what somebody names; returns None for a checkpoint that cannot be read.
+        """Records a given subject, and returns its position and the subject; None for a checkpoint that cannot be read.
 
-        One that an earlier start has read, and that lies there as it was then, is not read again.
+        A checkpoint that an earlier start has read, and that has not changed since, is not read again.
         """
         if isinstance(given, Subject):
             return self._ledger.record_sighting(given), given
@@ -164,7 +173,7 @@ class Intake:
             return None
         before = self._checkpoint_before(seen)
         if before is not None and given.sha256 not in ("", before.sha256):
-            before = None  # reading it tells whether it is the one that is meant
+            before = None  # it must be read to compare its theta
         if before is None:
             with self._recording():
                 return self._take(seen, given)
@@ -173,7 +182,7 @@ class Intake:
         return position, subject
 
     def _seen_at(self, uri: str) -> SeenCheckpoint | None:
-        """Returns what is named by its place; None, and says why, where it cannot be fetched or no reader knows it."""
+        """Returns the checkpoint at a place; None, with a logged reason, if that is impossible."""
         error = CheckpointError("no reader knows it", where=uri, next_step="see `lobench list readers`")
         try:
             path = path_of(uri)
@@ -186,7 +195,7 @@ class Intake:
         return None
 
     def _checkpoint_before(self, seen: SeenCheckpoint) -> Checkpoint | None:
-        """Returns the checkpoint that lies at a place, where it was read before and is as it was then."""
+        """Returns the recorded checkpoint at a path, if it has not changed since it was read; else None."""
         with contextlib.suppress(CheckpointError):
             if self._is_known(seen):
                 at = [one for one in self._ledger.sightings().values() if one.uri == seen.uri and one.has_theta]
@@ -194,7 +203,7 @@ class Intake:
         return None
 
     def fetch(self, subject: Subject) -> bool:
-        """Says whether the spool holds a subject's theta, after copying it again from its place where it does not."""
+        """Returns whether the spool has a subject's theta, after copying it again if it is missing."""
         if not subject.has_theta or self.holds(subject.sha256):
             return True
         seen = self._seen_at(subject.uri)
@@ -209,7 +218,7 @@ class Intake:
 
     @property
     def unread(self) -> dict[str, str]:
-        """By its place, why the newest checkpoint of a run could not be read, or never became complete."""
+        """Reasons why the newest checkpoint of a run could not be read or never became complete, by path."""
         last_read: dict[str, int] = {}
         for (_, folder), index in self._last_read.items():
             last_read[folder] = max(index, last_read.get(folder, -1))
@@ -226,28 +235,28 @@ class Intake:
 
     @property
     def unbound(self) -> dict[str, str]:
-        """By its folder, why a run was not evaluated with its `config.gin`."""
+        """Reasons why runs were not evaluated with their `config.gin`, by folder."""
         return {folder: unbound.why for (_, folder), unbound in self._unbound.items()}
 
     def awaited(self) -> dict[str, str]:
-        """Returns by its place why a checkpoint is not complete that a run which ends waits for."""
+        """Returns why incomplete checkpoints for which the end of a run waits are incomplete, by path."""
         return {uri: found.reason for uri, found in self._source.pending().items() if found.is_awaited}
 
     @property
     def backlog(self) -> int:
-        """Checkpoints that the source has found and that `poll` has not come to yet."""
+        """Number of checkpoints that the source has found and `poll` has not processed yet."""
         return len(self._found)
 
     @property
     def is_choosing(self) -> bool:
-        """Whether what `poll` has not come to yet may be newer than what it has taken."""
+        """Whether checkpoints that `poll` has not processed yet may be newer than the processed ones."""
         return any(_folder(seen) not in self._newest for seen in self._found)
 
     def poll(self) -> tuple[int, list[tuple[int, Subject]]]:
-        """Takes what the source finds, for a while: the rest is taken by the next calls.
+        """Processes checkpoints that the source finds, for at most about 0.5 s. Further calls continue.
 
         Returns:
-          How many checkpoints it took, and those of them that could be read, by position.
+          Number of processed checkpoints, and the subjects of those that could be read, with their positions.
         """
         if not self._found:
             new = self._source.poll()
@@ -264,13 +273,13 @@ class Intake:
                 if sighting is not None:
                     taken.append(sighting)
                     if self._only_newest:
-                        break  # the others can wait until it is under way
+                        break  # evaluate it before looking at the others
             if not self._found:
                 self._log_passed_over()
         return num_taken, taken
 
     def _due(self) -> list[SeenCheckpoint]:
-        """Returns the checkpoints that are read again now, oldest first."""
+        """Returns the checkpoints to retry now, oldest first."""
         now = self._clock()
         if self._only_newest:
             for retry in list(self._retries.values()):
@@ -290,7 +299,7 @@ class Intake:
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
-        """Commits the body's sightings together, once the spool has their thetas on the disk."""
+        """Commits the body's sightings together, after syncing their thetas in the spool to the disk."""
         with self._ledger.transaction():
             yield
             self._spool.sync()
@@ -309,12 +318,12 @@ class Intake:
         return sighting
 
     def _is_known(self, seen: SeenCheckpoint) -> bool:
-        """Says whether an earlier start has read it, or passed it over, as it is now."""
+        """Returns whether an earlier start has read or passed over a checkpoint, and it has not changed since."""
         before = self._fingerprints.get(seen.uri, "").removeprefix(_PASSED_OVER if self._only_newest else "")
         return bool(before) and before == fingerprint(path_of(seen.uri))
 
     def _pass_over(self, seen: SeenCheckpoint) -> None:
-        """Remembers a checkpoint that a newer one makes needless, without reading it."""
+        """Records that a checkpoint is superseded by a newer one, without reading it."""
         with contextlib.suppress(CheckpointError):
             if _is_text(seen.uri) and not self._is_known(seen):
                 self._ledger.remember(seen.uri, _PASSED_OVER + fingerprint(path_of(seen.uri)))
@@ -327,11 +336,11 @@ class Intake:
             self._log(skipped_line(uris))
 
     def release(self, sha256: str) -> None:
-        """Says that nothing needs a theta any more."""
+        """Marks a theta as no longer needed."""
         self._released[sha256] = self._ledger.place()
 
     def discard(self, needed: Collection[str]) -> None:
-        """Drops released thetas, once a restart would know that they are not needed."""
+        """Removes released thetas whose release is in the store's own file, so that a restart will not need them."""
         for sha256, place in list(self._released.items()):
             if sha256 in needed:
                 del self._released[sha256]
@@ -342,10 +351,14 @@ class Intake:
     def _take(
         self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None, *, is_fetched: bool = False
     ) -> tuple[int, Subject] | None:
-        """Returns a sighting; None for what cannot be read, and, unless it is given, for what was read before.
+        """Reads a checkpoint and records its sighting.
+
+        Returns None if it cannot be read, or, for a found one, if it is known.
 
         Args:
-          is_fetched: Whether it was read before. If another theta lies there now, the source finds that one.
+          seen: Checkpoint to read.
+          given: Given checkpoint. None: the source has found it.
+          is_fetched: Whether it was read before. If its path has another theta now, the source will find that one.
         """
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
@@ -359,7 +372,7 @@ class Intake:
             found = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
             if given is None:
                 checkpoint, mark = self._read(seen, None)
-            else:  # nothing comes back to it later
+            else:  # retried now, since given checkpoints are not retried later
                 checkpoint, mark = retried(lambda: self._read(seen, given), clock=self._clock)
             _check_theta(checkpoint, given)
             subject = found.read_as(checkpoint)
@@ -396,7 +409,7 @@ class Intake:
         return None
 
     def wait_for_configs(self, subjects: Iterable[Subject], why: LobenchError) -> int:
-        """Has checkpoints that the source found wait for another `config.gin` of their runs; returns how many do."""
+        """Makes found checkpoints wait for a change of their runs' `config.gin`; returns their number."""
         num_waiting = 0
         for subject in subjects:
             if subject.run and not subject.variant.bindings and (seen := self._seen_at(subject.uri)) is not None:
@@ -412,11 +425,11 @@ class Intake:
         unbound.seen[seen.uri] = seen
 
     def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
-        """Returns the outer step from which on a restart in place supersedes what was seen; None if there is none.
+        """Returns the first outer step that a restart in place supersedes; None if there is no restart.
 
-        The files tell more than the ledger: each that has changed since it was read is of the new run, although it may
-        never be read. And a trainer keeps its newest checkpoint, so that a lower step after the newest has gone is of
-        another run.
+        The files tell more than the ledger: each one that changed since it was read belongs to the new run, even if it
+        is never read. Also, a trainer keeps its newest checkpoint. So if the newest one is gone, a lower step belongs
+        to another run.
         """
         ahead = self._ledger.ahead_of(subject)
         if not ahead:
@@ -445,7 +458,7 @@ class Intake:
             )
 
     def _read(self, seen: SeenCheckpoint, given: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
-        """Returns a checkpoint, whose theta the spool has then, and the fingerprint of its files."""
+        """Returns a checkpoint and the fingerprint of its files. Its theta is then in the spool."""
         mark = fingerprint(path_of(seen.uri))
         checkpoint = self._spool.take(
             seen,
@@ -462,12 +475,15 @@ class Intake:
             self._log(f"it can be read now: {seen.uri}")
 
     def _is_over(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
-        """Plans the next attempt at a checkpoint, and returns whether its error counts: it cannot pass, or it lasts."""
+        """Schedules the next attempt for a checkpoint.
+
+        Returns whether its error counts: it is not transient, or has lasted.
+        """
         now, may_pass = self._clock(), is_transient(error)
         retry = self._retries.get(seen.uri)
         if retry is not None:
             retry.pauses.failed(now)
-        elif not isinstance(error, PickleRefused):  # its content is no accident
+        elif not isinstance(error, PickleRefused):  # a refused pickle stays refused
             pauses = Pauses(now, **(_DISK_PAUSES if may_pass else _CONTENT_PAUSES))
             retry = _Retry(seen=seen, pauses=pauses)
             if may_pass and not any(other.is_awaited for other in self._retries.values()):
@@ -501,7 +517,7 @@ def _parent(uri: str) -> str:
 
 
 class _OtherTheta(CheckpointGone):
-    """Another theta lies at a place than the one that is meant."""
+    """Error: a path has another theta than the chosen one."""
 
 
 def _given(subject: Subject) -> GivenCheckpoint:
@@ -509,7 +525,7 @@ def _given(subject: Subject) -> GivenCheckpoint:
 
 
 def _check_theta(checkpoint: Checkpoint, given: GivenCheckpoint | None) -> None:
-    """Raises _OtherTheta if another theta lies at a place than the one that is meant."""
+    """Raises _OtherTheta if the checkpoint has another theta than the chosen one."""
     if given is not None and given.sha256 and given.sha256 != checkpoint.sha256:
         raise _OtherTheta(
             "another theta lies here than the one that was chosen",
@@ -521,7 +537,7 @@ def _check_theta(checkpoint: Checkpoint, given: GivenCheckpoint | None) -> None:
 
 
 def _exists(uri: str) -> bool:
-    """Whether there is something at a place; True if that is not known."""
+    """Returns whether a path exists; True if unknown."""
     try:
         return bool(path_of(uri).exists())
     except (OSError, CheckpointError):
@@ -529,7 +545,7 @@ def _exists(uri: str) -> bool:
 
 
 def _has_changed(uri: str, before: str) -> bool:
-    """Whether files have changed since they had a fingerprint; False if they are gone, or had none."""
+    """Returns whether files have changed since a fingerprint; False if they are gone, or if the fingerprint is ""."""
     try:
         return bool(before) and fingerprint(path_of(uri)) != before.removeprefix(_PASSED_OVER)
     except CheckpointError:
@@ -537,7 +553,7 @@ def _has_changed(uri: str, before: str) -> bool:
 
 
 def _is_text(name: str) -> bool:
-    """A name that the system gave and that is no text can neither be stored nor shown."""
+    """Returns whether a name is valid Unicode. Other names can neither be stored nor shown."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -546,6 +562,6 @@ def _is_text(name: str) -> bool:
 
 
 def skipped_line(uris: Sequence[str]) -> str:
-    """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
+    """Returns one line on checkpoints that are not evaluated. `uris` are in the order of their steps."""
     named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
     return f"skipped: {named} (--checkpoints chose others)"

@@ -1,4 +1,4 @@
-"""Thetas of a run that can still be read: from their own place, or from a copy that the store keeps."""
+"""Readable thetas of a run: at the checkpoint's path, or in a copy that the store keeps."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ def kept_copies(store: Path) -> Path:
 
 
 def kept_copy(store: Path, uri: str, sha256: str) -> Path:
-    """Returns the place of the copy of a checkpoint, which need not be there."""
+    """Returns the path of a store's copy of a checkpoint, which need not exist."""
     return kept_copies(store) / sha256[:16] / Path(uri).name
 
 
 def readable_place(store: Path, uri: str, sha256: str) -> str | None:
-    """Returns a place at which the theta of a digest can be read now; None if there is none.
+    """Returns a path at which the theta with a hash can be read now; None if there is no such path.
 
-    A file at the checkpoint's own place may hold another theta, if a trainer has overwritten it.
+    The file at the checkpoint's own path may have another theta, if a trainer has overwritten it.
 
     Args:
-      store: Of the watch, which may keep a copy.
-      uri: The checkpoint's own place.
+      store: Store of the watch, which may have a copy.
+      uri: Path or URL of the checkpoint.
+      sha256: Hash of the theta.
     """
     places = [uri, str(kept_copy(store, uri, sha256))]
     return next((place for place in places if holds_theta(place, sha256) is not False), None)

@@ -1,4 +1,4 @@
-"""Places of checkpoints: paths, URLs of stores that etils opens, and files that are fetched first."""
+"""Places of checkpoints: paths, URLs that etils opens, and files that are downloaded first."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 def absolute_place(place: str) -> str:
-    """Returns a place that means the same checkpoint in every working directory; a URL as it is."""
+    """Returns a place that is independent of the working directory: an absolute path, or the URL."""
     return place if "://" in place else os.path.abspath(place)
 
 
 def path_of(place: str) -> epath.Path:
-    """Returns where a checkpoint can be read.
+    """Returns the path at which a checkpoint can be read.
 
-    A file of the Hugging Face hub, `hf://OWNER/NAME@REVISION/FILE`, is fetched into huggingface_hub's cache, or found
-    there. So is a file of an artifact of W&B, `wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE`, by wandb. A process
-    asks for one once: what the name means does not change while it runs.
+    A file on the Hugging Face hub, `hf://OWNER/NAME@REVISION/FILE`, is downloaded to huggingface_hub's cache or found
+    there. A file of a W&B artifact, `wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE`, is downloaded by wandb. A
+    process resolves each name once, so its meaning does not change while the process runs.
 
     Args:
-      place: A path, or a URL. Without a revision it is `main`; a slash in one is written `%2F`. Without a file it is
-        the artifact's only one.
+      place: Path or URL. The default revision is `main`; a slash in a revision is written `%2F`. An artifact with a
+        single file needs no file name.
     Raises:
-      CheckpointError: such a name lacks a part, the library is not installed, or the file cannot be had.
+      CheckpointError: The name is incomplete, the library is not installed, or the file cannot be downloaded.
     """
     if place.startswith(_WANDB):
         return _from_wandb(place)

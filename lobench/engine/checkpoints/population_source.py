@@ -27,13 +27,16 @@ _DEEPEST = 4
 
 @dataclass(slots=True)
 class _Folder:
-    """One folder.
+    """State of a folder.
 
     Attributes:
+      source: Source of the folder's checkpoints.
+      run: Name of the run.
+      generation: Generation of the population; None if unknown.
       inside: Folders to descend into.
-      noticed: Its mtime at the last look, and since when it has been this, by a clock that nobody sets.
-      looked_at: Its mtime when all in it was found and complete; None while it must be looked into.
-      problem: Why it could not be looked into the last time; "" where it could.
+      noticed: Its mtime at the last poll, and the time since which it is unchanged, by a monotonic clock.
+      looked_at: Its mtime when all its checkpoints were found and complete; None while it must be read.
+      problem: Reason why it could not be read at the last poll; "" if it could.
     """
 
     source: DirectorySource
@@ -46,14 +49,16 @@ class _Folder:
 
 
 class PopulationSource:
-    """The checkpoints of a folder, and of those below it that are named as a population's: `generation_2/trial_7`.
+    """Checkpoints of a folder, and of the folders below it that are named like a population's: `generation_2/trial_7`.
 
-    The run of a checkpoint is the path between the location and it, without `generation_N` and `attempt_N`; its
-    generation is that of its content, else N. A folder in which nothing changes costs one look at its time a poll.
+    The run of a checkpoint is the path between the location and the checkpoint, without `generation_N` and `attempt_N`.
+    Its generation is that of its content, or else N. An unchanged folder costs one query of its mtime per poll.
 
+    Args:
+      context: Location and readers.
     Attributes:
-      root: The location.
-      poll_seconds: As a folder's.
+      root: Path of the location.
+      poll_seconds: Seconds between polls, as of `DirectorySource`.
     """
 
     def __init__(self, context: SourceContext) -> None:
@@ -64,7 +69,7 @@ class PopulationSource:
         self.poll_seconds = root.source.poll_seconds
 
     def pending(self) -> Mapping[str, Unfinished]:
-        """Returns folders that cannot be read, too."""
+        """Returns incomplete checkpoints, and folders that cannot be read, with the reasons."""
         found = {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
         problems = {parts: folder.problem for parts, folder in self._folders.items() if folder.problem}
         return found | {str(self.root.joinpath(*parts)): Unfinished(reason=why) for parts, why in problems.items()}
@@ -76,13 +81,13 @@ class PopulationSource:
         return seen
 
     def _is_folder(self, path: epath.Path) -> bool:
-        """Says whether to descend into it."""
+        """Returns whether to descend into a folder."""
         return _MEMBER.fullmatch(path.name) is not None and path.is_dir()
 
     def _visit(
         self, path: epath.Path, parts: tuple[str, ...], visited: set[tuple[str, ...]]
     ) -> Iterator[SeenCheckpoint]:
-        """Yields what is new in a folder, then in those below it: generations and trials in their numbers' order."""
+        """Yields the new checkpoints in a folder, and then in those below it, in the order of their numbers."""
         visited.add(parts)
         folder = self._folders.get(parts)
         if folder is None:
@@ -94,7 +99,7 @@ class PopulationSource:
             except OSError as error:
                 if not parts:
                     raise
-                # Gone since its name was read, or not ours to read: other trials' are found all the same.
+                # The folder was removed, or is not readable. Other folders are still searched.
                 folder.source, folder.problem, folder.inside = self._source(path), cause(error), []
                 return
             for checkpoint in seen:
@@ -119,7 +124,6 @@ class PopulationSource:
             return None
 
     def _inside(self, source: DirectorySource) -> list[epath.Path]:
-        """Returns the folders to descend into."""
         inside = []
         for child in source.inside:
             with contextlib.suppress(OSError):  # the source reports it
@@ -128,7 +132,7 @@ class PopulationSource:
         return sorted(inside, key=_number)
 
     def _leads_up(self, child: epath.Path) -> bool:
-        """Says whether it is a link to a folder that it lies in, whose checkpoints would be found again below it."""
+        """Returns whether a folder is a link to one above it, whose checkpoints would otherwise be found twice."""
         if not self._is_local or not os.path.islink(child):
             return False
         real: str = os.path.realpath(child)
@@ -136,7 +140,10 @@ class PopulationSource:
 
 
 class RunsSource(PopulationSource):
-    """The same for folders of any name: each that holds checkpoints is a run, and its path is the run's name."""
+    """As `PopulationSource`, but folders may have any name.
+
+    Each folder with checkpoints is a run, named by its path.
+    """
 
     def _is_folder(self, path: epath.Path) -> bool:
         if path.name.startswith((".", "_", "lobench")) or not path.is_dir():
@@ -146,7 +153,7 @@ class RunsSource(PopulationSource):
 
 
 def runs_below(context: SourceContext) -> list[str]:
-    """Returns the names of the runs in the folders below a location; [] if it has checkpoints of its own."""
+    """Returns the names of the runs in the folders below a location; [] if the location has checkpoints of its own."""
     source = RunsSource(context)
     try:
         seen = source.poll()

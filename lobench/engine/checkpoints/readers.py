@@ -1,4 +1,4 @@
-"""Built-in checkpoint readers (npz, safetensors), refusal of pickles, and reading of one file by path."""
+"""Built-in checkpoint readers (npz, safetensors), refusal of pickles, and reading of a single checkpoint."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
-_LEAST_UNPACKED, _MOST_TIMES = 1 << 28, 200  # bytes that any file may unpack to; times the packed ones
+_LEAST_UNPACKED, _MOST_TIMES = 1 << 28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
 
 
 _SAFETENSORS_DTYPES = {
@@ -59,7 +59,7 @@ _SAFETENSORS_DTYPES = {
 
 
 class FileReader:
-    """A reader of single files, which it knows by the ends of their names."""
+    """Base of readers of single files, which are recognized by their suffixes."""
 
     in_place = True
     suffixes: tuple[str, ...]
@@ -72,7 +72,7 @@ class FileReader:
 
 
 class NpzReader(FileReader):
-    """numpy's `.npz`; the member names are the paths of the leaves."""
+    """Reader of numpy's `.npz`. The member names are the paths of the leaves."""
 
     suffixes = (".npz",)
 
@@ -107,7 +107,7 @@ class NpzReader(FileReader):
 
 
 def _declared(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
-    """Returns how many bytes the header of an array says that it has; 0 where it cannot be read."""
+    """Returns the number of bytes that an array's header declares; 0 if it cannot be read."""
     try:
         with archive.open(member) as file:
             version = np.lib.format.read_magic(file)
@@ -115,16 +115,16 @@ def _declared(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
             shape, _, dtype = read(file)
             return math.prod(shape) * dtype.itemsize
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError):
-        return 0  # loading it says what is wrong
+        return 0  # loading it reports the fault
 
 
 def _memory() -> int:
-    """Returns the bytes of memory of this machine."""
+    """Returns this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class SafetensorsReader(FileReader):
-    """`.safetensors`; the tensor names are the paths of the leaves."""
+    """Reader of `.safetensors`. The tensor names are the paths of the leaves."""
 
     suffixes = (".safetensors",)
 
@@ -141,7 +141,7 @@ class SafetensorsReader(FileReader):
 
     def read(self, path: epath.Path) -> CheckpointContent:
         import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
-        from safetensors import deserialize  # its own loader for numpy knows no dtype that numpy lacks
+        from safetensors import deserialize  # safetensors.numpy does not support dtypes that numpy lacks
 
         with reading(path, "safetensors"):
             tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
@@ -153,7 +153,7 @@ class SafetensorsReader(FileReader):
 
 
 def _data_bytes(header: bytes) -> int:
-    """Returns how many bytes of tensors the header of a safetensors file announces; 0 if it cannot be read."""
+    """Returns the number of bytes of tensors that the header of a safetensors file declares; 0 if it cannot be read."""
     try:
         entries = json.loads(header)
         return max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
@@ -162,7 +162,7 @@ def _data_bytes(header: bytes) -> int:
 
 
 class PickleReader(FileReader):
-    """Pickles, which can run code when they are loaded: refused unless `--allow-pickle` was given."""
+    """Reader of pickles. They can run code when they are loaded, so they are refused without `--allow-pickle`."""
 
     suffixes = (".pkl", ".pickle", ".joblib")
 
@@ -195,7 +195,7 @@ _READER_RESULTS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, CheckpointReader]:
-    """Returns every reader by name; one of a plugin that cannot be made is one of the manager's `broken` plugins."""
+    """Returns all readers by name. A reader that cannot be created is recorded in the manager's `broken` plugins."""
     hook, readers = "lobench_checkpoint_readers", dict[str, CheckpointReader]()
     for name, registered in manager.usable_declarations(hook).items():
         try:
@@ -215,17 +215,18 @@ def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, Che
 
 
 def reader_for(path: epath.Path, readers: Mapping[str, CheckpointReader]) -> str | None:
-    """Returns the name of the reader that recognises a path; None for none."""
+    """Returns the name of the reader that recognizes a path; None if no reader does."""
     return next((name for name, reader in readers.items() if reader.recognises(path)), None)
 
 
 def load_checkpoint(
     location: str, manager: PluginManager, *, allow_pickle: bool
 ) -> tuple[Checkpoint, Mapping[str, np.ndarray]]:
-    """Reads one checkpoint now.
+    """Reads a checkpoint and returns it with its leaves.
 
     Raises:
-      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read; see `path_of`.
+      CheckpointGone: There is no checkpoint.
+      CheckpointError: No reader knows it, or it cannot be read; see `path_of`.
     """
     path = path_of(location)
     readers = load_readers(manager, allow_pickle=allow_pickle)
@@ -246,7 +247,7 @@ def load_checkpoint(
 
 
 def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
-    """Reads what a watch would read: what lacks marks of completeness, once it has settled."""
+    """Reads a checkpoint as a watch would: one that lacks the marks of completeness is read once it has settled."""
     content = retried(lambda: reader.read(path))
     deadline = time.monotonic() + settling_seconds(path) + 1.0
     while not retried(lambda: reader.is_complete(path)):
@@ -266,7 +267,10 @@ def _looking(location: str) -> contextlib.AbstractContextManager[None]:
 
 
 def checkpoint_of(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:
-    """Names a checkpoint by its content; the index in its name stands in where the content holds no outer step."""
+    """Returns a checkpoint, identified by its content.
+
+    Without an outer step in its content, the index of its name is used.
+    """
     step = content.outer_step if content.outer_step is not None else index
     return Checkpoint(
         uri=uri, sha256=theta_sha256(content.leaves), outer_step=step or 0, generation=content.generation or 0

@@ -1,4 +1,4 @@
-"""Directory source: complete checkpoints found in a folder by polling, or one checkpoint."""
+"""Directory source: finds complete checkpoints in a folder by polling."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
 __all__ = ["DirectorySource", "NoSource"]
 
-_FORBIDDEN = (-1, 0.0)  # mark of a file that this user may not look at
+_FORBIDDEN = (-1, 0.0)  # stamp of a file that this user may not access
 _IGNORED = (".", "_", "lobench")
 _PARAMS = re.compile(r"params_\d+")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
 
 
 class DirectorySource:
-    """Checkpoints of one folder, or one checkpoint by path.
+    """Source of the checkpoints in a folder, or of a single checkpoint.
 
     Args:
-      is_folder: Says of what readers recognise that it is a folder of runs all the same: by its name, `trial_7` could
-        be an orbax step.
+      context: Location and readers.
+      is_folder: Returns whether a path is a folder of runs although a reader recognizes it. By its name, `trial_7`
+        could be an orbax step.
+      clock: Monotonic clock in seconds; tests replace it.
     Attributes:
-      inside: What may matter in the folder, as of the last poll.
-      poll_seconds: 1 on this machine, 10 on a remote store.
+      inside: Paths in the folder that may matter, as of the last poll.
+      poll_seconds: Seconds between polls: 1 on this machine, 10 on a remote store.
     """
 
     def __init__(
@@ -51,8 +53,8 @@ class DirectorySource:
         self._previous: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, Unfinished] = {}
         self._failed_before: dict[str, float] = {}
-        self._failing: dict[str, float] = {}  # by path: since when it cannot be looked at
-        self._half: dict[str, tuple[tuple[int, float], float]] = {}  # by path: what lacks its end, and since when
+        self._failing: dict[str, float] = {}  # by path: time since which it is inaccessible
+        self._half: dict[str, tuple[tuple[int, float], float]] = {}  # by path: stamp while incomplete, and its time
 
     def pending(self) -> Mapping[str, Unfinished]:
         return dict(self._pending)
@@ -77,7 +79,7 @@ class DirectorySource:
             return []
 
     def _postpone(self, path: epath.Path, error: OSError) -> None:
-        """Notes that a path cannot be looked at; one that is gone since it was listed is left out."""
+        """Records that a path is inaccessible. A path that does not exist any more is ignored."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return
         name, now = str(path), self._clock()
@@ -86,9 +88,9 @@ class DirectorySource:
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
     def _candidates(self) -> list[epath.Path]:
-        """Returns what may be a checkpoint: the location itself, or what lies in it.
+        """Returns the paths that may be checkpoints: the location itself, or paths in it.
 
-        A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
+        A run's folder may have the name of a checkpoint (`run_3`, `2024`), so its contents decide.
         """
         self.inside, single = [], self._reader_for(self._path)
         if not is_folder(self._path):
@@ -102,7 +104,7 @@ class DirectorySource:
         return inside if is_run else [self._path]
 
     def _is_wanted(self, name: str) -> bool:
-        """Says of a file whether it may be a checkpoint or tell what others are."""
+        """Returns whether a file may be a checkpoint, or determines which other files are."""
         is_read = reader_for(self._path / name, self._readers) is not None
         return _is_candidate(name) and (is_read or _PARAMS.fullmatch(name) is not None)
 
@@ -125,7 +127,7 @@ class DirectorySource:
         try:
             mark = mark_of(path)
         except PermissionError:
-            mark = _FORBIDDEN  # reading it reports that
+            mark = _FORBIDDEN  # reading it reports the error
         if self._yielded.get(name) == mark:
             return None
         before, self._previous[name] = self._previous.get(name), mark
@@ -148,9 +150,9 @@ class DirectorySource:
     def _state(
         self, reader: CheckpointReader, path: epath.Path, mark: tuple[int, float], *, is_done: bool
     ) -> tuple[bool, bool]:
-        """Returns whether a checkpoint is to be read, and if not, whether it may still become complete.
+        """Returns whether to read a checkpoint, and if not, whether it may still become complete.
 
-        A file that lacks its end and has not grown for a while is read: its reader reports the fault.
+        A file without its end that has not grown for a while is read, so that its reader reports the error.
         """
         try:
             if reader.is_complete(path):
@@ -169,9 +171,9 @@ class DirectorySource:
 
 
 class NoSource:
-    """Finds nothing: all subjects are given by name."""
+    """Source without checkpoints, for runs whose subjects are all given."""
 
-    poll_seconds = 0.05  # what arrives besides is looked for so often
+    poll_seconds = 0.05  # pause between polls of other arrivals
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         return ()
@@ -185,9 +187,10 @@ def _is_candidate(name: str) -> bool:
 
 
 def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:
-    """google/learned_optimization's trainer writes theta as `params_N`, and beside it its own state as `checkpoint_N`.
+    """Returns paths without the states of google/learned_optimization's trainer.
 
-    It writes `params_0` before any `checkpoint_N`. Alone, `checkpoint_N` may be anybody's theta.
+    That trainer writes theta as `params_N`, and its own state next to it as `checkpoint_N`. It writes `params_0` first.
+    In a folder without `params_N`, `checkpoint_N` may be a theta of another trainer.
     """
     if not any(_PARAMS.fullmatch(path.name) for path in paths):
         return paths

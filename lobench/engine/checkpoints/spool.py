@@ -40,16 +40,17 @@ _ATTEMPTS = 3
 
 
 class Spool:
-    """A folder of thetas named by their sha256.
+    """Folder of thetas named by their SHA-256.
 
     Args:
-      log: Takes a line for each file that cannot be removed.
+      root: Path of the folder. Created if it does not exist.
+      log: Called with a line for each file that cannot be removed.
     """
 
     def __init__(self, root: Path, log: Callable[[str], None] = lambda line: None) -> None:
         self._log, self._logged = log, set[str]()
         self._root, self._folder = root, os.path.join(root, "")
-        self._has_unsynced = True  # also what a killed chief has named
+        self._has_unsynced = True  # a killed chief may have left unsynced names
         with self._writing():
             root.mkdir(parents=True, exist_ok=True)
 
@@ -57,14 +58,17 @@ class Spool:
         return Path(self.location(sha256))
 
     def location(self, sha256: str) -> str:
-        """Returns the path as text: each lease asks for it several times, and a `Path` takes longer than a look."""
+        """Returns the path of a theta's copy as text.
+
+        Each lease needs it several times, and creating a `Path` is slow.
+        """
         return f"{self._folder}{sha256}.npz"
 
     def holds(self, sha256: str) -> bool:
         return os.path.exists(self.location(sha256))
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
-        """Returns a theta's name and which copy of it this is: 0 for none, another number after it was copied again."""
+        """Returns a theta's hash and a number of its copy: 0 without a copy, another one after a new copy."""
         try:
             return sha256, os.stat(self.location(sha256)).st_mtime_ns
         except OSError:
@@ -78,16 +82,18 @@ class Spool:
         is_known: Callable[[str], bool] = lambda sha256: False,
         arrival: Callable[[str], int] = lambda sha256: 0,
     ) -> Checkpoint:
-        """Copies a checkpoint, reads the copy, keeps theta under its hash and drops the copy.
+        """Copies a checkpoint, reads the copy, stores theta under its hash, and removes the copy.
 
         Args:
-          is_known: Whether a digest was recorded before. If only the one that an older version computed was, the
-            checkpoint keeps it, and so its results.
-          arrival: Returns the outer step of a theta whose file has none in its name and content, by its digest.
+          seen: Checkpoint to copy.
+          reader: Reader of its format.
+          is_known: Returns whether a hash was recorded before. If only the hash that an older version computed is
+            known, the checkpoint keeps that hash and thereby its results.
+          arrival: Returns the outer step of a theta by its hash, for files without a step in their name and content.
         Raises:
-          CheckpointGone: deleted before or while it was copied.
-          CheckpointError: it cannot be read, or it changed each time that it was copied.
-          StoreError: the spool cannot be written.
+          CheckpointGone: The checkpoint was deleted before or while it was copied.
+          CheckpointError: It cannot be read, or it changed during each attempt to copy it.
+          StoreError: The spool cannot be written.
         """
         source = path_of(seen.uri)
         for left in reversed(range(_ATTEMPTS)):
@@ -111,8 +117,8 @@ class Spool:
                 return checkpoint
             except (CheckpointError, StoreError) as error:
                 if left and not copy.exists():
-                    continue  # who removed the spool meanwhile took the copy along
-                # The reader speaks of the copy; the reader of the message knows the original.
+                    continue  # the copy was removed together with the spool
+                # The reader names the copy; the message should name the original.
                 text = str(error).replace(str(copy), seen.uri)
                 raise type(error)(text) from error
             finally:
@@ -147,9 +153,9 @@ class Spool:
         self._has_unsynced = True
 
     def sync(self) -> None:
-        """Returns when the names of what was taken are on the disk, as their contents are."""
+        """Syncs the names of new thetas to the disk. Their contents are synced already."""
         if self._has_unsynced:
-            with contextlib.suppress(OSError):  # some file systems sync no folders
+            with contextlib.suppress(OSError):  # some file systems cannot sync folders
                 sync(self._root)
             self._has_unsynced = False
 
@@ -158,9 +164,12 @@ class Spool:
             self.path(sha256).unlink(missing_ok=True)
 
     def sweep(self, keep: Collection[str]) -> None:
-        """Removes what a killed chief left behind, and thetas that nothing needs any more.
+        """Removes leftovers of a killed chief, and thetas that are not needed.
 
-        Other names stay: a file system has folders of its own (`lost+found`, `.snapshot`).
+        Other files stay: a file system may have folders of its own (`lost+found`, `.snapshot`).
+
+        Args:
+          keep: Hashes of the needed thetas.
         """
         with self._removing():
             for entry in list(self._root.iterdir()):
@@ -174,7 +183,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _removing(self) -> Iterator[None]:
-        """Turns an error into one line: a file that stays is removed at a later start."""
+        """Logs errors instead of raising them. A file that cannot be removed is removed at a later start."""
         try:
             yield
         except OSError as error:
@@ -189,9 +198,9 @@ class Spool:
 
 
 def _files(folder: epath.Path) -> Iterator[epath.Path]:
-    """Yields every file below a folder; etils has no recursive glob.
+    """Yields every file below a folder, because etils has no recursive glob.
 
-    Links that lead back up, to nothing or to themselves are left out.
+    Broken links, and links to a folder above, are skipped.
     """
     for entry in folder.iterdir():
         is_remote = "://" in str(entry)
@@ -208,10 +217,11 @@ def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
 
 
 def fingerprint(path: epath.Path) -> str:
-    """Returns what would change if the checkpoint were written or removed meanwhile; reads no content.
+    """Returns a fingerprint of a checkpoint's files that changes if they are written or removed. Reads no content.
 
     Raises:
-      CheckpointGone: it is not there any more. CheckpointError: it cannot be looked at.
+      CheckpointGone: The checkpoint does not exist any more.
+      CheckpointError: It is inaccessible.
     """
     try:
         if not is_folder(path):
@@ -225,7 +235,7 @@ def fingerprint(path: epath.Path) -> str:
 
 
 def _plain(content: CheckpointContent) -> CheckpointContent:
-    """Widens bfloat16 and its kin, which npz cannot hold, to float32; no value changes."""
+    """Converts bfloat16 and similar types, which npz cannot store, to float32. No value changes."""
     leaves = {
         path: leaf if leaf.dtype.kind in "fiub" else leaf.astype(np.float32) for path, leaf in content.leaves.items()
     }
@@ -233,21 +243,23 @@ def _plain(content: CheckpointContent) -> CheckpointContent:
 
 
 def checkpoint_sha256(location: str | Path) -> str:
-    """Returns the digest (hex) of a checkpoint's theta, under which a watch records its results.
+    """Returns the hash (hex) of a checkpoint's theta, under which a watch records its results.
 
     Raises:
-      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
+      CheckpointGone: There is no checkpoint.
+      CheckpointError: No reader knows it, or it cannot be read.
     """
     return theta_sha256(_leaves_at(location))
 
 
 def holds_theta(location: str | Path, sha256: str) -> bool | None:
-    """Whether the theta of a digest lies at a place, and can be read.
+    """Returns whether the theta with a hash is at a place and can be read.
 
     Args:
-      sha256: As `checkpoint_sha256` returns it, or as an older version did.
+      location: Path or URL.
+      sha256: Hash of the theta, as `checkpoint_sha256` or an older version computes it.
     Returns:
-      None if it cannot be told here: a remote place, a pickle, or a format of a reader that only the suite has.
+      None if unknown here: a remote place, a pickle, or a format whose reader is in the suite.
     """
     if "://" in str(location):
         return None
@@ -278,7 +290,7 @@ def _readers() -> Mapping[str, CheckpointReader]:
 
 
 def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:
-    """Returns an npz of leaves by path; the paths are an array, since not every path can name an archive member."""
+    """Returns an npz of leaves. Their paths are stored in an array, because not every path is a valid member name."""
     buffer = io.BytesIO()
     paths = sorted(leaves)
     arrays: dict[str, np.ndarray] = {"paths": np.asarray(paths)}
@@ -289,10 +301,10 @@ def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:
 
 
 def load_theta(path: str | Path) -> dict[str, np.ndarray]:
-    """Reads a theta that the spool keeps; a disk that fails for a moment is asked again.
+    """Reads a theta from the spool, with retries after transient disk errors.
 
     Raises:
-      CheckpointError: missing or damaged.
+      CheckpointError: The file is missing or damaged.
     """
     try:
         leaves = retried(lambda: _loaded(path))

@@ -1,7 +1,7 @@
-"""Checkpoint reader of `.pt`: torch's state dicts, without torch and without running what a pickle says.
+"""Checkpoint reader of `.pt`: reads torch's state dicts without torch, and without running code.
 
-The file is an archive with `data.pkl`, a pickle of the tree, and one member of bytes for each tensor. A pickle names
-functions and calls them. Here it can name the few that state dicts are made of, and nothing else.
+The file is an archive with `data.pkl`, a pickle of the tree, and one member of bytes per tensor. A pickle can call any
+function that it names. This reader only allows the few functions of state dicts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _STORAGES: dict[str, Any] = {
 
 
 class TorchReader(FileReader):
-    """`.pt` and `.pth` of torch 1.6 and later; the keys of the state dict are the paths of the leaves."""
+    """Reader of `.pt` and `.pth` files of torch 1.6 and later.
+
+    The keys of the state dict are the paths of the leaves.
+    """
 
     suffixes = (".pt", ".pth")
 
@@ -55,7 +58,7 @@ class TorchReader(FileReader):
 
 
 def _is_older(path: epath.Path) -> bool:
-    """Returns whether a file begins as torch before 1.6 wrote one: with a pickle of its magic number."""
+    """Returns whether a file begins like those of torch before 1.6: with a pickled magic number."""
     try:
         with path.open("rb") as file:
             return bool(file.read(64)[2:].startswith(_OLDER))
@@ -64,7 +67,7 @@ def _is_older(path: epath.Path) -> bool:
 
 
 class _Tree(pickle.Unpickler):
-    """The tree of an archive, its tensors as arrays."""
+    """Unpickler of an archive's tree, with tensors as arrays."""
 
     def __init__(self, archive: zipfile.ZipFile, where: str) -> None:
         name = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
@@ -104,7 +107,7 @@ class _Tree(pickle.Unpickler):
 
 
 def _tensor(storage: np.ndarray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: Any) -> np.ndarray:
-    """Returns a tensor of a storage, as a copy in rows."""
+    """Returns a tensor of a storage as a contiguous copy."""
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     count = int(np.prod(size, dtype=np.int64))
     if min((offset, *size, *stride), default=0) < 0 or count > storage.size or (count and last >= storage.size):

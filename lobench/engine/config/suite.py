@@ -116,9 +116,7 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
         place, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)
     if not place:
         raise UsageError(f"which suite has the case {text!r}?", next_step=f"write SUITE/{text}, or add --suite SUITE")
-    if (
-        place == Path.cwd().name and not Path(place).exists()
-    ):  # tables name a suite by its folder, which is the working directory
+    if place == Path.cwd().name and not Path(place).exists():  # tables name a suite by its folder, the current one
         place = "."
     path = find_suite(place)
     return path, spec_called(name, path)

@@ -59,13 +59,7 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     try:
         hint = typing.get_type_hints(read).get(parameter)
         default = inspect.signature(target).parameters[parameter].default
-    except (
-        NameError,
-        TypeError,
-        KeyError,
-        ValueError,
-        AttributeError,
-    ):  # no signature, or an annotation that cannot be resolved
+    except (NameError, TypeError, KeyError, ValueError, AttributeError):  # no signature, or an unresolved annotation
         return ()
     if hint is None or hint is Any:
         return (type(default),) if isinstance(default, _NUMBERS) else ()

@@ -53,9 +53,7 @@ class Keeper:
     def _send(self, line: str) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
-                if (
-                    self._child.stdin.write(line.encode()) is None
-                ):  # it is stopped, so its list of groups is out of date
+                if self._child.stdin.write(line.encode()) is None:  # it is stopped, so its list is out of date
                     self._end()
 
     def close(self) -> None:
