@@ -41,7 +41,7 @@ class Logger:
         self._run = {name: value for name, value in given.items() if value != ""}
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         size = os.fstat(self._file).st_size
-        self._is_cut = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"  # by a program that was killed
+        self._is_cut = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"  # cut off by a killed program
 
     def __call__(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Logs values at a step.

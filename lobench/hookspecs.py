@@ -80,7 +80,7 @@ class Declaration:
     metric_directions: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-# Events, in the order in which a subject meets them. All are immutable.
+# Events, in the order of a subject's evaluation. All are immutable.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class Delivery:
     run: str = ""
 
 
-# What the factories of the declaring hooks must return.
+# Return types of the factories of the declaring hooks.
 
 
 class CheckpointReader(Protocol):

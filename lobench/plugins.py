@@ -115,7 +115,7 @@ class Registered:
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:
-            kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse what the user gave
+            kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's arguments
             raise kind(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
             ) from error

@@ -16,7 +16,7 @@ from lobench.inner.backend_guard import watch_for_backend
 
 __all__: list[str] = []
 
-watch_for_backend()  # before any conftest.py, and before any test module
+watch_for_backend()  # before any conftest.py and test module
 
 
 _INTERRUPTED_COLLECTION = (
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
     from lobench.pytest_plugin.arguments import prepare_restart
 
-    note_imports()  # each session of this process puts a finder of pytest's in front
+    note_imports()  # each session of this process inserts an import finder of pytest
     prepare_restart(early_config, args)
     return (yield)
 
@@ -60,14 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     from lobench.pytest_plugin.recording import SessionRecorder
 
-    # Ctrl-C that comes while jax's callback of the garbage collector runs: Python can but print it. xdist's workers get
-    # it too, and end the session.
+    # Ctrl-C during jax's garbage collector callback, which Python can only print. xdist's workers get it too, and end
+    # the session.
     config.addinivalue_line("filterwarnings", _INTERRUPTED_COLLECTION)
     refuse_repetition(config)
     resolve_names(config)
     refuse_no_subject(config)
     take_named_suites(config)
-    if LAYERS not in config.stash:  # a watch's worker has its cases alone
+    if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
         take_experiment(config, gin_params_of(config), option(config, "store"))
     recorder = SessionRecorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
@@ -126,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from lobench.pytest_plugin.options import cases_that_are_forked, cases_without_subject
 
     problem = cases_without_subject(config, items) or cases_that_are_forked(config, items)
-    if problem:  # of what -k and -m have left
+    if problem:  # among the items selected by -k and -m
         refuse(config, items, problem)
     elif config.getoption("lobench_against") or config.getini("lobench_against"):
         from lobench.pytest_plugin.gating import problem_with_reference
@@ -140,8 +140,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     leave_out_hypothesis(session.config)
     is_suite = bool(session.items) and all(case_of(item) is not None for item in session.items)
-    if is_suite and not gc.get_freeze_count():  # a process that goes on, a worker or a test of ours, has frozen before
-        # pytest and Python would look through all that jax made: a quarter of a session that compiles nothing.
+    if is_suite and not gc.get_freeze_count():  # a worker or a test of lobench has frozen before
+        # Otherwise the collector visits all objects of jax, a quarter of the time of a session without compilation.
         gc.freeze()
 
 
@@ -157,8 +157,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-# The submodule `evaluate` takes the attribute of that name once it is imported: a second session in one process would
-# not find the fixture under it.
+# The import of the submodule `evaluate` replaces the attribute of that name, so a second session in one process would
+# not find a fixture with that name.
 @pytest.fixture(name="evaluate")
 def evaluate_fixture(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
     """Trains a case with the session's checkpoint (or optimizer) and returns its `lobench.Result`.

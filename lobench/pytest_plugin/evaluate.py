@@ -24,7 +24,7 @@ from lobench.pytest_plugin.reuse import KEPT, OUTDATED, known_info, reused
 
 __all__ = ["BLOCK_VERDICT", "attach_evaluations", "evaluator"]
 
-# What counts for a whole seed block, where its item looks at one of its seeds alone.
+# Outcome and message of a whole seed block, if its item tests only one of its seeds.
 BLOCK_VERDICT: pytest.StashKey[tuple[Outcome, str]] = pytest.StashKey()
 
 
@@ -78,11 +78,11 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
                 about = f"method {member.method.name}, session {member.session} (seed block {blocks[0]})"
                 report.sections.append(("lobench", about))
     except ConfigError:
-        return  # the report itself says what is wrong; without its bindings the case has no identity
+        return  # the report has the error; without its bindings the case has no identity
     if CURRENT_JOB not in item.config.stash:
         _show(item, report, info, pairs, message)
     if info.whole and outcome is Outcome.FAILED:
-        outcome, message = Outcome.PASSED, ""  # what is expected is of the whole training
+        outcome, message = Outcome.PASSED, ""  # expectations are for the whole training
     blocks += [block for block in done if block not in blocks]  # seeds that a gate added
     records = []
     kept, outdated = (item.config.stash.get(key, {}) for key in (KEPT, OUTDATED))
@@ -98,7 +98,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
             payload=curves.to_payload() if curves is not None else b"",
         )
         records.append(finished.to_bytes())
-    # The parts of its code, for the process that writes the ledger.
+    # Parts of the case's code, for the process that writes the ledger.
     report.lobench_codes = {  # type: ignore[attr-defined]
         one: dict(found.parts) for one, found in fingerprints_here([info]).items()
     }

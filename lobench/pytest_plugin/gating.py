@@ -47,7 +47,7 @@ class GateReporter:
         self._config = config
         self._recorder = recorder
         self._measured: dict[str, Measured] = {}
-        self._evaluated: dict[str, list[ItemResult]] = {}  # of each case the results of its seed blocks
+        self._evaluated: dict[str, list[ItemResult]] = {}  # results of the seed blocks of each case
         self._report: GateReport | None = None
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))
 
@@ -56,8 +56,8 @@ class GateReporter:
             self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured(**record)
-            # Items that a plugin repeats are one case. Tests with a parameter of their own may have trained the same:
-            # equal bits are no further evidence.
+            # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
+            # case, and equal bits are no further evidence.
             known = self._measured.values()
             if any(_is_same(one, measured) for one in known if one.name == measured.name):
                 continue
@@ -94,7 +94,7 @@ class GateReporter:
         results = list(self._report.cases)
         if len(results) > 1:
             results.append(dataclasses.replace(self._report.overall, case="mean over the cases"))
-        session.testscollected += len(results)  # they are tests too: progress must not pass 100%
+        session.testscollected += len(results)  # counted as tests, so that progress does not pass 100%
         for result in results:
             measured = self._measured.get(result.case)
             file = measured.node_id.split("::")[0] if measured else "lobench"
@@ -167,7 +167,7 @@ class GateReporter:
         }
         common["lobench_verdict"] = result.verdict
         call = pytest.TestReport(**common, outcome=outcome, longrepr=longrepr, when="call")
-        # JUnit writes a test down when it is torn down.
+        # JUnit writes a test at its teardown.
         teardown = pytest.TestReport(**common, outcome="passed", longrepr=None, when="teardown")
         for report in (call, teardown):
             hook.pytest_runtest_logreport(report=report)

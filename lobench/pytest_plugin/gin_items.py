@@ -31,7 +31,7 @@ def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector |
             if not specs_in(path):
                 return None
         except ConfigError:
-            # A broken file that nobody named may be anybody's; one that mentions a case is ours to report.
+            # A broken file is reported only if it was given explicitly or contains a case.
             if "Case.task" not in path.read_text(encoding="utf-8", errors="replace"):
                 return None
     collector: GinFile = GinFile.from_parent(parent, path=path)
@@ -70,7 +70,7 @@ class GinItem(pytest.Item):
         result, expectations = evaluator(self)(self.case_spec), expectations_of(self)
         problems = failed_expectations(expectations, result)
         if self.member is not None:
-            # The ledger's evaluation is of the whole block, whichever session looks at it.
+            # The ledger's evaluation is of the whole block, for all sessions.
             message = headline(AssertionError("; ".join(problems))) if problems else ""
             self.stash[BLOCK_VERDICT] = (Outcome.FAILED if problems else Outcome.PASSED), message
             problems = failed_expectations(expectations, result.only(self.member.session))
@@ -84,5 +84,5 @@ class GinItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        # With None for a line, pytest breaks down where it reports a skipped item.
+        # pytest fails to report a skipped item if its line is None.
         return self.path, 0, f"{self.path.name}: {self.name}"

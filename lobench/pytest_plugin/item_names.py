@@ -19,13 +19,13 @@ def test_name(item: pytest.Item) -> str:
     if not isinstance(item, pytest.Function):
         return ""
     name: str = item.function.__name__
-    if not hasattr(item, "callspec"):  # the test gets its case otherwise
+    if not hasattr(item, "callspec"):  # the test does not get its case by parametrize
         return name
     params = _own_params(item)
     if all(isinstance(value, CaseSpec | ItemMember) for value in params.values()):
         return name
     own = _own_id(item, params)
-    member = member_of(item)  # the last of the parameters, and none of the user's
+    member = member_of(item)  # the last parameter, added by lobench
     return f"{name}[{own if member is None else own.removesuffix(f'-{member}')}]"
 
 
@@ -53,7 +53,7 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
     A plugin may add others to each item, as pytest-repeat does for the number of the repetition. They are invisible to
     the test, so they do not affect the training, and all items that differ in them are the same case.
     """
-    fixtures = item._fixtureinfo  # pytest has no public way from a test to its fixtures
+    fixtures = item._fixtureinfo  # pytest has no public API for the fixtures of a test
     reached, waiting = set[str](), [name for name in fixtures.initialnames if _is_users(item, name)]
     while waiting:
         name = waiting.pop()
@@ -88,7 +88,7 @@ def _own_id(item: pytest.Function, own: Mapping[str, object]) -> str:
     if own.keys() == callspec.params.keys():
         return str(callspec.id)
     groups = [names for mark in item.iter_markers("parametrize") if len(names := _names_of(mark)) > 1]
-    seen, calls = set[str](), list[list[str]]()  # names of each call of parametrize, which has one part of the id
+    seen, calls = set[str](), list[list[str]]()  # names per call of parametrize, each with one part of the id
     for name in callspec.params:
         if name not in seen:
             calls.append(next((group for group in groups if name in group), [name]))

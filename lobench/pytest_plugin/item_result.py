@@ -17,12 +17,12 @@ from lobench.engine.workers.protocol import Job
 
 __all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "ItemResult"]
 
-# How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
+# Values that the worker's loop passes to the `evaluate` fixture of its pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
 STATES: pytest.StashKey[States] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
-# What an item has for its report: its curves, why they were computed in another process, what its gate measured.
+# Values that an item passes to its report: curves, reason for another process, measurements of its gate.
 DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 APART: pytest.StashKey[str] = pytest.StashKey()
 MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _MAKING = threading.Lock()
-_MOST_VARIANTS = 8  # whose programs stay warm
+_MOST_VARIANTS = 8  # variants whose programs stay warm
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Runners:
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 _SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
-_CODE: pytest.StashKey[CodeFingerprint] = pytest.StashKey()  # of an item's test
-_LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags that came after jax's backend
+_CODE: pytest.StashKey[CodeFingerprint] = pytest.StashKey()  # code of an item's test
+_LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags set after jax's backend was made
 
 
 def variant_of(item: pytest.Item) -> Variant:
@@ -88,7 +88,7 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
       variant: The variant.
       has_own_optimizer: Whether the variant replaces the session's optimizer.
     """
-    from lobench.evaluation.isolated import IsolatedRunner  # these import jax, which who trains nothing does without
+    from lobench.evaluation.isolated import IsolatedRunner  # these import jax, which is not needed without training
     from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
@@ -150,7 +150,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
 
 def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
-    if _CODE not in item.stash:  # as it was when this process imported it
+    if _CODE not in item.stash:  # the code at the time of its import
         item.stash[_CODE] = fingerprint_of(_test_files(item), modules=_metric_modules(item.config))
     code = united_fingerprint((bound.case_code, item.stash[_CODE]))
     return replace(bound.info, node_id=plain_node_id(item), case_code=code.id)

@@ -44,7 +44,7 @@ __all__ = [
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
 _GIVE_ONE = "give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
-_MOST_SHOWN = 3  # names of cases in a line
+_MOST_SHOWN = 3  # most names of cases in a line
 _SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()  # by method; "": the session's own
 
 

@@ -24,7 +24,7 @@ __all__ = ["Parallel", "auto_num_workers", "longest_first", "refuse"]
 
 _DURATIONS = "lobench_durations"
 _PROBLEM = "lobench_problem"
-_MAX_RECORDS = 5000  # of a ledger, the newest
+_MAX_RECORDS = 5000  # newest evaluations read from a ledger
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -78,13 +78,13 @@ class Parallel:
     def pytest_xdist_setupnodes(self, config: pytest.Config, specs: Sequence[Any]) -> None:
         if not _is_ours(config):
             return
-        # In execnet's spec, since what is started in a crashed worker's place gets the same.
+        # Set in execnet's spec, because a replacement of a crashed worker gets the same spec.
         local = [spec for spec in specs if spec.popen]
         for spec, environment in zip(local, equal_shares(devices_here(os.environ), len(local)), strict=True):
             spec.env.update(environment)
         self._durations = _recorded_durations(config)
         if self._durations and config.option.dist == "load" and config.option.maxschedchunk is None:
-            config.option.maxschedchunk = 1  # a long list handed out ahead would undo the order
+            config.option.maxschedchunk = 1  # long lists handed out in advance would undo the order
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -103,7 +103,7 @@ class Parallel:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        # The controller reads them once: workers must agree on the order, one that comes later too.
+        # The controller reads them once, because all workers, including later ones, must agree on the order.
         node.workerinput[_DURATIONS] = self._durations
 
     # A worker.
@@ -137,7 +137,7 @@ def longest_first(names: Sequence[Key], durations: Mapping[Key, float], *, num_w
     head = 2 * num_workers
     if not num_workers or len(order) < head:
         return order
-    # The longest is paired with the shortest of the first few, and so on.
+    # Pair the longest with the shortest of the first few, and so on.
     pairs = zip(order[:num_workers], reversed(order[num_workers:head]), strict=True)
     return [index for pair in pairs for index in pair] + order[head:]
 
@@ -158,7 +158,7 @@ def _durations_of(store: Path) -> list[tuple[str, float]]:
     try:
         database = connect(store, read_only=True)
     except LobenchError:
-        return []  # the order is a matter of speed alone; who writes to the store says what is wrong with it
+        return []  # the order only affects speed; the error is raised when results are stored
     try:
         rows = database.execute(
             "SELECT case_json, seconds FROM evaluations WHERE seconds > 0 ORDER BY id DESC LIMIT ?", (_MAX_RECORDS,)

@@ -42,7 +42,7 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
     for one in item.session.items:
         spec = case_of(one)
         if spec is not None:
-            # What cannot be bound has no identity, and no result; its own report says why.
+            # A case that cannot be bound has no identity and no result; its own report has the error.
             with contextlib.suppress(Exception):
                 cases.append(known_info(one, variant_of(one)) or case_info(one, variant_of(one)))
                 specs[spec] = None

@@ -35,18 +35,18 @@ class SessionRecorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._finished: list[ItemResult] = []
-        self._methods: list[str] = []  # of an experiment, for each of these
+        self._methods: list[str] = []  # method of each of these, in experiments
         self._sessions = _ExperimentSessions(config)
         self._ledger: Ledger | None = None
         self._positions: dict[Subject, int] = {}
-        self._plan: Mapping[str, Any] | None = None  # of the session's cases
+        self._plan: Mapping[str, Any] | None = None  # plan of the session's cases
         self._programs: set[str] = set()
-        self._changes: list[tuple[str, str]] = []  # code of results that the store had of other code, and today's
-        self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code by the fingerprint
+        self._changes: list[tuple[str, str]] = []  # code of stored results made by other code, and today's code
+        self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code, by fingerprint
         self._problem = ""
         self._code_line = ""
-        self._problems: list[str] = []  # by the ledger, when it was opened
-        self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
+        self._problems: list[str] = []  # reported by the ledger when it was opened
+        self._apart: set[str] = set()  # callers that made jax's backend, so that evaluations ran in another process
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -60,7 +60,7 @@ class SessionRecorder:
         self._plan = self._plan or getattr(report, "lobench_plan", None)
         records: list[bytes] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
-            return  # an xdist worker's report comes to the controller; a watch's worker sends its own
+            return  # an xdist worker's report reaches the controller; a watch's worker sends its own
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         self._codes |= getattr(report, "lobench_codes", {})
         self._changes += [(stored, todays) for stored, todays in getattr(report, "lobench_other_code", [])]
@@ -72,7 +72,7 @@ class SessionRecorder:
                 try:
                     subject = self._sessions.subject(method)
                 except LobenchError:
-                    return  # the report itself says it
+                    return  # the report has the error
             if not method or self._sessions.is_news(method, finished):
                 self._finished.append(finished)
                 self._methods.append(method)
@@ -118,7 +118,7 @@ class SessionRecorder:
         if self._plan is not None:
             plan = self._plan if is_own else suite_plan([finished.case], self._plan["files"])
             self._ledger.record_plan(subject, plan, _expected_programs())
-        else:  # of an experiment, whose plan `lobench run` writes; these cases are the current ones all the same
+        else:  # in an experiment, whose plan `lobench run` writes, these cases are current too
             make_plan = functools.partial(suite_plan, [finished.case], {})
             forms, codes = forms_of([finished.case]), codes_of([finished.case])
             self._ledger.record_current(subject.variant.key, forms, make_plan, _expected_programs(), codes)
@@ -230,7 +230,7 @@ def _program_of(finished: ItemResult) -> Program:
     return program_here(num_gpus=finished.case.num_gpus)
 
 
-@functools.cache  # of one process
+@functools.cache  # per process
 def _expected_programs() -> frozenset[str]:
     """Returns the keys of the programs that this machine is expected to compute results with."""
     from lobench.engine.store.programs import Expected

@@ -295,7 +295,7 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
         return _BaselineReference(optimizer=optimizer)
     path = Path(text)
     if path.suffix == ".json":
-        Baseline.load(path)  # what is wrong with it is said now
+        Baseline.load(path)  # raises if it is not valid
         return _BaselineReference(path=path)
     if (place := _chosen_store(text, option(config, "store"))) is not None:
         kept = kept_choices(store_path(config, suite) for suite in suites)
@@ -365,7 +365,7 @@ def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> S
 
 
 def _reference_to(shown: StoredSubject, path: Path) -> _StoreReference:
-    # One problem can be several cases: one that got more seeds, say.
+    # One problem may have several cases, such as one with more seeds.
     cells: dict[str, list[Cell]] = {}
     if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):
         raise UsageError(

@@ -25,7 +25,7 @@ from lobench.pytest_plugin.options import layers_of, option
 
 __all__ = ["remembered_info"]
 
-_Place = tuple[Path, str]  # a file, and what pytest calls a test in it
+_Place = tuple[Path, str]  # file and pytest's name of a test in it
 _Cases = Mapping[_Place, CaseInfo]
 _FOUND: pytest.StashKey[dict[tuple[Path, Variant], _Cases]] = pytest.StashKey()
 
@@ -72,7 +72,7 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
     try:
         ledger = Ledger.open(store, read_only=True)
     except LobenchError:
-        return {}  # who records into it says what is wrong
+        return {}  # the error is raised when results are recorded
     try:
         for layers, config_of_cases in _known_forms(config, variant):
             collected = _Collected(arguments=suites, layers=layers)
@@ -97,7 +97,7 @@ def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Laye
             yield dataclasses.replace(layers, trainer_config=None), given_checkpoint(checkpoint).variant
     elif (
         not layers.gin_files and not layers.gin_params
-    ):  # a given optimizer's text is bound over these, here below them
+    ):  # a given optimizer's text is bound after these, but here before them
         yield dataclasses.replace(layers, optimizer=""), given_optimizer(layers.optimizer).variant
 
 

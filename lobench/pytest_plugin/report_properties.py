@@ -27,7 +27,7 @@ __all__ = ["failure_text", "properties"]
 
 Done = Sequence[tuple[SeedBlock, Curves]]
 
-_METRICS = ("train/loss", "test/loss", "test/accuracy")  # beside the case's primary one
+_METRICS = ("train/loss", "test/loss", "test/accuracy")  # in addition to the case's primary metric
 _FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
 _NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
@@ -69,7 +69,7 @@ def _score(path: str, case: CaseInfo, done: Done) -> float:
         (subject,) = subjects_of(rows)
         scales = Scales.of([subject], [Path(path)])
     except LobenchError:
-        return math.nan  # a file of baselines that cannot be read: who compares with it says so
+        return math.nan  # the baseline file cannot be read, which comparisons report
     return mean_score(subject, None, scales).mean if scales.tuned else math.nan
 
 

@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 _Key = tuple[str, SeedBlock]
-REUSED: pytest.StashKey[bool] = pytest.StashKey()  # of an item whose case was not bound
+REUSED: pytest.StashKey[bool] = pytest.StashKey()  # set for items whose case was not bound
 _Stored: TypeAlias = "tuple[Mapping[_Key, Sequence[EvaluationRow]], Mapping[str, str]]"  # and accepted code
 _STORED: pytest.StashKey[dict[tuple[Path, str], _Stored]] = pytest.StashKey()
-# The code of results that were trained again because they were made by it, or kept all the same; and today's.
+# Code of stored results that were retrained because of it (OUTDATED) or kept (KEPT), and today's code.
 OUTDATED: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 
@@ -110,14 +110,12 @@ def _read(store: Path, sha256: str) -> _Stored:
     if not (store / "ledger.sqlite").is_file():
         return {}, {}
     with Ledger.open(store, read_only=True) as ledger:
-        programs = ledger.accepted_programs(
-            [program_here(num_gpus=1.0)]
-        )  # a process of pytest takes a GPU that it sees
+        programs = ledger.accepted_programs([program_here(num_gpus=1.0)])  # a pytest process uses a visible GPU
         found: dict[_Key, list[EvaluationRow]] = {}
         for row in ledger.evaluations(sha256, all_codes=True):
             has_result = row.payload is not None and row.outcome in (Outcome.PASSED, Outcome.FAILED)
             if row.key.program_version in programs and has_result:
-                found.setdefault((row.case.key, row.key.seed_block), []).insert(0, row)  # the last one first
+                found.setdefault((row.case.key, row.key.seed_block), []).insert(0, row)  # latest first
         return found, ledger.accepted_code
 
 

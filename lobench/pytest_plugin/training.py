@@ -38,14 +38,14 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     config, test = item.config, test_name(item)
     job = config.stash.get(CURRENT_JOB, None)
     runners = runners_of(config, variant_of(item))
-    bound = runners.here.bind(case, test)  # first: it makes jax's backend as this case wants it
+    bound = runners.here.bind(case, test)  # first, because it makes jax's backend with the case's settings
     gate = _gate(item) if job is None and option(config, "against") else None
     info = with_item(bound, item)
 
     kept_in = cache_folder(store_path(config, case.suite)).absolute()
 
     def train(theta: ThetaLeaves, block: SeedBlock, runners: Runners = runners) -> Curves:
-        # A watch's worker has been told where.
+        # A watch's worker has its folder from the chief.
         with programs_kept_in(kept_in) if job is None else contextlib.nullcontext():
             return train_here(theta, block, runners)
 
@@ -64,7 +64,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
             if job is not None:
                 why = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                 curves = runners.together.apart(case, test, job, curves, why)
-        if job is None and (edited := parts_imported_otherwise(info)):  # a watch's worker gives the job back
+        if job is None and (edited := parts_imported_otherwise(info)):  # a watch's worker returns the job
             raise EditedCode.of(case, edited)
         return with_metrics(curves, metrics_of(config))
 

@@ -26,7 +26,7 @@ from lobench.pytest_plugin.items import case_info, runners_of, test_name
 
 __all__ = ["VariantCases", "VariantFields", "files_of"]
 
-_MOST_VARIANTS = 64  # whose cases are remembered
+_MOST_VARIANTS = 64  # variants whose cases are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
         *SuiteFiles(suites, around).files(),
         *_loaded(),
         *map(Path, code),
-    ]  # a module that a suite made up has none
+    ]  # modules created by a suite have no file
     return tuple(FileMark(path=path, size=size, changed_ns=at) for path, size, at in marks_of(files))
 
 

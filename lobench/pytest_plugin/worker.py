@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-# A test session of the user's must not run inside a worker: no parallel workers of its own, no reruns, no cache.
+# Disables the user's plugins that would interfere in a worker: parallel workers, reruns, cache.
 _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:timeout")
-# In another's process, which writes to the terminal itself.
+# Arguments in another program's process, which writes to the terminal itself.
 _AS_A_GUEST = ("-p", "no:terminal", "-s")
 
 
@@ -88,13 +88,13 @@ class Loop:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            # After an endless recursion pytest says last that it was one, and before that what and where.
+            # After an infinite recursion the last line is only pytest's remark; the error is before it.
             text = [line for line in report.longreprtext.strip().splitlines() if not line.startswith("!!!")]
             self.errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        # Not before: what this imports has jax read its settings, and a conftest.py may have made some.
+        # Imported here, because it makes jax read its settings, which a conftest.py may change.
         from lobench.pytest_plugin.variants import VariantCases
 
         items = [item for item in session.items if case_of(item) is not None]
@@ -165,7 +165,7 @@ class Loop:
         known = self._cases.of(job.variant)
         item = known.items.get(job.case_key)
         if item is None:
-            # It has read other files than the worker that described the cases.
+            # This worker has read other files than the worker that described the cases.
             line = "; ".join(known.problems) or "its worker has no such case: was the suite edited meanwhile?"
             self._answer(job, Outcome.ERROR, line, replace=True)
             return
@@ -181,7 +181,7 @@ class Loop:
         try:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
         except BaseException as error:
-            # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
+            # The state of this session is unknown, so let the chief replace the worker.
             self._answer(job, Outcome.ERROR, headline(error), replace=True)
             raise
         if edited := parts_imported_otherwise(case):
@@ -189,7 +189,7 @@ class Loop:
             return
         finished = self._finished()
         if finished is None:
-            # Not even what the case is could be said: its files changed since they were collected, say.
+            # The case could not be described, for example because its files changed since the collection.
             texts = [report.longreprtext.strip() for report in self._reports if report.failed]
             line = texts[0].splitlines()[-1] if texts and texts[0] else "the item ended without a report"
             self._answer(job, Outcome.ERROR, line, replace=True)
@@ -234,13 +234,13 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     arguments = [*configure.arguments, *(() if owns_process else _AS_A_GUEST), *_LAST_ARGUMENTS]
     code = pytest.main(arguments, plugins=[loop])
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
-    if code not in fine and not loop.is_ready:  # later on, the job that broke the session has been told of already
+    if code not in fine and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
 
 
 def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:
     """Returns messages on a session that ended before it had collected anything."""
-    with contextlib.suppress(OSError, ValueError):  # a stream that is closed, or a full disk
+    with contextlib.suppress(OSError, ValueError):  # closed stream, or full disk
         sys.stdout.flush()
     words = last_words(Path(configure.log), configure.log_start) if configure.log else ""
     return tuple(filter(None, (f"the worker's pytest session ended with {pytest.ExitCode(code).name}", words)))

@@ -10,7 +10,10 @@ import numpy as np
 
 __all__ = ["COMPILED_FAST", "assert_same_bits", "key_of", "types_of"]
 
-COMPILED_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # for one run
+COMPILED_FAST = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}  # for single runs
 
 
 def key_of(seed: Any) -> jax.Array:

@@ -18,7 +18,7 @@ from lobench.engine.workers.protocol import Configure, Job, ToWorker
 
 __all__ = ["PID_FILE", "answer_to", "case_named", "serve"]
 
-PID_FILE = "pid_file"  # in the suite; it names the file that takes the number of a process that misbehaves
+PID_FILE = "pid_file"  # file in the suite with the path to which misbehaving processes write their pid
 
 
 def case_named(name: str, num_cpus: int = 1) -> CaseInfo:

@@ -114,7 +114,7 @@ class ExecutorContract:
         while time.monotonic() < deadline:
             if file.is_file() and (text := file.read_text()):
                 return int(text)
-            executor.wait(0.02)  # which may have to send the rest of the job
+            executor.wait(0.02)  # it may have to send the rest of the job
         raise AssertionError("the case did not begin")
 
     def test_a_worker_is_what_it_was_configured_to_be(self, tmp_path: Path) -> None:

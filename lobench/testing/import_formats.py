@@ -155,7 +155,7 @@ class ImportFormatContract:
                 except LobenchError as error:
                     assert "\n" not in str(error)
                 else:
-                    # A number that is cut in its middle is another number, which no format without an end can know.
+                    # A truncated number is another number, which formats without an end mark cannot detect.
                     wrong = sum(
                         repr(point) not in map(repr, curves.get(key, ())) for key in found for point in found[key]
                     )
@@ -169,7 +169,7 @@ class ImportFormatContract:
         path.write_bytes(b"\xff\xfe\x00 no such thing\n" * 20)
         with pytest.raises(LobenchError) as error:
             assert not self.read(path)
-            raise LobenchError("a file without curves")  # which the caller reports
+            raise LobenchError("a file without curves")  # as the caller reports it
         assert "\n" not in str(error.value)
 
     def test_an_import_stores_them(self, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ __all__ = ["MetricContract", "sample_curves"]
 
 _FIRST_SEED = 5
 _ROWS = ((9.0, 8.0, 3.0), (7.0, 7.5, 7.0), (5.0, math.nan, math.nan), (0.0, 0.0, 0.0))
-# Curves of more seeds and evaluations than one digit counts, for known values.
+# Curves with more than ten seeds and evaluations, for known values.
 _KNOWN: list[list[float]] = np.random.default_rng(0).lognormal(0.0, 2.0, (13, 12)).astype(np.float32).tolist()
 _KNOWN[3][7:] = [math.nan] * 5
 
@@ -91,7 +91,7 @@ class MetricContract:
     def computed_of(self, curves: Curves) -> dict[str, np.ndarray[Any, Any]]:
         shown = Curves.from_payload(curves.to_payload())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of 0 / 0, say
+            warnings.simplefilter("ignore", RuntimeWarning)  # such as 0 / 0
             found = loaded(self.factory)(shown)
         return {name: np.asarray(values, np.float32) for name, values in found.items()}
 

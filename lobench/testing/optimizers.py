@@ -146,7 +146,7 @@ def _program(contract: Any) -> Callable[..., Any]:
             )
             return state, params
 
-        # One step alone where it changes what a loop carries: that is to be a finding, not an error of the loop's.
+        # A step that changes shapes or dtypes runs outside of a loop, so that a test reports it instead of the loop.
         carry = (state, params)
         is_carried = types_of(jax.eval_shape(step, 0, carry)) == types_of(carry)
         state, params = jax.lax.fori_loop(0, _NUM_STEPS, step, carry) if is_carried else step(0, carry)

@@ -128,7 +128,7 @@ def write(
 def _save(path: Path, parity: Parity) -> None:
     arrays = {f"{part}/{name}": leaf for part in _PARTS for name, leaf in getattr(parity, part).items()}
     text = json.dumps({"format": _FORMAT, **parity.about})
-    with path.open("wb") as file:  # np.savez would add a suffix to a name that has none
+    with path.open("wb") as file:  # np.savez would add a suffix to a path without one
         np.savez(file, about=np.asarray(text), losses=parity.losses, **arrays)
 
 

@@ -85,7 +85,7 @@ class PolicyContract:
     def _step(self, waiting: list[int], *, idle: bool, last: bool) -> tuple[int, ...]:
         run, skip = self.asked(waiting, idle=idle, last=last)
         if not last:
-            # The newest may be the last of all; a watch keeps it, whatever the policy says.
+            # The newest may be the last of all, so a watch keeps it, whatever the policy decides.
             skip = tuple(position for position in skip if position != waiting[-1])
         waiting[:] = [position for position in waiting if position not in {*run, *skip}]
         return run

@@ -129,7 +129,7 @@ class ReaderContract:
         path = self.write(tmp_path, large_theta())
         leaves = self.open().read(epath.Path(path)).leaves
         for file in _files(path):
-            with file.open("r+b") as opened:  # in place, of the same size: a mapping of the file shows it
+            with file.open("r+b") as opened:  # in place and of the same size, so that a memory map would change
                 opened.write(bytes(file.stat().st_size))
         _assert_equal(leaves, large_theta())
 
@@ -230,7 +230,10 @@ class ReaderContract:
             str(path),
             str(int(self.allow_pickle)),
         ]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # it may lie beside a suite
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }  # for a suite's modules
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -352,7 +352,7 @@ class SinkContract:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == -signal.SIGKILL, done.stderr
-        # Durable when deliver() returns, without a close.
+        # Deliveries are durable when deliver() returns, without close().
         assert self.found(store) == self.expected(tmp_path / "first", deliveries[:count])
         assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
 

@@ -129,7 +129,7 @@ class SourceContract:
             self.factory,
             self.location(tmp_path / "published"),
             source=NAME,
-            needs_theta=False,  # which may be of any optimizer
+            needs_theta=False,  # theta may belong to any optimizer
         )
         assert [subject.uri for subject in watched.sightings] == expected
         assert [subject.uri for subject in watched.finished] == expected, watched.lines

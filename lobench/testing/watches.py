@@ -17,7 +17,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["WatchedStore", "watch_with", "write_run"]
 
-NAME = "contract"  # of the declaration, so that an installed plugin is not taken for the one under test
+NAME = "contract"  # name of the declaration, distinct from installed plugins
 
 _CONFTEST = """
 from lobench.hookspecs import Declaration

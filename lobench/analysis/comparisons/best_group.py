@@ -54,7 +54,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     finals = [cell.converged_finals(metric) if cell is not None else {} for cell in cells]
     case = next((cell.case for cell in cells if cell is not None), None)
     direction = scales.direction(case, metric) if case is not None else None
-    if direction is None:  # nobody knows what is better
+    if direction is None:  # the metric has no declared direction
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
     known = [cell for cell in cells if cell is not None]
@@ -90,7 +90,7 @@ def _with_best(best: int, worse: Mapping[int, bool], tests: Collection[Method]) 
 
 def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
     found = paired_values(best, cell, metric, scales)
-    # Without a scale it has values, if no scores.
+    # Without a scale there are no scores, but final values.
     return found.samples if found.scale.is_usable else values_of(best, cell, metric, found.scale.direction)
 
 
@@ -109,7 +109,7 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
       alone: Whether to return only the best, and subjects with an equal mean.
     """
     found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
-    most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
+    most = max((one.num_cases for one in found_means), default=0)  # a mean over fewer, easier cases is not comparable
     stored = [summary.snapshot.subjects[subject] for subject in subjects]
     means = [
         one.interval.mean
@@ -152,7 +152,7 @@ def _mean_verdicts(
     for identity in compared:
         mine = subjects[best].cells[identity]
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
-        # The arrays hold means over seeds, of which no group can be formed.
+        # Arrays contain means over seeds, which cannot be grouped.
         by_arrays = {} if identity in grouped else cells
         places, block = paired_block(mine, by_arrays, asked, summary.scales)
         if block is not None:

@@ -145,12 +145,12 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
 def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
     """Returns the numbers of cases whose seeds are all evaluated. Partial results could not be corrected later."""
     kept: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
-    finals: dict[str, list[list[float]]] = {}  # by metric, of one case after the other
+    finals: dict[str, list[list[float]]] = {}  # by metric, one case after another
     for evaluations in cases:
         blocks = _curves(evaluations)
         if len({seed for block in blocks for seed in block.seeds}) < evaluations[0].case.num_seeds:
             continue
-        metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's own may fail for one
+        metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's may be missing
         kept.append((evaluations, metrics))
         for name in metrics:
             finals.setdefault(name, []).append(_finals(blocks, name))

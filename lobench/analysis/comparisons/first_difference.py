@@ -12,7 +12,7 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 
 __all__ = ["FirstDifferences", "first_differences"]
 
-FirstDifferences: TypeAlias = Mapping[str, float]  # by the identity of the case; infinite: the same bits to the end
+FirstDifferences: TypeAlias = Mapping[str, float]  # by identity of the case; infinite if all bits are equal
 
 _LOSSES = ("train/loss", "test/loss")
 

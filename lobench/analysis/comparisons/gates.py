@@ -29,8 +29,8 @@ from lobench.core.wording import counted
 __all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "gate", "gate_cases", "seeds_to_decide"]
 
 _MAX_SEEDS = 100_000
-# Where all seeds of both sides have one value, nobody knows in what steps it moves. A seed with another value is taken
-# to lose as much of the score: more than most metrics' steps, a quarter of the way from untrained to tuned.
+# If all seeds of both sides have one value, its step size is unknown. A seed with another value is assumed to lose this
+# much of the score: a quarter of the way from untrained to tuned, which is more than most metrics' steps.
 _UNSEEN_STEP = 0.25
 
 
@@ -258,12 +258,12 @@ def seeds_to_decide(
     def found(n: int) -> float:
         quantile = t_isf(alpha, strata * (n - 1))
         shift = resolution / limit * math.sqrt(n)
-        # Far from both the noncentral t has no digits left, and is normal for all that matters.
+        # Far from both, the noncentral t has no precision left, and is practically normal.
         if shift > 30:
             return float(norm_sf(quantile - shift))
         return float(nct_sf(quantile, strata * (n - 1), shift))
 
-    # The normal law's answer is a little too small, so that a few steps up from it are the shortest way.
+    # The normal approximation is slightly too small, so a few steps up from it suffice.
     quantiles = float(norm_isf(alpha)) + float(norm_isf(1 - power))
     n = max(2, math.ceil((quantiles * limit / resolution) ** 2))
     if n > _MAX_SEEDS:
@@ -372,10 +372,10 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
     if difference is None and math.isnan(p_diverged):
         return result
-    # The harm is -(b - a): it lies above the margin where b - a lies below -margin.
+    # The harm is -(b - a), so it is above the margin if b - a is below -margin.
     p_regressed = difference.below(-rules.margin) if difference else 1.0
     p_pass = difference.above(-rules.margin) if difference else 1.0
-    # The least share of seeds that are alike where the harm is the case's margin.
+    # Smallest share of equal seeds if the harm is the case's margin.
     unseen = 1.0 - (rules.margin + found.raised) / _UNSEEN_STEP
     if difference and found.is_one_value and 0 < unseen < 1:
         p_pass, needed = max(p_pass, unseen**found.num_converged), math.ceil(math.log(alpha) / math.log(unseen))
@@ -492,7 +492,7 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
         power=rules.power,
         strata=1.0 if math.isinf(result.degrees) else result.degrees / (result.num_converged - 1),
     )
-    if needed is not None:  # as many more as do not converge
+    if needed is not None:  # scaled up by the seeds that do not converge
         needed = math.ceil(needed * result.num_seeds / result.num_converged)
     if needed is not None and needed <= result.num_seeds:
         note = "; ".join(filter(None, (result.note, "the harm is too near the margin to tell")))

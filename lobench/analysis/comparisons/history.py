@@ -88,23 +88,23 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
         codes: dict[str, list[str]] = {}
         revision = ""
         for row in whole.rows:
-            # What gave no curves does not say where it was made: where the one before it was.
+            # Evaluations without curves have no provenance, and count as made at the previous one's revision.
             revision = _revision(row) if row.payload is not None else revision
             known = codes.setdefault(row.case.key, [])
             if row.code not in known:
                 known.append(row.code)
-            groups.setdefault((revision, known.index(row.code)), []).append(row)  # code that no revision tells apart
+            groups.setdefault((revision, known.index(row.code)), []).append(row)  # code can differ in a revision
         if len(groups) == 1:
             runs.append((revision, whole))
         else:
             positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
             for (name, _), rows in groups.items():
-                # A run of cases that were all changed since is what it was.
+                # If all cases of a run were changed since, the run keeps its own forms.
                 current = whole.current if any(map(whole.current.is_current, rows)) else None
                 runs.append((name, Snapshot.of(store, rows, positions=positions, current=current)))
     scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
     found = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
-    # Runs of one store are in the order of its ledger, whatever its clocks said; stores are by their last result.
+    # Runs of one store are in the order of its ledger, whatever the clocks; stores are ordered by their last result.
     last_of = {store: max(run.last for run in found if run.store == store) for store in {run.store for run in found}}
     order = {id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(found, runs, strict=True)}
     return sorted(found, key=lambda run: (last_of[run.store], str(run.store), order[id(run)]))

@@ -262,7 +262,7 @@ def _effect(
     signed = {key for key, case in cases.items() if scales.is_signed(case, names[key]) and not found[key].is_of_finals}
     margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
     samples = {key: redesigned(one.samples, design) for key, one in found.items()}
-    # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
+    # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
     gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
@@ -359,7 +359,7 @@ def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interva
     return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
 
 
-# What is said of the interval of a difference whose sides share no seed.
+# Notes on the interval of a difference whose sides share no seed.
 APART = {
     "welch": "no common seeds: Welch's interval",
     "permutation": "no common seeds, one side has twice as many: the wider of Welch's and a permutation interval",
@@ -371,7 +371,7 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
     found += [text for text in (effect_words(paired), values.note) if text]
     if not ends.samples.is_paired:
         found.append(APART.get(paired.method, ""))
-    elif seeds < max(ends.num_seeds):  # a mean is over all seeds, a difference over these
+    elif seeds < max(ends.num_seeds):  # means are over all seeds, differences over the common ones
         found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
     if not values.is_of_finals:
         if silent := are_undecided(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():

@@ -30,11 +30,11 @@ __all__ = [
     "without_scale",
 ]
 
-# Finals whose largest is at most so many times the smallest are compared as they are: a logarithm would say the same
-# to three digits, and p-values that were published are of the values.
+# Finals are compared without a logarithm if the largest is at most this multiple of the smallest. A logarithm would
+# agree to three digits, and published p-values are of the values.
 _NARROW = 2.0
 
-Finals = Mapping[int, float]  # by seed; NaN where it diverged
+Finals = Mapping[int, float]  # by seed; NaN if it diverged
 FloatArray = NDArray[np.float64]
 
 
@@ -130,7 +130,7 @@ def paired_block(
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     ends = set(a.last_steps().values())
-    is_whole = not a.unconverged and not a.missing and len(ends) <= 1  # none of cells without curves
+    is_whole = not a.unconverged and not a.missing and len(ends) <= 1  # there are no ends without curves
     if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})
@@ -165,7 +165,7 @@ def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -
     """Returns `_in_unit` of each pair. `values` is float64[num_pairs, 2 num_seeds] and finite."""
     if scale.kind is ScaleKind.LINEAR or not steps.any():
         return steps / abs(scale.unit)
-    lowest = np.where(steps > 0, steps, np.inf)[:, None]  # without a step it is 0
+    lowest = np.where(steps > 0, steps, np.inf)[:, None]  # 0 without a step
     parts = steps[:, None] / np.maximum(values - (scale.minimum or 0.0), lowest)
     return np.asarray(np.sqrt(np.mean(parts**2, axis=1)) / scale.unit)
 
@@ -233,7 +233,7 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     values = [list(side.values()) for side in sides]
     every = [*values[0], *values[1]]
     begun = [starts.get(seed, math.nan) for side in sides for seed in side]
-    flat = scores(every, scale, starts=begun).tolist()  # of both sides in one go: tables ask thousands of times
+    flat = scores(every, scale, starts=begun).tolist()  # both sides in one call, because tables need thousands
     both = [
         DIVERGED if scale.is_usable and not math.isfinite(value) else score
         for value, score in zip(every, flat, strict=True)
@@ -323,7 +323,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         metric,
         direction,
         finals=finals,
-        starts={-1: start},  # of no seed: all of them begin there
+        starts={-1: start},  # the key is no seed: all seeds begin there
         declared=ScaleKind.LOG if is_log else ScaleKind.LINEAR,
         minimum=minimum,
     )
@@ -349,4 +349,4 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     return math.fsum([*starts[0], *starts[1]]) / len([*starts[0], *starts[1]]), "both end no better than step 0"
 
 
-_CLOSE = 0.01  # two starts that differ by less are one, whatever their noise
+_CLOSE = 0.01  # relative difference below which two starts are equal

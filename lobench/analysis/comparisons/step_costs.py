@@ -26,7 +26,7 @@ __all__ = [
     "timed_difference",
 ]
 
-_Z = 1.96  # of the bounds of a ratio of times
+_Z = 1.96  # for 95% bounds of a ratio of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,10 +229,10 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
     for seed, (curves, row) in sorted(cell.sources.items()):
         at, values = curves.eval_steps, np.asarray(curves.metrics.get(metric, ()))
         if values.ndim != 2 or values.shape[1] != len(at):
-            continue  # one value a seed, of the end
+            continue  # one value a seed, taken at the end
         before = bisect.bisect_right(at, step + 1e-6) - 1
         if before < 0:
-            continue  # curves from elsewhere that begin later
+            continue  # imported curves that begin later
         after = min(before + 1, len(at) - 1)
         one, other = float(values[row, before]), float(values[row, after])
         share = (step - at[before]) / (at[after] - at[before]) if after > before else 0.0

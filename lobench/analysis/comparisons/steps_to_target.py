@@ -126,7 +126,7 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
         if metric not in curves.shapes:
             continue
         values = np.asarray(curves.metrics[metric])[row]
-        # What is stored is float32: 3.28 is there as 3.2799999.
+        # Stored values are float32: 3.28 is stored as 3.2799999.
         edge = np.float32(target)
         is_there = values <= edge if direction is Direction.MIN else values >= edge
         found[seed] = float(curves.eval_steps[int(is_there.argmax())]) if is_there.any() else math.inf
@@ -151,7 +151,7 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
         return Interval()
     middle = ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
     tail, place = 0.0, 0
-    while place <= n // 2:  # the chance that the median lies below the place-th value
+    while place <= n // 2:  # probability that the median is below the place-th value
         tail += math.comb(n, place) / 2**n
         if tail > alpha / 2:
             break

@@ -63,7 +63,7 @@ def improvement(
     for identity in (one for one in a.cells if one in b.cells):
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
-            ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # finite, where a diverged seed is not
+            ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # ranks are finite also for diverged seeds
             ours.append(ranks[: len(x)])
             theirs.append(ranks[len(x) :])
             cases.append(identity)
@@ -187,11 +187,11 @@ class Summary:
         self.snapshot, self.scales = snapshot, scales
         self.compared = frozenset(() if snapshot.groups.runs else range(len(snapshot.subjects)))
         self.compared = self.compared if compared is None else frozenset(compared)
-        self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of a subject, and the metric
+        self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of the subject, and the metric
         self._common: dict[str, frozenset[str]] = {}
         labels = [label for label, _ in headline_metrics(snapshot.subjects)] if snapshot.subjects else []
         primary = {case.primary_metric for case in snapshot.cases}
-        # Train and test side by side; a case whose primary metric is another one has that as its train column.
+        # Train and test loss next to each other. The train column shows the primary metric if that is another one.
         has_test = "test/loss" in labels and primary != {"test/loss"}
         self.metrics = ("primary", *(("test/loss",) if has_test else ()))
 
@@ -471,7 +471,7 @@ class Summary:
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
-            target += 1e-5 * abs(target) + 1e-30  # means of float32 curves: met where it is equal but for rounding
+            target += 1e-5 * abs(target) + 1e-30  # means of float32 curves, so equality is up to rounding
             for row, subject in zip(rows, subjects, strict=False):
                 cell = self.snapshot.cell(subject, case)
                 if cell is None or "train/loss" not in cell.final:

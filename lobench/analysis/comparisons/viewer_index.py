@@ -17,7 +17,7 @@ from lobench.drawing.wide import evenly
 
 __all__ = ["Curve", "CurveKey", "ViewerIndex", "curves_of"]
 
-CurveKey: TypeAlias = tuple[int, int, str]  # the places of subject and case, and the metric's name
+CurveKey: TypeAlias = tuple[int, int, str]  # places of subject and case, and name of the metric
 Curve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
 
 

@@ -301,11 +301,11 @@ def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> di
     """Returns the time of each (submission, workload, study) that reached its target."""
     values = {name: target.value for name, target in targets.targets.items()}
     signs = {name: 1.0 if target.higher else -1.0 for name, target in targets.targets.items()}
-    # Of no evaluation at all pandas makes texts.
+    # Without any evaluation pandas would make strings.
     value, sign = (usable["workload"].map(each).astype(float) for each in (values, signs))
     numbered = usable.assign(evaluation=usable.groupby(trial).cumcount())
     there = numbered[sign * usable["val_metric"] >= sign * value]
-    # A trial's first evaluation that is there, then the trial with the fewest; of two such, the shorter time.
+    # First evaluation of a trial that reaches the target, then the trial with the fewest, and on ties the shorter time.
     order = there.sort_values(["evaluation", "time"]).drop_duplicates(["submission", "workload", "study"])
     return {
         (submission, workload, study): float(time)

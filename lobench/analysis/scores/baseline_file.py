@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 FOLDER = BASELINES
-# 1 lacks where the seeds began, and the case's scale and minimum; up to 2 nothing says what trained a case, and `tuned`
-# is what the program of all points gave, its optimizer told `horizon_factor` times the budget.
+# Format 1 lacks the starts of the seeds, and the case's scale and minimum. Formats up to 2 lack `program`, and their
+# `tuned` comes from the program of all points, whose optimizers got `horizon_factor` times the budget as horizon.
 _FORMAT = 3
 
 
@@ -212,7 +212,7 @@ class Baseline:
         found = self.find(info.problem, info.name)
         own_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
         named = any(_is_called(key, info.name) for key in self.cases)
-        named &= self._suite in ("", info.suite)  # a case of that name in another suite is another case
+        named &= self._suite in ("", info.suite)  # a case with that name in another suite is different
         where = f"{info.suite}/{info.name}"
         if found is None and not named:
             raise BaselineError(

@@ -25,9 +25,9 @@ __all__ = [
     "velo_grid",
 ]
 
-_WAVE = 8  # points of a search that learns from each wave; they are one program
+_WAVE = 8  # points per wave of a search, trained in one program
 
-# Trains points; returns what each is worth.
+# Trains points and returns their fitness.
 Run = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
 
 
@@ -134,7 +134,7 @@ def algoperf_grid() -> BaselineGrid:
                 math.exp(math.log(low) + float(share) * math.log(high / low))
                 for share, (low, high) in zip(row, ranges, strict=True)
             )
-            # Six digits: a file that people read, and the same point on every machine.
+            # Six digits are readable, and give the same point on every machine.
             point = {"learning_rate": rate, "b1": 1 - one_minus_b1, "weight_decay": decay}
             points.append({name: float(f"{value:.6g}") for name, value in point.items()})
             studies.append(study)

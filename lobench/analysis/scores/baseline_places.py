@@ -88,11 +88,11 @@ def _of_case(
     file = case.node_id.partition("::")[0]
     looked = [look(place, file) for place in case.places or (SuitePlace(suite=case.suite),)]
     found = [(folder, note) for folder, note in looked if folder is not None]
-    # Two suites of one name may have been evaluated into one store: the one with a baseline of the case counts.
+    # If a store has two suites with one name, the suite with a baseline of the case counts.
     best = next((one for one in found if serves(one[0])), found[0] if found else None)
     shipped = shipped_suite(case.suite)
     if (best is None or not find_baselines(best[0])) and shipped is not None and serves(shipped):
-        return shipped, ""  # a user's own suite may have the name of one of ours
+        return shipped, ""  # a user's suite may have the name of a built-in one
     return best if best is not None else (None, looked[0][1])
 
 

@@ -28,7 +28,7 @@ def own_scale(
       declared, minimum: Scale and minimum of the case.
     """
     begun = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
-    # Nobody's results are among those who are compared: where the seeds begin alone says which kind of scale it is.
+    # Without final values, the kind of scale depends only on the starts.
     found = ScoreScale.among(metric, direction, finals=[], starts=begun, declared=declared, minimum=minimum)
     zero = found.untrained
     way = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)

@@ -98,7 +98,7 @@ class StoreScores:
         found = [_scored(one, scales) for one in sorted(subjects, key=_place)]
         if all(one.score is not None for one in found):
             return found
-        # The best mean may have moved, and with it the scores of everyone.
+        # The best mean may have changed, and with it all scores.
         means = [(one, mean_score(one, None, scales).mean) for one in known]
         return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
 
@@ -151,7 +151,7 @@ def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredS
       means: Mean scores of all subjects, in order.
     """
     own = scored.subject
-    # Of equal cells those among which the scales are made have their scores already.
+    # Of equal cells, use those from which the scales were made, because their scores are cached.
     among = next(one for one, _ in means if (one.who, one.optimizer_hashes) == (own.who, own.optimizer_hashes))
     before = [
         (one.who, mean)

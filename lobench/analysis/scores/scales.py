@@ -29,8 +29,8 @@ from lobench.core.wording import counted, first_of, one_line
 
 __all__ = ["Scales", "seed_scores"]
 
-_AT_ONE = 1e-6  # what rounding may part a mean score of 1 from 1
-_NAMED = 4  # cases, and things to do, of one line
+_AT_ONE = 1e-6  # rounding error of a mean score of 1
+_NAMED = 4  # number of cases and of next steps in one line
 
 
 class _Column(NamedTuple):
@@ -158,7 +158,7 @@ class Scales:
         if not cells:
             return {}, []
         common, began = self.starts(cells[0].case, metric), list[float]()
-        # A seed of lobench's that is not in common has no finite start in any cell.
+        # A lobench seed that is not in `common` has no finite start in any cell.
         if all(cell.draws == LOBENCH_SEEDS for cell in cells):
             began = list(map(common.get, seeds, itertools.repeat(math.nan)))
         else:
@@ -292,7 +292,7 @@ class Scales:
         if tuned is not None and metric in tuned.tuned:
             return tuned.score_scale(metric, case, direction)
         is_primary = metric == case.primary_metric
-        # Seeds that are not the same draws are other seeds, whatever their numbers: those have a place beside it.
+        # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
         finals, common, starts = list[Mapping[Any, float]](), self.starts(case, metric), dict[Any, float]()
         for place, cell in enumerate(cells):
             values = cell.final.get(metric, {})
@@ -302,10 +302,10 @@ class Scales:
             if values:
                 finals.append(values if is_ours else {(place, seed): value for seed, value in values.items()})
             if is_ours and (not starts or not cell.untrained.get(metric, {}).keys() <= common.keys()):
-                starts |= self.starts_of(cell, metric)  # others add nothing
-        if not starts:  # of seeds of nobody: what is not lobench's is scored from their mean
+                starts |= self.starts_of(cell, metric)  # other cells have no further starts
+        if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
-            begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # nobody evaluated step 0
+            begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
             starts = {(-1 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
         return ScoreScale.among(
             metric,
@@ -415,7 +415,7 @@ def seed_scores(
 
 def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
     """Returns one line for problems of the same kind, with the cases and each next step once."""
-    # Seeds or deadlines can make two cases of what has one baseline.
+    # Two cases may share one baseline if they differ in seeds or deadlines only.
     cases = sorted({problem.where for problem in problems})
     if len(cases) == 1:
         return str(problems[0])
@@ -432,5 +432,5 @@ def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | Baseline
             return baseline.case(info)
         except BaselineError as error:
             errors.append(error)
-    # Of several files the one that knows the case by name has more to say.
+    # A file that has the case's name gives the more specific error.
     return next((error for error in errors if isinstance(error, StaleBaseline)), errors[0] if errors else None)

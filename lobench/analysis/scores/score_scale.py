@@ -40,15 +40,15 @@ __all__ = [
 
 # A score is clipped to this range, and a diverged seed gets its lower end: no loss, however large, counts for more.
 DIVERGED_SCORE, BEST_SCORE = -1.0, 2.0
-# Of the rule on this page; what was stored without a version is of the first one, which had linear scales only.
+# Version of the definition of scores. Numbers stored without one have version 1, which had linear scales only.
 SCORE_VERSION = 2
 
-# What to do about losses below 0 on a log scale.
+# Advice for losses below 0 on a log scale.
 SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
 
-_SIGNED = -1e-6  # times L0: what lies below is no rounding of a loss that is never below 0
+_SIGNED = -1e-6  # times L0: a lower loss is not a rounding error of 0
 
-K = TypeVar("K")  # what tells seeds apart
+K = TypeVar("K")  # key of a seed
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -61,7 +61,7 @@ class ScaleKind(enum.StrEnum):
     LINEAR = "linear"
 
 
-# Harm that a gate tolerates where nobody set a margin.
+# Default margins of a gate.
 DEFAULT_MARGINS = {ScaleKind.LOG: 0.05, ScaleKind.LINEAR: 0.02}
 
 
@@ -241,7 +241,7 @@ def scores(
         found = (scale.untrained - values) / scale.linear_unit
     else:
         below = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
-        # Above its start a loss that doubles has lost everything, on however thick a scale.
+        # Above its start, a loss that doubles scores -1 on every scale.
         with np.errstate(over="ignore"):
             above = np.minimum(-np.expm1(-below), below / scale.log_unit)
         found = np.where(below >= 0, below / scale.log_unit, above)

@@ -142,7 +142,7 @@ def probability_of_improvement_interval(
         return abs(mean - chance) <= z * math.sqrt(variance) + half_step
 
     lower, upper = _edge(mean, 0.0, holds), _edge(mean, 1.0, holds)
-    # Of a group the seeds are those of its smallest case.
+    # The seeds of a group are those of its smallest case.
     arrangements = math.prod(min(math.comb(sum(sizes[place]), sizes[place][0]) for place in group) for group in places)
     if 2 / arrangements > 1 - confidence:
         lower, upper = min(lower, 0.5), max(upper, 0.5)

@@ -54,7 +54,7 @@ class Looks:
         alphas, levels = _table(self.sizes)
         if nominal <= 0 or math.isnan(nominal):
             return nominal
-        if nominal <= levels[0, index]:  # below the table the two are proportional
+        if nominal <= levels[0, index]:  # below the table, level and alpha are proportional
             return float(nominal * alphas[0] / levels[0, index])
         if nominal > levels[-1, index]:
             return 1.0
@@ -79,7 +79,7 @@ def nominal_levels(sizes: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     levels = [alpha * sizes[0] / last]
     if len(sizes) == 1:
         return tuple(levels)
-    bound = float(norm_isf(levels[0])) * math.sqrt(sizes[0])  # of the sum of the differences, their sd being 1
+    bound = float(norm_isf(levels[0])) * math.sqrt(sizes[0])  # bound of the sum of differences with sd 1
     low = -8 * math.sqrt(last)
     grid = np.linspace(low, bound, _POINTS)
     density = norm_pdf(grid / math.sqrt(sizes[0])) / math.sqrt(sizes[0])

@@ -44,7 +44,7 @@ def _quantiles(rows: NDArray[np.float64], direction: Direction | None) -> list[N
         place = share * (ordered.shape[-2] - 1)
         below, part = math.floor(place), place - math.floor(place)
         value = ordered[..., below, :]
-        if part > 0:  # between two seeds; numpy's own makes NaN of a finite one beside an infinite one
+        if part > 0:  # numpy's interpolation gives NaN between a finite and an infinite value
             value = value * (1 - part) + ordered[..., below + 1, :] * part
         found.append(value)
     return found

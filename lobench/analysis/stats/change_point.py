@@ -28,19 +28,19 @@ __all__ = ["Belief", "Probe", "believe", "is_located", "named_pair", "next_probe
 
 Array: TypeAlias = np.ndarray
 
-# Variance of what checkpoints add, in variances of a probe's noise, and the prior probability of each.
+# Variance of checkpoint effects, in variances of a probe's noise, and their prior probabilities.
 _WOBBLES = {0.0: 0.2, 0.3: 0.2, 1.0: 0.2, 3.0: 0.1, 30.0: 0.1, 300.0: 0.1, 3000.0: 0.1}
 _SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])  # standard deviations of the fall's prior, in those of a probe
 _NEVER = 0.5  # prior probability that nothing fell
-_RISEN = 4.0  # a checkpoint that is so many standard deviations below the best one is of the time before it was good
-_QUARTER = 0.319  # a quarter of normal values lie so near to 0
-_LEVELS_KNOWN = 4.0  # a fall of so many of its own standard deviations is measured well enough
-_SURE = 0.02  # and 0.98: of a place that lies before the break, or behind it
-_EXACT = 1e-10  # noise below this share of what seeds differ by, in variances, is that of rounding
+_RISEN = 4.0  # a checkpoint this many standard deviations below the best one is not trained enough
+_QUARTER = 0.319  # a quarter of standard normal values are this near to 0
+_LEVELS_KNOWN = 4.0  # a fall of this many of its own standard deviations is known well enough
+_SURE = 0.02  # probability below which a place counts as before the break; 1 - _SURE: as after it
+_EXACT = 1e-10  # noise variance below this fraction of the variance between seeds is due to rounding
 _SCANNED = 5
-_FITTED = 30  # rounds of the additive fit that fills in lost seeds; each round halves what is missing, and more
-_RATES = 200  # of lost seeds, on a grid
-_LOSS_PRIOR = (0.5, 5.0)  # of the rate before a break
+_FITTED = 30  # rounds of the additive fit of lost seeds; each round at least halves the error
+_RATES = 200  # number of grid points for the rate of lost seeds
+_LOSS_PRIOR = (0.5, 5.0)  # beta prior of the rate before a break
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ())
     probed = {probe.place for probe in probes}
     wanted = sorted({round(index * (num_places - 1) / (_SCANNED - 1)) for index in range(_SCANNED)})
     near = (num_places - 1) / (_SCANNED - 1) / 2
-    ends = (0, num_places - 1)  # for which no other place stands
+    ends = (0, num_places - 1)  # other places cannot replace the ends
     return [
         place
         for place in wanted
@@ -304,8 +304,8 @@ def _begin(probes: Sequence[Probe]) -> int:
     if len(good) < 2 or len({probe.place for probe in converged}) < 2:
         return min(good, default=probes[0].place)
     noise = _noise(converged)
-    # What seeds say, and what neighbours do: a run may wobble by more than its seeds tell. The smallest quarter of the
-    # steps lie on one level.
+    # Noise from seeds, or from neighbouring checkpoints, because a run may wobble by more than its seeds differ. The
+    # smallest quarter of the steps is assumed to be on one level.
     steps = sorted(abs(b.mean - a.mean) for a, b in itertools.pairwise(converged))
     error = steps[(len(steps) - 1) // 4] / _QUARTER
     if noise.degrees:
@@ -323,11 +323,11 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     for probe in probes:
         lost[places.index(probe.place)] += probe.num_lost
         size[places.index(probe.place)] += len(probe.scores)
-    # The break lies behind one probed place and not behind the next one: all that lie between are alike.
+    # The break is between two probed places; all places between them are equally probable.
     lengths = np.diff([begin, *places[1:], num_places - 1])
     is_there = lengths > 0
     scores = _scores_part(_converged(probes), places)
-    # Log evidence of each class, of any wobble and size of fall: float64[num_classes]; and that nothing fell.
+    # Log evidence of each class over all wobbles and sizes, float64[num_classes], and that of no fall.
     of_scores, no_fall_of_scores = _log_sum(scores.logs, axis=(0, 2)), float(_log_sum(scores.never, axis=0))
     in_scores = np.zeros(len(places))  # share of the evidence in which the scores fall
     evidence, none = of_scores, no_fall_of_scores
@@ -344,7 +344,7 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     top = max(evidence.max(), none)
     weights, no_fall = np.exp(evidence - top), math.exp(none - top)
     total = weights.sum()
-    # Each class's own weights of wobbles and sizes: float64[num_wobbles, num_classes, num_sizes].
+    # Weights of wobbles and sizes within each class: float64[num_wobbles, num_classes, num_sizes].
     inner = np.exp(scores.logs - of_scores[None, :, None])[:, is_there] * (weights / total)[None, :, None]
     falls = inner * in_scores[is_there][None, :, None]
     drops, errors, noises = scores.drops[:, is_there], scores.errors[:, is_there], scores.noises[:, is_there]
@@ -458,14 +458,14 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
       and the log evidence that nothing fell.
     """
     num_probes, width = np.count_nonzero(seeds), seeds[seeds > 0].mean()
-    own = wobble / width  # in variances of one seed's noise, as all variances here
+    own = wobble / width  # in variances of one seed's noise, like all variances here
     weighed = (seeds * scores).sum(axis=1)
     kept = 1 / (1 + own * seeds.sum(axis=1))
     square = (seeds * scores**2).sum() - (own * kept * weighed**2).sum()
     sides = (seeds * (scores - (own * kept * weighed)[:, None])).sum(axis=0)
     system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own * (seeds.T * kept) @ seeds
     inverse = np.linalg.inv(system)
-    # Of the checkpoints from a place on: weight with each block, weight, weighted scores.
+    # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
     with_block, there = _from_on(seeds * kept[:, None]), _from_on(weighed * kept)
     weight, through = with_block.sum(axis=1), with_block @ inverse
     level, level_side = weight[0] - through[0] @ with_block[0], there[0] - through[0] @ sides
@@ -477,7 +477,10 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
     cross = weight[1:] - through[1:] @ with_block[0]
     alone = weight[1:] - (through * with_block)[1:].sum(axis=1) - cross**2 / level
     side = there[1:] - through[1:] @ sides - cross * level_side / level
-    alone, side = np.append(alone, 0.0)[:, None], np.append(side, 0.0)[:, None]  # nothing has seen behind the last one
+    alone, side = (
+        np.append(alone, 0.0)[:, None],
+        np.append(side, 0.0)[:, None],
+    )  # no probes follow the last place
     variance = _SIZES**2 * (1 / width + own)
     precise = alone + 1 / variance
     scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny

@@ -40,7 +40,7 @@ class Effect(enum.StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
-    MIXED = "mixed"  # better on the seeds that converge, of which there are fewer; or the other way round
+    MIXED = "mixed"  # better on the seeds that converge, but fewer of them do; or the reverse
     UNDECIDED = "undecided"
 
 
@@ -418,7 +418,7 @@ def _verdict(
     p_value = _either(p_converged, p_diverged)
     if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
         return Effect.UNDECIDED
-    level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # each part's own
+    level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # level of each part
     directions = set()
     if p_converged <= level and mean != 0:
         directions.add(Effect.BETTER if mean > 0 else Effect.WORSE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy  # its packages are imported when they are used
+import scipy  # its subpackages are imported on first use
 
 __all__ = ["chi2_ppf", "nct_sf", "norm_isf", "norm_pdf", "norm_sf"]
 

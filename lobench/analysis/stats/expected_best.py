@@ -42,7 +42,7 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
     count = len(ordered)
     share = SHARE_WITH_INTERVAL if are_independent else _SHARE_OF_DEPENDENT
     with_interval = max(1, math.floor(share * count)) if count >= _LEAST else 0
-    # Places of an ordered sample, so that the resamples are ordered too.
+    # Sorted indices of an ordered sample, so that the resamples are ordered too.
     num_resamples = max(99, min(999, 60_000 // count))
     places = np.sort(np.random.default_rng(0).integers(0, count, (num_resamples, count)), axis=1)
     samples = ordered[np.concatenate([np.arange(count)[None], places])] if with_interval else ordered[None]
@@ -71,7 +71,7 @@ def _mean_and_error(samples: NDArray[np.float64], k: int) -> tuple[NDArray[np.fl
     """
     count = samples.shape[1]
     fewer = _weights(count - 1, k)
-    # Without the trial at place j, those before it keep their places and those behind it move up by one.
+    # Without the trial at index j, earlier trials keep their indices and later ones move up by one.
     without = np.zeros(samples.shape)
     np.cumsum(samples[:, :-1] * fewer, axis=1, out=without[:, 1:])
     without[:, :-1] += np.cumsum((samples[:, 1:] * fewer)[:, ::-1], axis=1)[:, ::-1]

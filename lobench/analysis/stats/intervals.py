@@ -33,7 +33,7 @@ __all__ = [
 
 IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
 _TAIL = 0.025  # of a 95% interval
-# Examples that a share is a mean of: with fewer it would be a trial, and more change little.
+# Bounds on the number of examples in a share: fewer would be a single trial, more make little difference.
 _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 
 
@@ -289,7 +289,7 @@ def metric_bounds(
     """
     count = rows.shape[-2]
     mean = rows.mean(axis=-2)
-    # Point by point: what is decided of one cell must not hang on those that are computed beside it.
+    # Elementwise, so that one cell's method does not depend on other cells in the array.
     share = _is_share_name(metric) & (rows >= 0).all(axis=-2) & (rows <= 1).all(axis=-2)
     positive = _is_loss_name(metric) & (rows > 0).all(axis=-2)
     methods = np.where(share, "logit-t", np.where(positive, "log-t", "t"))

@@ -17,9 +17,9 @@ __all__ = ["LOSS_PER_STEP", "NEEDED", "SIGMA", "TARGET", "Deviation", "ZTest", "
 
 TARGET = 3.28  # validation loss
 SIGMA = 0.0013  # standard deviation of a run's loss
-NEEDED = 0.004  # 3.08 SIGMA: an error of .00105, where the text says .001 and 3.09
-LOSS_PER_STEP = 0.0045 / 100  # what a step less costs
-_ROUNDING = 1e-9  # logs have five digits: what they meet exactly is met
+NEEDED = 0.004  # 3.08 SIGMA, p = .00105; the source states .001 and 3.09
+LOSS_PER_STEP = 0.0045 / 100  # loss that one step less is worth
+_ROUNDING = 1e-9  # logs have five digits, so that equality counts as passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ __all__ = ["LEAST_P", "Location", "Method", "locate", "mean_location"]
 
 Method: TypeAlias = Literal["paired", "welch", "permutation"]
 
-_TWICE = 2  # ratio of two sizes from which on Welch's t errs under heavy tails, skew or unequal noises
-LEAST_P = 1e-300  # what a p-value is at least: 0 would be certainty, which no number of seeds gives
+_TWICE = 2  # ratio of sizes from which Welch's t errs under heavy tails, skew or unequal variances
+LEAST_P = 1e-300  # smallest p-value, because no number of seeds gives certainty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Location:
 
     method: Method
     estimate: Estimate
-    samples: Samples = field(default=Samples(), repr=False)  # one for thousands, not a factory's own
+    samples: Samples = field(default=Samples(), repr=False)  # one shared instance instead of thousands
     permutation: Permutation | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -87,7 +87,7 @@ class Location:
         return max(p_value, self.permutation.above(shift) if sign > 0 else self.permutation.below(shift))
 
 
-@functools.lru_cache(maxsize=128)  # a comparison, its gate and its table ask for the same
+@functools.lru_cache(maxsize=128)  # a comparison, its gate and its table need the same results
 def locate(samples: Samples) -> Location:
     """Returns the mean of b - a over converged seeds, with a test that keeps its level for this kind of samples.
 

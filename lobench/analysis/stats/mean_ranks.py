@@ -13,7 +13,7 @@ from lobench.analysis.stats.intervals import Interval, percentile_bounds
 __all__ = ["mean_ranks"]
 
 _NUM_RESAMPLES = 2000
-_FEW_SEEDS = 6  # of which many draws are the same
+_FEW_SEEDS = 6  # up to this number, many draws are equal
 
 Scores = Mapping[str, Mapping[int, float]]
 
@@ -34,7 +34,7 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
     cases = [case for case in sides[0] if all(_is_known(side.get(case)) for side in sides)]
     if not cases:
         return [Interval() for _ in sides], 0
-    draw = np.random.default_rng(0)  # the same scores give the same intervals
+    draw = np.random.default_rng(0)  # equal scores give equal intervals
     means = np.asarray([_means([list(side[case].values()) for side in sides]) for case in cases])
     group_of = {case: group for group, members in enumerate(groups) for case in members if len(members) > 1}
     drawn_for: dict[int, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
@@ -50,7 +50,7 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
             drawn_for[group] = seeds, draw.integers(0, len(seeds), (_NUM_RESAMPLES, len(seeds)))
         resampled.append(_resampled_ranks(own, draw, drawn_for[group][1].copy()))
     drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
-    # Sums of halves are exact, in whatever order; below 2^23 in half the memory too.
+    # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
     kind = np.float32 if len(cases) * len(sides) < 1 << 23 else np.float64
     chosen, of_case = np.zeros((_NUM_RESAMPLES, len(sides)), kind), np.empty((_NUM_RESAMPLES, len(sides)), kind)
     for place, (ranks, rows) in enumerate(resampled):

@@ -18,7 +18,7 @@ __all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "
 
 DIVERGED = -math.inf  # worse than any value
 
-# Stored values are float32: no mean of them is known better than their last bit, and what differs by less is equal.
+# Stored values are float32, so means are not known better than their last bit, and smaller differences are none.
 FLOAT_STEP = 2.0**-23
 EQUAL = 4 * FLOAT_STEP
 
@@ -198,7 +198,7 @@ def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) ->
         values = [value for value in (*a, *b) if math.isfinite(value)]
         return _smallest_gap(values) if _repeat(values) else 0.0
     pairs = [pair for pair in zip(a, b, strict=True) if all(map(math.isfinite, pair))]
-    # A baseline's file has its values rounded: equal is equal but for that.
+    # Values in a baseline file are rounded, so equality is up to that.
     values = [value for pair in pairs for value in (pair[:1] if _repeat(pair) else pair)]
     differences = [other - one for one, other in pairs if not _repeat((one, other))]
     return _smallest_gap(values) if _repeat(values) or _repeat(differences, _size(values)) else 0.0

@@ -14,8 +14,8 @@ from lobench.analysis.stats.paired_samples import Samples
 
 __all__ = ["Permutation"]
 
-_NUM_DRAWN = 2000  # permutations; of one case with fewer all are taken, else these are always the same
-_SAME = 1e-9  # what a statistic differs by, relatively, from one that is as extreme
+_NUM_DRAWN = 2000  # permutations; a single case with fewer uses all, else a fixed random set
+_SAME = 1e-9  # relative tolerance for equally extreme statistics
 
 FloatArray = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ class _Sides:
         self._sizes, self._floor = (len(a), len(b)), floor
         values = np.asarray([*a, *b], np.float64)
         values = values - values.mean()
-        of_b = to_b[:, len(a) :]  # the values of b that fall to it again
+        of_b = to_b[:, len(a) :]  # values of b that stay with b
         self._total, self._total_square = values.sum(), (values**2).sum()
         self._own_total, self._own_square = values[len(a) :].sum(), (values[len(a) :] ** 2).sum()
         self._sums, self._squares = to_b @ values, to_b @ values**2
@@ -96,7 +96,7 @@ class Permutation:
                 self._cases.append(_Sides(one.a, one.b, one.floor, ways))
         means = [math.fsum(one.b) / len(one.b) - math.fsum(one.a) / len(one.a) for one in cases]
         self.mean = math.fsum(mean * weight for mean, weight in zip(means, self._weights, strict=True))
-        self.least = 1 / len(self._statistics(0.0))  # the smallest p-value that there can be, one-sided
+        self.least = 1 / len(self._statistics(0.0))  # smallest possible p-value, one-sided
 
     def above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at most `shift`"."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Counts", "escape_chance", "least_share", "most_share", "p_fewer", "p_more", "two_sided"]
 
-_MOST_OUTCOMES = 20_000  # of a table of two counts; of larger ones Fisher's p stands, which is a little larger
-_NUM_SHARES = 257  # at which the unknown share is tried
+_MOST_OUTCOMES = 20_000  # for Boschloo's test; larger tables use Fisher's p-value, which is a little larger
+_NUM_SHARES = 257  # grid points of the unknown share
 
 FloatArray = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     order = np.argsort(fisher.ravel(), kind="stable")
     ordered = fisher.ravel()[order]
     cumulated = np.cumsum(joint[:, order], axis=1).max(axis=0)
-    last = np.searchsorted(ordered, ordered * (1 + 1e-9), side="right") - 1  # of those that are as extreme
+    last = np.searchsorted(ordered, ordered * (1 + 1e-9), side="right") - 1  # last outcome that is equally extreme
     found = np.empty(fisher.size)
     found[order] = np.minimum(1.0, cumulated[last])
     return found.reshape(fisher.shape)

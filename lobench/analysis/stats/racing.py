@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 __all__ = ["LEAST_SEEDS", "PairSums", "least_seeds", "log_threshold", "losers"]
 
-LEAST_SEEDS = 3  # with fewer nothing is decided
-# Variance of a normal prior of the standardised mean: a mean of a few deviations of a seed is what few seeds show.
+LEAST_SEEDS = 3  # no decision below this number
+# Variance of a normal prior of the standardised mean. Few seeds can only show means of a few standard deviations.
 _PRIOR = 20.0
 
 Floats = NDArray[np.float64]
@@ -55,12 +55,12 @@ class PairSums:
         ok_a, ok_b = np.isfinite(a), np.isfinite(b)
         both = ok_a & ok_b
         cases = both.sum(axis=-2)  # of a seed
-        # Of seeds without a case the quotient is 0, as their share in every sum.
+        # Seeds without a case have the quotient 0, and add 0 to every sum.
         per_seed = np.where(both, np.where(ok_a, a, 0.0) - np.where(ok_b, b, 0.0), 0.0).sum(axis=-2)
         per_seed = per_seed / np.maximum(cases, 1)
         rounding = (both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(cases, 1) ** 2
         down_a, down_b = np.isneginf(a), np.isneginf(b)
-        # A case on which one side has nothing says nothing of either.
+        # A case on which one side has no value counts for neither.
         lost_a = (down_a & (ok_b | down_b)).any(axis=-2)
         lost_b = (down_b & (ok_a | down_a)).any(axis=-2)
         return cls(
@@ -104,7 +104,7 @@ class PairSums:
 
         This is the beta-binomial Bayes factor against 1/2, with Jeffreys's prior.
         """
-        from scipy.special import betaln  # half a second, which who does not race need not wait
+        from scipy.special import betaln  # takes half a second, so it is imported for races only
 
         a, b = self.lost_by_b, self.lost_by_a
         found = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
@@ -140,7 +140,7 @@ def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tup
         beats &= racing[..., :, None] & racing[..., None, :]
     out: Bools = np.asarray(beats.any(axis=-2))
     is_left = ~out if racing is None else racing & ~out
-    out &= is_left.any(axis=-1, keepdims=True)  # a circle over both parts decides nothing
+    out &= is_left.any(axis=-1, keepdims=True)  # a cycle over both parts eliminates no method
     return out, beats
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 __all__ = ["NUM_PERTURBED", "RoundingTest", "excess", "rounding_test"]
 
-NUM_PERTURBED = 19  # trainings beside each claim: the level of the test is 1 / 20
+NUM_PERTURBED = 19  # perturbed trainings per claim: the level of the test is 1 / 20
 
-_FLOOR = 8.0  # last places of float32; what a reduction of another order may differ by
-_BEYOND = math.log(10.0)  # an excess is refused where it is larger than all others by this factor
-_APART = math.log(1e30)  # where one side is no number and the other is one
+_FLOOR = 8.0  # difference that another order of summation may make, in last places of float32
+_BEYOND = math.log(10.0)  # an excess is refused if it exceeds all others by this factor
+_APART = math.log(1e30)  # if only one side is finite
 
 FloatArray = NDArray[np.float64]
 

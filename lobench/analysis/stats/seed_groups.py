@@ -124,7 +124,7 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
         own = [seed for seed in values[0] if all(seed in one for one in values[1:])]
         seeds.append(own)
         sides.append([_weighted([one[seed] for one in values], weights) for seed in own])
-    if is_paired and seeds[0] != seeds[1]:  # the pairs of each case are its seeds, so this is of odd input alone
+    if is_paired and seeds[0] != seeds[1]:  # only for inconsistent input, because each case is paired by seed
         raise ValueError("pairs of a group have other seeds on either side")
     floor = math.fsum(weight**2 * case.converged().floor for case, weight in zip(cases, weights, strict=True))
     return Samples(

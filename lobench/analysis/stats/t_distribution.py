@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 __all__ = ["t_isf", "t_sf"]
 
-_MANY = 1e5  # degrees of freedom from which on three terms around the normal quantile give every digit
+_MANY = 1e5  # degrees of freedom from which three terms around the normal quantile are exact
 _NORMAL = 1e9
 _TINY = 1e-300
 
@@ -21,7 +21,7 @@ def t_sf(value: float, degrees: float) -> float:
     return tail if value >= 0 else 1 - tail
 
 
-@functools.lru_cache(maxsize=4096)  # a gate asks for the same few quantiles on each of its cases
+@functools.lru_cache(maxsize=4096)  # a gate needs the same few quantiles for all of its cases
 def t_isf(chance: float, degrees: float) -> float:
     """Returns the value that is exceeded with probability `chance` (the inverse survival function).
 
@@ -45,7 +45,7 @@ def t_isf(chance: float, degrees: float) -> float:
         there = _upper_tail(value, degrees)
         low, high = (value, high) if there > chance else (low, value)
         step = there * math.log(there / chance) / _density(value, degrees) if there > 0 else math.inf
-        # Where a step would leave what encloses the value, the middle of that is the next one.
+        # If a step would leave the bracket, bisect.
         inside = low < value + step < high
         following = value + step if inside else (2 * value if math.isinf(high) else (low + high) / 2)
         if abs(following - value) <= 1e-15 * value:
@@ -72,7 +72,7 @@ def _upper_tail(value: float, degrees: float) -> float:
         return math.erfc(value / math.sqrt(2)) / 2
     a, b, square = degrees / 2, 0.5, value * value
     x, y = degrees / (degrees + square), square / (degrees + square)
-    # x^a y^b / B(a, b): the front of both fractions, here and from the other end.
+    # x^a y^b / B(a, b), the factor of the continued fractions from both ends.
     front = math.exp(-a * math.log1p(square / degrees)) * math.sqrt(y) * _gamma_ratio(a) / math.sqrt(math.pi)
     if x < (a + 1) / (a + b + 2):
         return front * _fraction(a, b, x) / a / 2
@@ -89,7 +89,7 @@ def _fraction(a: float, b: float, x: float) -> float:
         odd = -(a + m) * (a + b + m) * x / (start * (start + 1))
         for term in (even, odd):
             low, high = 1 + term * d, 1 + term / c
-            d = 1.0 / (low if low > _TINY or low < -_TINY else _TINY)  # a page asks a million times: no call
+            d = 1.0 / (low if low > _TINY or low < -_TINY else _TINY)  # inline, because a page needs a million of these
             c = high if high > _TINY or high < -_TINY else _TINY
             found *= d * c
         if -1e-16 < d * c - 1 < 1e-16:

@@ -20,7 +20,7 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "EvaluationSummary", "evaluation_summaries"]
 FloatArray = NDArray[np.float64]
-_Numbers = dict[str, Any]  # of an `Overview`, by its fields
+_Numbers = dict[str, Any]  # fields of an `EvaluationSummary`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

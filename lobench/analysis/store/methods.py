@@ -115,10 +115,10 @@ def of_members(
     by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
     for one in members:
         work = (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)
-        stored = rows.get((work, one.code), rows.get(work))  # of edited code, the result that takes its place
+        stored = rows.get((work, one.code), rows.get(work))  # or the result of edited code that replaces it
         by_place[one.method, one.trial, one.session, work] = one, stored
     held = list(by_place.values())
-    # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
+    # If the suite was edited between two runs, members have both forms; former forms are in no table.
     forms = _Forms(held, snapshot.current, are_own=_may_differ(config))
     for one, row in held:
         if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
@@ -175,7 +175,7 @@ def of_members(
         names=case_names(ordered),
         methods=tuple(names),
         searched=tuple(searched),
-        trials=tuple(row for row in trials if "folder" not in row.parameters),  # a command's session has one
+        trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
         num_outside=len(
             {one.who.sha256 for one in snapshot.subjects if one.who.kind == "optimizer"}
             - {one.evaluation.sha256 for one in members}

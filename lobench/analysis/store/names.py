@@ -15,8 +15,8 @@ from lobench.engine.paths import path_exists
 
 __all__ = ["Called", "called", "is_called", "names_of", "one_called"]
 
-_LEAST_HASH = 6  # digits of a sha256 that are taken for one
-_MOST_KNOWN = 8  # names that an error says
+_LEAST_HASH = 6  # fewest digits that count as the start of a sha256
+_MOST_KNOWN = 8  # most names in an error
 
 
 class Called(NamedTuple):
@@ -117,7 +117,7 @@ def _is_text_or_path(who: Who, text: str) -> bool:
 
 
 def _is_near(who: Who, text: str) -> bool:
-    if who.is_imported:  # by its whole name alone: the end of `imported:nadam` is `adam`, too
+    if who.is_imported:  # only by its whole name, because `imported:nadam` ends with `adam`
         return False
     if text.isdecimal() and who.has_theta and who.outer_step == int(text):
         return True

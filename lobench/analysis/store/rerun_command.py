@@ -11,7 +11,7 @@ from lobench.core.subject import Subject, optimizer_bindings
 
 __all__ = ["AGAIN", "seeds_arguments", "shown_by", "trained_by", "with_subject"]
 
-AGAIN = "again"  # the store that the command writes
+AGAIN = "again"  # name of the store that the command writes
 _PICKLES = (".pkl", ".pickle")
 
 

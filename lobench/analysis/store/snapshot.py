@@ -30,7 +30,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["BestTrial", "Snapshot", "case_names", "read_store"]
 
-_BY_STEP = ("outer step ", "generation ")  # how a label begins that is no name
+_BY_STEP = ("outer step ", "generation ")  # beginnings of labels that are not names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class BestTrial:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place
+@dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
 class Snapshot:
     """Content of a store, or of a part of one.
 
@@ -119,7 +119,7 @@ class Snapshot:
         """
         superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
         if superseded and not any(row.present for row in rows):
-            rows, superseded = [replace(row, superseded=()) for row in rows], ()  # a dead run is all that there is
+            rows, superseded = [replace(row, superseded=()) for row in rows], ()  # there is only a superseded run
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = [current.is_current(row) for row in rows]
         known = {row.case.identity: row.case for row, counts in zip(rows, is_current, strict=True) if counts}

@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 NOT_RUN = "not run"  # a planned seed without an evaluation
-NOT_IMPORTED = "not imported"  # an imported seed that other curves of its training, or the other side, have
+NOT_IMPORTED = "not imported"  # an imported seed that only other curves of its training, or the other side, have
 ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
-_LABELS = ""  # of seeds that are labels, and nobody else's
+_LABELS = ""  # draws of seeds that are labels
 
 
 def are_common(draws: str, others: str) -> bool:
@@ -127,7 +127,7 @@ class Cell:
         """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
         name = self.case.primary_metric
         starts = self.untrained.get(name, {})
-        # Nearly always no seed ends above its start, and then no curve has to be read.
+        # In most cells no seed ends above its start, so that no curve has to be read.
         if all(final <= starts.get(seed, -math.inf) for seed, final in self.final.get(name, {}).items()):
             return frozenset()
         found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
@@ -272,7 +272,7 @@ class StoredSubject:
         return {**self.former, **self.cells}
 
 
-@functools.lru_cache(maxsize=256)  # a store of thousands of cells has a few
+@functools.lru_cache(maxsize=256)  # a store with thousands of cells has only a few grids
 def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
     found = np.asarray(steps, np.int64)
     found.setflags(write=False)
@@ -321,7 +321,7 @@ def subjects_of(
     for who, members in groups.items():
         ordered = current.ordered(who, members)
         counting = [row for row in ordered if current.has_bindings(row, who)]
-        # Nothing of one whose present bindings have no result yet is current.
+        # If the present bindings have no result yet, nothing is current.
         parts = _by_optimizer(counting) if counting else [ordered]
         identities = current.identities if counting else frozenset[str]()
         found += [subject_of(who, part, identities) for part in parts]
@@ -359,7 +359,7 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
     losses = [name for name in ("train/loss", "test/loss") if name in known]
     if len(primary) > 1:
         return [("primary", None), *((name, name) for name in losses)]
-    # Where no evaluation gave a curve nobody knows a metric: that they are lost is to be said all the same.
+    # Without any curve the metrics are unknown, but the lost seeds must be reported.
     names = [name for name in dict.fromkeys([*primary, *losses]) if name in known] or sorted(primary)
     return [(name, name) for name in names]
 
@@ -506,11 +506,11 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     lost: dict[int, str] = {}
     for row in rows:
         curves = row.measured
-        # An error or a timeout says nothing of the checkpoint: it replaces no value of an earlier evaluation.
+        # Errors and timeouts do not replace values of an earlier evaluation.
         if curves is None:
             lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
             continue
-        # Of a seed that was evaluated twice the later one counts.
+        # If a seed was evaluated twice, the later evaluation counts.
         for place, seed in enumerate(curves.seeds):
             sources[seed] = curves, place
         for seed in lost.keys() & curves.seeds if lost else ():

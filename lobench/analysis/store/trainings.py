@@ -12,9 +12,9 @@ from lobench.core.result import Curves
 
 __all__ = ["LOBENCH_SEEDS", "trainings_of"]
 
-LOBENCH_SEEDS = "lobench"  # the draws of seeds that lobench trained
+LOBENCH_SEEDS = "lobench"  # draws of seeds that lobench trained
 
-# Kinds of files that hold runs of a logger; stores of an older lobench name the run alone.
+# Kinds of files with runs of a logger. Stores of older lobench versions have only the run.
 _LOGGERS = ("wandb-chart", "wandb-history", "wandb-run", "tensorboard", "tensorboard-csv", "mlflow", "nanogpt")
 
 

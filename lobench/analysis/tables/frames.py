@@ -35,7 +35,7 @@ __all__ = ["CaseCurves", "StoredResults", "open_results"]
 _SUBJECT = (
     "suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer", "case_identity",
 )  # fmt: skip
-_STEPS = ("outer_step", "generation")  # of a checkpoint; what has no theta stands at none
+_STEPS = ("outer_step", "generation")  # only checkpoints have these
 _CURVE = ("seed", "metric", "step", "value")
 
 
@@ -86,7 +86,7 @@ class StoredResults:
         current: CurrentCases | None = None,
     ) -> None:
         self.store, self.rows = store, rows
-        self._positions = positions  # in which order the subjects were seen
+        self._positions = positions  # order in which the subjects were first seen
         self._current = CurrentCases.of_rows(rows) if current is None else current
 
     def _snapshot(self) -> Snapshot:
@@ -340,7 +340,7 @@ def _joined(
     if not found:
         return None
     grids = {id(curves): curves.log_steps if is_of_batch(metric) else curves.eval_steps for curves, _ in found.values()}
-    # Curves from elsewhere may have steps of their own each: those that all seeds have.
+    # Imported curves may differ in their steps; use the common ones.
     steps = sorted(set.intersection(*map(set, grids.values())))
     views = {
         id(curves): np.asarray(curves.metrics[metric])[:, np.isin(grids[id(curves)], steps)]

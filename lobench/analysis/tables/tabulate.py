@@ -39,7 +39,7 @@ from lobench.core.wording import counted
 
 __all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "renamed", "tabulate", "tabulate_store"]
 
-# What a number is that is marked so.
+# Meaning of marked numbers.
 SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting; other numbers are of fresh seeds"
 COSTS_NOTE = (
     "seconds are of training one seed, without compilation and evaluations; at equal time: when the fastest of the "
@@ -50,7 +50,7 @@ _TESTS: dict[Method, str] = {
     "welch": "Welch's t test",
     "permutation": "a permutation test",
 }
-_MOST_COLUMNS = 6  # of methods; more of them are rows
+_MOST_COLUMNS = 6  # if there are more methods, they are rows
 
 
 def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
@@ -104,7 +104,7 @@ class _Maker:
         self._has_baseline = bool(baseline) and (not spec.methods or baseline in spec.methods)
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
-        self._ranked = dict[tuple[int, int], list[str]]()  # metrics by the numbers of their methods and cases
+        self._ranked = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
         self._notes += summary.scales.moved
         method_groups, case_groups = _groups(summary, spec)
@@ -307,7 +307,7 @@ class _Maker:
         if entry is None or search is None:
             return entry
         if not search.is_fresh:
-            has_value = entry.is_score or entry.num_seeds > 0  # else no seed chose what the cell shows
+            has_value = entry.is_score or entry.num_seeds > 0  # without a value, no seed chose the setting
             return dataclasses.replace(entry, is_chosen=has_value, is_bold=False)
         return dataclasses.replace(entry, searched=mean(search.subject))
 
@@ -318,7 +318,7 @@ class _Maker:
 
     def _cell(self, place: int, case: int, metric: str) -> Cell | None:
         if place in self._left:
-            return None  # of few seeds, which are those that threw it out
+            return None  # its few seeds are those that eliminated it
         if place < 0:
             return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
         return self._summary.snapshot.cell(place, case)
@@ -416,7 +416,7 @@ class _Maker:
             marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
             self._tests |= marked.tests
             bold = {places[index] for index in marked.places}
-            references = {place for place, _ in self._methods if place < 0}  # tuned: 1 by the definition of a score
+            references = {place for place, _ in self._methods if place < 0}  # the tuned baseline scores 1 by definition
             if references and not any(one.mean >= 1 for one in found.values()):
                 bold = references
         one = Interval(mean=1.0)
