@@ -195,8 +195,13 @@ class _Lab:
     """Evaluator of configurations on a store, where missing results are computed.
 
     Attributes:
+      sides: A and B.
+      baselines: Folders in which tuned baselines are looked up.
+      knobs: Settings in which A and B differ.
       looks: Numbers of seeds to look at. The seeds between two looks are one block, so that more seeds repeat none.
       shown: Number of seeds on which A and B are evaluated first.
+      progress: Receives progress events.
+      options: Further options of evaluations.
     """
 
     sides: Sides

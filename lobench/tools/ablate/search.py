@@ -165,6 +165,8 @@ class _Search:
     """Evaluations and decisions of a search.
 
     Attributes:
+      lab: Evaluator of configurations.
+      rules: Rules of the tests.
       every: All knobs, which make B.
       seeds: Number of seeds on which each configuration was evaluated.
       verdicts: Whether each tested configuration is equivalent to B.

@@ -190,6 +190,10 @@ class _Oracle:
       grid: Grid for tuning it.
       layers: Layers of the bindings.
       seeds: Number of seeds of a test.
+      rules: Rules of the search.
+      progress: Receives progress events.
+      gin_params: Bindings that override all others.
+      options: Further options of evaluations.
     """
 
     folder: Path

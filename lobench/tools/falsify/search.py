@@ -1,4 +1,4 @@
-"""Search for a grid cell where one side loses, and for the simplest such cell. Pure functions of the oracle's answers.
+"""Search for a grid cell on which one side loses, and for the simplest such cell. Depends only on the oracle.
 
 A cell is evaluated in two stages. A gap on a few seeds is only a suspicion. A test on fresh seeds decides. Each test
 has its own seeds, so that the choice of its cell may depend on all earlier tests, and a level of alpha divided by the

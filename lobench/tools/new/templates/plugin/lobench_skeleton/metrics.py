@@ -1,4 +1,4 @@
-"""A metric: a value a seed, computed from an evaluation's curves where it ran, and stored and shown with it."""
+"""A metric: one value per seed, computed by the worker from an evaluation's curves, and stored with them."""
 
 import numpy as np
 
