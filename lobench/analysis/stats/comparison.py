@@ -248,6 +248,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     A NaN stays NaN, but counts as a hypothesis: a case that could not be tested does not relax the others.
 
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+
     Source: Holm 1979.
     """
     values = np.asarray(p_values, np.float64)
