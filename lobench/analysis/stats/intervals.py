@@ -67,6 +67,10 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     mean: any NaN makes it NaN, an infinity makes it infinite, and either gives NaN bounds. A case with a single seed
     has no variance, so the bounds are NaN. If all seeds of each case are equal, both bounds equal the mean.
 
+    >>> found = stratified_t_mean([[0.9, 1.1], [0.4, 0.6]])
+    >>> round(found.mean, 3), round(found.lower, 3), round(found.upper, 3)
+    (0.75, 0.446, 1.054)
+
     Args:
       cells: Values of each case's seeds. Cases may have different numbers of seeds.
       confidence: Confidence level, strictly between 0 and 1.
