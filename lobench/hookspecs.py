@@ -109,8 +109,8 @@ class EvaluationFinished(_OfSubject):
     """One seed block of one case reached its outcome for one sighting of a subject.
 
     Attributes:
-      case: The case.
-      seed_block: The seeds.
+      case: Evaluated case.
+      seed_block: Seeds that were trained together.
       outcome: Outcome of the evaluation.
       curves: Curves of the seeds. None if the outcome gave none (error, timeout, poisoned, ...).
       message: One line on a failure; empty if there was none.
