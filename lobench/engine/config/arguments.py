@@ -37,7 +37,7 @@ _OF_THE_CASE = (
     "lobench.Experiment"
 )  # fmt: skip
 _HASHED = 16  # hex digits
-_USUAL = 0.5  # of a parameter without a default: nearly every check lets it pass
+_USUAL = 0.5  # for a parameter without a default; nearly every range check accepts it
 
 _Key = tuple[str, str]  # scope and selector, as in gin's own table of bindings
 
@@ -72,12 +72,12 @@ class Settings:
     _make: Callable[[Sequence[Any]], Any] = field(default=lambda values: None, repr=False, compare=False)
 
     def make(self, values: Sequence[Any]) -> Any:
-        """Makes the optimizer of `Case.optimizer` or `Case.learned_optimizer` with other values, traced ones perhaps.
+        """Creates the optimizer of `Case.optimizer` or `Case.learned_optimizer` with other, possibly traced, values.
 
-        It is bound and called as for the case. gin's state is as before afterwards.
+        It is bound and called as for the case. gin's state is restored afterwards.
 
         Raises:
-          Whatever the optimizer's constructor raises.
+          Exception: Any exception of the optimizer's constructor.
         """
         return self._make(values)
 
@@ -98,21 +98,22 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     names = tuple(sorted(real))
     found = [real[name] for name in names]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
-    # A binding stands in the scope that reads it, or in one around it. A default is bound as most files would: in none.
+    # A binding is made in the scope that reads it, or in one around it. A default is bound without a scope, as in most
+    # files.
     sources = [((_source(one), one.selector), one.parameter) for one in found]
     places = [*sources, *(((one.scope, one.selector), one.parameter) for one in found)]
 
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
             BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
-            # Both places, the narrower one last: what reads it in another scope must not find the old value either.
+            # In both scopes, the inner one last, so that no reader in another scope gets the old value.
             for one, (key, parameter), value in zip((*found, *found), places, (*values, *values), strict=True):
                 if not (isinstance(one.value, LeftToDefault) and isinstance(value, float)):
                     BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(bound[used]) if used is not None else None
 
-    # The same whether a setting is bound or left to its default.
+    # Does not depend on whether a setting is bound or left to its default.
     lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in real]
     return Settings(
         names=names,
@@ -124,7 +125,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
 
 
 def settings_of_phases(phases: Sequence[Settings]) -> Settings:
-    """Returns the settings of all phases, one after another; each phase makes its own optimizer."""
+    """Returns the settings of all phases, one after another. Each phase creates its own optimizer."""
     return Settings(
         names=tuple(f"phases[{index}]: {name}" for index, each in enumerate(phases) for name in each.names),
         values=tuple(value for each in phases for value in each.values),
@@ -134,7 +135,7 @@ def settings_of_phases(phases: Sequence[Settings]) -> Settings:
 
 
 def _source(setting: Reached) -> str:
-    """Returns the scope that a setting is bound in."""
+    """Returns the scope in which a setting is bound; "" if it is not bound."""
     return "" if isinstance(setting.value, LeftToDefault) else source_of(setting)
 
 
@@ -178,7 +179,7 @@ def _usual(setting: Reached) -> float:
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
-    """Returns the parameters of a configurable; none if it is written in C and has no signature."""
+    """Returns the parameters of a configurable; empty if it is written in C and has no signature."""
     try:
         return inspect.signature(CONFIGURABLES[selector].wrapped).parameters
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""Axes of a case: `grid/Case.axes = {"width": [8, 32], "horizon": [100, 400]}` makes a case of each combination.
+"""Axes of a case: `grid/Case.axes = {"width": [8, 32], "horizon": [100, 400]}` defines a case for each combination.
 
-A binding refers to a value as `%width`. Combinations are found by parsing, as cases are.
+A binding refers to a value as `%width`. Like cases, combinations are found by parsing, without imports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[Cell]:
     bound = [one for one in only_bindings(statements) if _is_axes(one) and _encloses(one.scope, scope)]
     if not bound:
         return [()]
-    binding = max(bound, key=lambda one: len(one.scope))  # the narrowest scope; of two in it the later, as gin has it
+    binding = max(bound, key=lambda one: len(one.scope))  # the innermost scope, and the last binding in it, as in gin
     binding = [one for one in bound if one.scope == binding.scope][-1]
     axes = _checked(binding)
     read = {one.name for one in _macros(statements)}
@@ -81,7 +81,7 @@ def _macros(statements: Sequence[Statement]) -> list[Macro]:
 
 
 def _checked(binding: Binding) -> dict[str, Sequence[AxisValue]]:
-    """Returns the axes as they are written, after checking them."""
+    """Returns the axes as written, after checking them."""
     axes = binding.value
     if not isinstance(axes, dict) or not axes:
         raise _error(binding, got=gin_text(axes), expected='values by the name of an axis: {"width": [8, 32]}')

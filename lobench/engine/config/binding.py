@@ -1,4 +1,4 @@
-"""Binding of gin statements into its registry, with errors of one line."""
+"""Binding of parsed gin statements in gin's registry, with one-line errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _NamesOnUse(Protocol):
     summary: str  # a line for `lobench list`
 
     def names(self) -> list[str]:
-        """Returns all of them, for suggestions."""
+        """Returns all names, for suggestions."""
 
     def find(self, selector: str) -> str | None:
         """Registers the name that ends with `selector`, and returns the full name; None if it is unknown."""
@@ -49,22 +49,22 @@ class _NamesOnUse(Protocol):
 
 _ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
-_FOUND: set[str] = set()  # whole names that were registered so
+_FOUND: set[str] = set()  # full names registered on use
 _NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to register a name
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
 _OF_GIN = ("gin.constant", "gin.macro", "gin.singleton")
-_BY_GIN: set[str] = set()  # whole names that were registered while a gin file's import ran
+_BY_GIN: set[str] = set()  # full names registered during the import of a gin file
 
 
 class UnknownName(ConfigError):
-    """A name in gin text does not exist."""
+    """Error for a name in gin text that does not exist."""
 
 
 def import_named(statement: Import) -> None:
     """Imports a module.
 
     Raises:
-      ConfigError: it cannot be imported.
+      ConfigError: The module cannot be imported.
     """
     is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
     try:
@@ -88,7 +88,7 @@ def import_named(statement: Import) -> None:
 
 
 def _refuse_namesake(statement: Import) -> None:
-    """Refuses a module of Python, or of another suite, in place of the file next to the gin file.
+    """Raises ConfigError if an import found another module than the file next to the gin file.
 
     A process has one module per name: `import random` imports Python's own, and with two suites that each have a
     `tasks.py`, the second one would be trained on the tasks of the first. A copy of the file is accepted.
@@ -125,10 +125,10 @@ def is_registered(selector: str) -> bool:
 
 
 def matching_names(selector: str) -> list[str]:
-    """Returns the whole names that the end of one can mean in the current configuration.
+    """Returns the full names that the end of a name can mean in the current configuration.
 
-    Names of packages that only other gin files of this process import do not count, and names that were registered on
-    use give way. `lobench.Name` may be a user's configurable if lobench has no such name.
+    Names that only other gin files of this process import do not count. Names registered on use have lower precedence.
+    `lobench.Name` may be a user's configurable if lobench has no such name.
     """
     found: list[str] = sorted(CONFIGURABLES.matching_selectors(selector))
     module, _, name = selector.rpartition(".")
@@ -216,7 +216,7 @@ def _why_unknown(selector: str) -> str:
         return f"{package} has it: `pip install {package}`"
     if (module := _not_imported(selector)) is not None:
         return f"`import {module}` is missing in the gin file"
-    others = [one for one in _known_names() if one != selector]  # it may be in a module that is not meant
+    others = [one for one in _known_names() if one != selector]  # an equal name may be registered by another module
     advice = suggestion(last_name(selector), others) or "is an `import` missing in the gin file?"
     return f"{advice} `lobench list` with tasks, optimizers or schedules shows all"
 
@@ -236,7 +236,7 @@ def _in_python(path: str) -> Any:
 
 
 def _found_in_python(selector: str) -> list[str]:
-    """Returns the whole name of the configurable that is what Python calls so, whatever module gin files it under."""
+    """Returns the full name in gin of the configurable with a name in Python, as a list of at most one."""
     if "." not in selector or (target := _in_python(selector)) is None:
         return []
     registered = CONFIGURABLES.items()
@@ -244,7 +244,7 @@ def _found_in_python(selector: str) -> list[str]:
 
 
 def _unregistered(selector: str) -> str | None:
-    """Returns the path of a class or a function of this name that gin does not know, and that can be made known."""
+    """Returns the path of a class or function with a name, if it is not registered with gin but can be."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
         found, top = _in_python(path), path.partition(".")[0]
         is_its_own = (getattr(found, "__module__", None) or "").partition(".")[0] == top
@@ -254,7 +254,7 @@ def _unregistered(selector: str) -> str | None:
 
 
 def _not_imported(selector: str) -> str | None:
-    """Returns the installed module of a name with dots if nothing imports it."""
+    """Returns the installed module of a dotted name if nothing imports it."""
     module, dot, _ = selector.rpartition(".")
     top = module.partition(".")[0]
     if not dot or module in _IMPORTED or top in _NOT_THEIRS:
@@ -277,7 +277,7 @@ def _has_parameter(selector: str, parameter: str) -> bool:
 
 
 def _to_gin(value: Any, where: str) -> Any:
-    """Replaces syntactic references by gin's own."""
+    """Replaces parsed references by gin's own."""
     if isinstance(value, Reference):
         *scopes, _ = value.scoped_selector.split("/")
         whole = "/".join((*scopes, complete_selector(value.selector, where)))
@@ -298,7 +298,7 @@ def bind(binding: Binding) -> None:
     """Binds a parameter, or defines a macro.
 
     Raises:
-      ConfigError: an unknown name or parameter, with a suggestion.
+      ConfigError: The name or the parameter is unknown. The message has a suggestion.
     """
     if not binding.parameter:
         name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
@@ -328,13 +328,13 @@ def import_all(statements: Sequence[Statement]) -> None:
 
 
 def bind_strictly(statements: Sequence[Statement]) -> None:
-    """Binds every binding; modules are imported before."""
+    """Binds every binding. Modules must have been imported."""
     for binding in only_bindings(statements):
         bind(binding)
 
 
 def bind_overrides(statements: Sequence[Statement]) -> None:
-    """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
+    """Binds a layer whose unscoped bindings also override scoped ones of the same parameter."""
     for binding in only_bindings(statements):
         bind(binding)
         if binding.parameter and not binding.scope:

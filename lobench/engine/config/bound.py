@@ -1,4 +1,4 @@
-"""Bound case: layers of gin text as a `Case` with identifying hashes; gin's own state is restored."""
+"""Bound case: layers of gin text as a `Case` with identifying hashes. gin's own state is restored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from lobench.engine.config.user_code import fingerprint_of
 __all__ = ["BoundCase", "as_identified", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
-# A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
+# A file of cases may also define an experiment. These two are then bound, but not read here.
 _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
@@ -59,7 +59,7 @@ _NO_IDENTITY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCase:
-    """A case with its values.
+    """Case with its values.
 
     Attributes:
       case: The case. Its tasks and optimizers are None unless it was built.
@@ -72,7 +72,8 @@ class BoundCase:
       phases: Phases; empty if there is a single one.
       theta_part: `Checkpoint.theta`.
       problems: One line for each invalid binding of a known name by a trainer or a checkpoint.
-      case_code, subject_code: The user's code behind the task, and behind the optimizer. A test has code of its own.
+      case_code: User's code behind the task, without that of tests.
+      subject_code: User's code behind the optimizer.
     """
 
     spec: CaseSpec
@@ -96,11 +97,11 @@ class BoundCase:
 
     @property
     def code_parts(self) -> dict[str, str]:
-        """The user's code behind the case and its optimizer: hashes of files by their names, and versions."""
+        """User's code behind the case and its optimizer: hashes of files by name, and versions of packages."""
         return {**self.case_code.parts, **self.subject_code.parts}
 
     def require_optimizer(self) -> None:
-        """Raises ConfigError where no layer binds an optimizer."""
+        """Raises ConfigError if no layer binds an optimizer."""
         if not self.optimizer_bindings:
             raise ConfigError(
                 "no optimizer",
@@ -165,7 +166,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         case_code=case_code.id,
         subject_code=subject_code.id,
         task_code=case_code.id,
-        # A stream of tasks is another one where its tasks are longer or more; an optimizer's phases are its own.
+        # Number and length of a stream's tasks belong to the problem; phases of an optimizer do not.
         problem=_sha256(
             _budget(case), *of_task, *(line for one in phases if one.is_of_task for line in one.case_lines)
         ),
@@ -302,7 +303,7 @@ def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
 
 
 def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
-    """Returns the bindings of fields of ours, layer by layer, and macros, which may be their values."""
+    """Returns, layer by layer, the bindings of given fields, and macros, which may be their values."""
     parsed = parse_layers(spec, layers)
     return [
         [one for one in only_bindings(layer) if not one.parameter or (one.name == name and one.parameter in names)]
@@ -316,7 +317,7 @@ def _is_built(value: Any) -> bool:
 
 
 def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str) -> dict[str, Any]:
-    """Binds the trainer's, the case's and what overrides them; returns what holds in a scope, None for a reference."""
+    """Binds all layers, and returns the plain values of a configurable in a scope; None for a reference."""
     with isolated_gin():
         for index, layer in enumerate(layers):
             bind_what_is_known(layer, override=index == len(layers) - 1)
@@ -344,7 +345,7 @@ def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list
 def _codes(
     spec: CaseSpec, parsed: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]
 ) -> tuple[CodeFingerprint, CodeFingerprint]:
-    """Returns the fingerprints of the code behind the case and behind its optimizer; the modules are imported."""
+    """Returns the fingerprints of the code behind the case and behind its optimizer. The modules must be imported."""
     layers = (parsed.modules, parsed.trainer, parsed.case, parsed.overrides)
     of_all = modules_without_names(statement for layer in layers for statement in layer)
     of_case = modules_reached(
@@ -379,7 +380,10 @@ def _build(scope: str, where: str) -> Case:
 
 
 def _budget(case: Case) -> str:
-    """Returns how long a case trains and what its numbers are means of; without evaluations `eval_every` is in them."""
+    """Returns a text with the length of a case's training, its replicas, and the number of averaged batches.
+
+    Without evaluations, metrics are averaged over `eval_every` steps.
+    """
     text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
     if case.sessions != "apart":
         text = f"{text} {case.sessions} {case.num_lanes}"

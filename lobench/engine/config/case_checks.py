@@ -49,7 +49,7 @@ def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:
 
 
 def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:
-    """Refuses to be asked for a split that `Case.eval_batches = 0` evaluates nothing of."""
+    """Raises ConfigError if metrics of an evaluated split are used although `Case.eval_batches = 0`."""
     if case.eval_batches:
         return
     asked = {
@@ -107,7 +107,7 @@ def _check_sessions(case: Case, where: str) -> None:
 
 
 def _check_numbers(case: Case, where: str) -> None:
-    """Refuses numbers that no program can be made from."""
+    """Raises ConfigError for numbers that are out of range."""
     rules: tuple[tuple[str, int, bool], ...] = (
         ("save_every", 0, True),
         ("num_inner_steps", 1, False),

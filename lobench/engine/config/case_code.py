@@ -1,4 +1,4 @@
-"""Code of a bound case: the modules of the user that its task, its tests and its optimizer are made of."""
+"""Code of a bound case: the user's modules behind its task, its tests and its optimizer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["modules_reached", "modules_without_names"]
 
 # "my_package.muon:Muon" or "my_package.Muon", as `torch_optimizer.optimizer` has it.
 _CLASS_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::[A-Za-z_][\w.]*|\.[A-Za-z_]\w*)")
-_OWN_DEPENDENCIES = ("optax", "numpy", "scipy", "sklearn")  # lobench registers names of theirs
+_OWN_DEPENDENCIES = ("optax", "numpy", "scipy", "sklearn")  # packages of which lobench registers names
 
 
 def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
-    """Returns the modules of all that some of a configurable's parameters reach, in gin's current configuration."""
+    """Returns the modules of all configurables that the given parameters reach in gin's current configuration."""
     bindings, seen = reached_from(scope, selector, parameters)
     found = {module for _, name in seen for module in _modules_of(name)}
     if any(one.parameter == "python" and one.value for one in bindings.values()):
-        return found  # its class is of another environment, whose content `Method.python` notes
+        return found  # the class is in another environment, whose content is recorded in `Method.python`
     return found | {module for one in bindings.values() for module in _named_in(one)}
 
 
 def modules_without_names(statements: Iterable[Statement]) -> set[str]:
-    """Returns the modules that gin files import although nothing in them has a name in gin.
+    """Returns modules that gin files import although no name in the files is from them.
 
-    They are imported for what else they do, such as a replaced function, and count for every case and optimizer.
+    They are imported for side effects, such as replacing a function, and count for every case and optimizer.
     """
     imported = {one.module for one in statements if isinstance(one, Import)}
     if not imported:

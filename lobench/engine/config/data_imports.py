@@ -1,7 +1,7 @@
-"""Imports named by a run's `config.gin`: installed code only, never files of the run's folder.
+"""Imports by a run's `config.gin`: installed code is allowed, files in the run's folder are not.
 
-The folder that a command is started in is searched for modules, and it may be the run's own: `cd run; lobench watch .`.
-A `config.gin` in a folder, or in the one around it, makes it a run's, as it does where checkpoints are looked for.
+The working directory is searched for modules, and it may be the run's folder: `cd run; lobench watch .`. A folder is a
+run's folder if it, or the folder above, has a `config.gin`. Checkpoints are searched with the same rule.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ __all__ = ["DataNotImported", "import_code", "refuse_data"]
 
 
 class DataNotImported(ConfigError):
-    """A configuration that lies among data names a module that lies there, too."""
+    """Error for a run's configuration that imports a module from a run's folder."""
 
 
 def import_code(statement: Import) -> None:
-    """Imports a module that data names.
+    """Imports a module that a run's configuration names.
 
     Raises:
-      DataNotImported: it lies in a run's folder. ConfigError: it cannot be imported.
+      DataNotImported: The module is in a run's folder.
+      ConfigError: The module cannot be imported.
     """
     refuse_data(statement)
     import_named(statement)
 
 
 def refuse_data(statement: Import) -> None:
-    """Refuses a module that lies in a run's folder; imports nothing, not even the package around it.
+    """Checks that a module is not in a run's folder. Imports nothing, not even its package.
 
-    A folder on PYTHONPATH, or of this Python's own packages, was asked for.
+    Folders on PYTHONPATH and those of installed packages are allowed.
 
     Raises:
-      DataNotImported: it lies there.
+      DataNotImported: The module is in a run's folder.
     """
     parts = statement.module.split(".")
     searched: list[str] | None = None
@@ -69,7 +70,7 @@ def _places(found: ModuleSpec) -> list[Path]:
 
 
 def _run_of(folder: Path) -> Path | None:
-    """Returns the run's folder that a folder is or lies in."""
+    """Returns the run's folder that is a folder or contains it; None if there is no `config.gin`."""
     return next((each for each in (folder, folder.parent) if (each / "config.gin").is_file()), None)
 
 

@@ -1,4 +1,4 @@
-"""gin's global state: lent to one case at a time, and the bindings that a configurable reaches.
+"""gin's global state: isolated for one case at a time, and the bindings that a configurable reaches.
 
 References, scopes and macros lead from one configurable to the next.
 """
@@ -43,7 +43,7 @@ might_have_parameter = gin_config._might_have_parameter
 # Modules that the gin text of the current configuration imports.
 IMPORTS: set[str] = set()
 
-# Held while gin's state is not the process's own: a notebook may have threads.
+# Held while gin's state is replaced, because a notebook may have several threads.
 _LOCK = threading.RLock()
 _GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
 _NOT_THE_TASK = ("lobench.Case.", "expect.")
@@ -51,7 +51,7 @@ _NOT_THE_TASK = ("lobench.Case.", "expect.")
 
 @contextlib.contextmanager
 def isolated_gin(*paths: str) -> Iterator[None]:
-    """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
+    """Runs the body with an empty gin configuration and `paths` importable. Restores both afterwards."""
     with _LOCK:
         saved = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
         saved_path, saved_imports = list(sys.path), set(IMPORTS)
@@ -59,7 +59,7 @@ def isolated_gin(*paths: str) -> Iterator[None]:
             getattr(gin_config, name).clear()
         IMPORTS.clear()
         was_locked, gin_config._CONFIG_IS_LOCKED = gin_config._CONFIG_IS_LOCKED, False
-        # Also those that are on the path: the working directory comes last, and may be one of them.
+        # Also those that are on the path already: the working directory, which comes last, may be one of them.
         sys.path[:0] = paths
         try:
             yield
@@ -75,7 +75,7 @@ def isolated_gin(*paths: str) -> Iterator[None]:
 
 
 def forget_configurables(modules: Collection[str]) -> None:
-    """Removes the configurables of modules that this process no longer has: they may come back in other modules."""
+    """Removes the configurables of modules that this process has dropped. Other modules may define them again."""
     for selector, registered in list(CONFIGURABLES.items()):
         if registered.wrapped.__module__ in modules:
             CONFIGURABLES.pop(selector)
@@ -102,10 +102,11 @@ def key_names(selectors: Iterable[str]) -> dict[str, str]:
 
 
 class Reached(NamedTuple):
-    """A binding as a configurable reads it: in the scope that it is called in, wherever it is bound.
+    """Binding as a configurable reads it, in the scope in which the configurable is called.
 
     Attributes:
-      key_name: The configurable's name in canonical lines, see `key_names`.
+      scope: Scope of the call, not necessarily that of the binding.
+      key_name: Name of the configurable in canonical lines; see `key_names`.
     """
 
     scope: str
@@ -138,7 +139,7 @@ def is_configurable(selector: str, parameter: str) -> bool:
 
 
 def source_of(reached: Reached) -> str:
-    """Returns the scope that a reached binding stands in: its own, or one around it."""
+    """Returns the scope in which a reached binding is made: the scope of the call, or one around it."""
     held = [each for each in enclosing(reached.scope) if reached.parameter in _at(each, reached.selector)]
     return held[-1]
 
@@ -148,7 +149,7 @@ def _at(scope: str, selector: str) -> dict[str, Any]:
 
 
 def enclosing(scope: str) -> list[str]:
-    """Returns a scope and those around it, whose bindings hold in it, the outermost first."""
+    """Returns a scope and the scopes around it, the outermost first. Their bindings apply in it."""
     parts = scope.split("/") if scope else []
     return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
@@ -173,7 +174,7 @@ def _walk(
     found: list[tuple[str, str, str, Any]],
     seen: set[tuple[str, str]],
 ) -> None:
-    """Adds every binding reached: scope, selector, parameter, value.
+    """Adds every binding reached, as (scope, selector, parameter, value).
 
     A reference with a scope of its own replaces the scope.
     """

@@ -1,4 +1,4 @@
-"""The import path of every process that binds cases: commands, workers, children, pytest sessions, notebooks."""
+"""Import path of all processes that bind cases: commands, workers, child processes, pytest sessions, notebooks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from lobench.engine.config.imported_code import note_imports
 
 __all__ = ["INI_FILES", "configured_folders", "prepare_import_path"]
 
-INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
-_ALWAYS_PYTESTS = ("pytest.ini", ".pytest.ini")  # pytest's even without a section
+INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # each defines pytest's root
+_ALWAYS_PYTESTS = ("pytest.ini", ".pytest.ini")  # belong to pytest even without a section
 
 _put: list[str] = []  # working directory that this module added to the path; at most one
 
 
 def prepare_import_path(folder: str | Path = "") -> None:
-    """Extends the import path to the modules that a case may name, in the order of a worker's pytest session.
+    """Extends the import path with the folders of a case's modules, in the order of a worker's pytest session.
 
-    These are the modules in folders of pytest's setting `pythonpath`, and those of the working directory, which comes
-    last: it may be a run's folder, and a file `queue.py` in it must not replace Python's. From now on the
-    content of imported modules is noted. Calling this again has no effect.
+    These are the folders of pytest's setting `pythonpath`, and the working directory, which comes last: it may be a
+    run's folder, and a file `queue.py` in it must not replace Python's module. Also starts to record the content of
+    imported modules. Calling this again has no effect.
 
     Args:
-      folder: Folder of the suite, above which pytest's configuration is searched. "": only the working directory.
+      folder: Folder of the suite, from which pytest's configuration is searched upwards. "": only the working
+        directory.
     """
     note_imports()
     for path in reversed(configured_folders(Path(os.path.abspath(folder))) if folder else ()):
@@ -41,7 +42,7 @@ def prepare_import_path(folder: str | Path = "") -> None:
 
 
 def _put_last(folder: str) -> None:
-    """Puts the working directory last on the path, and takes the one before off after a `chdir`."""
+    """Puts the working directory last on the path. Removes the previous one after a `chdir`."""
     while _put and _put[-1] != folder:
         with contextlib.suppress(ValueError):
             sys.path.remove(_put.pop())

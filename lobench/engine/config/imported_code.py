@@ -1,7 +1,7 @@
 """Imported code: the content of the user's modules as this process imported them.
 
-A file may be edited between its import and the fingerprint of its code. Each file is read before it is imported: if it
-has the same content afterwards, that content was imported.
+A file may be edited between its import and the fingerprint of its code. Each file is read before its import. If its
+content is the same afterwards, that content was imported.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from lobench.core.code_origin import Origin, origin_of_file
 
 __all__ = ["imported_content", "note_imports"]
 
-_COARSEST_NS = 2_000_000_000  # steps of a file system's times, and of those in compiled files
+_COARSEST_NS = 2_000_000_000  # coarsest resolution of times in file systems and compiled files
 
 
 class _Imported(NamedTuple):
-    """What was found for an import of a file: the spec that the module has then, and the content."""
+    """Record of an import: the spec of the module, and the content of its file."""
 
     spec: ModuleSpec
     content: bytes
 
 
-_imported: dict[str, _Imported] = {}  # by the file's real path, the last import
+_imported: dict[str, _Imported] = {}  # last import, by the file's real path
 
 
 class _ImportNotes:
-    """Finder in front of all others that notes the content of the files that they find."""
+    """Finder at the front of `sys.meta_path` that records the content of the files that the others find."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -52,7 +52,7 @@ _notes = _ImportNotes()
 
 
 def note_imports() -> None:
-    """Begins to note imports. Calling this again puts the finder in front of those that were added since."""
+    """Starts recording imports. Calling this again moves the finder in front of those that were added since."""
     if sys.meta_path[:1] != [_notes]:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(_notes)
@@ -63,7 +63,7 @@ def imported_content(file: str) -> bytes | None:
     """Returns the content of a file that this process imported; None if it did not, or before `note_imports`.
 
     Args:
-      file: Its real path.
+      file: Real path of the file.
     """
     found = _imported.get(file)
     if found is None or getattr(sys.modules.get(found.spec.name), "__spec__", None) is not found.spec:
@@ -76,7 +76,7 @@ def _note(spec: ModuleSpec) -> None:
     if not origin.endswith(".py") or origin_of_file(origin) is not Origin.USER:
         return
     file = os.path.realpath(origin)
-    with contextlib.suppress(OSError):  # the import fails by itself
+    with contextlib.suppress(OSError):  # the import reports the error
         _drop_doubtful_bytecode(origin)
         _imported[file] = _Imported(spec, Path(file).read_bytes())
 
@@ -84,8 +84,8 @@ def _note(spec: ModuleSpec) -> None:
 def _drop_doubtful_bytecode(file: str) -> None:
     """Removes compiled files that may be of an earlier content.
 
-    Python takes a compiled file if it has the size and the time in seconds of the source. After an edit within the same
-    second both can be the same.
+    Python uses a compiled file if it records the size and the time (in seconds) of the source. Both can be the same
+    after an edit within a second.
     """
     changed_ns = os.stat(file).st_ctime_ns
     for compiled in Path(importlib.util.cache_from_source(file)).parent.glob(f"{Path(file).stem}.*.pyc"):

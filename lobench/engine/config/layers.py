@@ -37,11 +37,11 @@ class Layers:
     variant: Variant = field(default_factory=Variant)
 
     def relative_to(self, base: Path) -> Layers:
-        """Returns the same with its files' paths relative to a folder that holds them all."""
+        """Returns the layers with their files' paths relative to a folder that contains them all."""
         return self._moved(lambda path: Path(os.path.abspath(path)).relative_to(base).as_posix())
 
     def relocated(self, base: Path) -> Layers:
-        """Returns the same with its files' relative paths taken from a folder, on another machine perhaps."""
+        """Returns the layers with their files' relative paths resolved in a folder, possibly on another machine."""
         return self._moved(lambda path: str(base / path))
 
     def _moved(self, move: Callable[[str], str]) -> Layers:

@@ -1,6 +1,6 @@
 """`config.gin` of google/learned_optimization's trainer: its learned optimizer, and the module that defines it.
 
-The trainer writes the bindings at its start, by the shortest names that are unique in its process, and no imports:
+The trainer writes its bindings with the shortest names that are unique in its process, and without imports:
 `run_train.lopt = @AdafacMLPLOpt()`.
 """
 
@@ -41,13 +41,13 @@ _COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
 
 
 def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
-    """Returns the binding that names the learned optimizer, or None."""
+    """Returns the binding that names the learned optimizer; None if there is no such binding."""
     found = {_place(binding): binding for binding in only_bindings(statements)}
     return next((found[place] for place in _PLACES if place in found), None)
 
 
 def is_theirs(statements: Iterable[Statement]) -> bool:
-    """Returns whether that trainer wrote a configuration."""
+    """Returns whether a configuration was written by google/learned_optimization's trainer."""
     return any(_place(binding) in _PLACES for binding in only_bindings(statements))
 
 
@@ -56,7 +56,7 @@ def _place(binding: Binding) -> tuple[str, str]:
 
 
 def names_in_comments(text: str) -> tuple[str, ...]:
-    """Returns the names above which gin wrote `# Parameters for NAME:`; they are there without a binding too."""
+    """Returns the names in gin's comments `# Parameters for NAME:`, which also list names without bindings."""
     return tuple(_COMMENT.findall(text))
 
 
@@ -77,7 +77,7 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
             module = candidate.rpartition(".")[0]
             if is_registered(name) or not module:
                 continue
-            refuse_data(Import(module=module, where=optimizer.where))  # looking for it runs the packages around it
+            refuse_data(Import(module=module, where=optimizer.where))  # first, since a look-up imports packages
             if _is_there(module):
                 import_code(Import(module=module, where=optimizer.where))
         for module in [] if is_registered(name) else _modules_that_define(last):
@@ -112,7 +112,7 @@ def _is_there(module: str) -> bool:
 
 
 def _modules_that_define(name: str) -> list[str]:
-    """Returns the modules of the installed package whose text defines a name for gin; none of them is imported."""
+    """Returns the modules of the installed package whose text registers a name with gin. Imports none of them."""
     spec = importlib.util.find_spec(_PACKAGE)
     defined = re.compile(rf"^@gin\.(?:configurable|register)\b.*\n(?:@.*\n)*(?:class|def) {re.escape(name)}\b", re.M)
     found = []
@@ -126,7 +126,7 @@ def _modules_that_define(name: str) -> list[str]:
 
 
 def prefer_theirs(statement: Binding) -> Binding:
-    """Returns a binding whose names mean that package's things where others, ours say, are called the same."""
+    """Returns a binding with names of google/learned_optimization, for names that other packages also register."""
     return replace(statement, selector=_theirs(statement.selector), value=_with_theirs(statement.value))
 
 

@@ -1,4 +1,4 @@
-"""Git revision of a suite, on this machine or on the one that sent it."""
+"""Git revision of a suite, on this machine or on the machine that sent it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
 
 ORIGIN = ".lobench-origin.json"  # next to files sent from another machine: their git state there
 LARGEST_PATCH = 1_000_000  # bytes
-_NAMED = 10  # untracked files
-_OWN = frozenset({".lobench", "__pycache__"})  # stores, and what Python leaves
-_SECONDS = 30.0  # for so long git may take
+_NAMED = 10  # most untracked files named in the note
+_OWN = frozenset({".lobench", "__pycache__"})  # stores, and caches of Python
+_SECONDS = 30.0  # time limit of git
 
 _NAMING = re.compile(r"--- |\+\+\+ |rename (from|to) |copy (from|to) ")  # lines of a patch that name a file
 # Overrides settings of a user's git configuration with which `git apply` would not accept the patch.
@@ -50,12 +50,15 @@ class Revision:
 
 @functools.cache
 def git_state(folder: str) -> tuple[str, bool]:
-    """Returns the revision of a folder, and whether tracked files differ from it, as they were when first asked for."""
+    """Returns the revision of a folder, and whether tracked files differ from it.
+
+    Cached, so that it does not change.
+    """
     return _git_state(folder)
 
 
 def _git_state(folder: str) -> tuple[str, bool]:
-    """Returns the revision of the checkout that the folder is in, and whether tracked files differ from it."""
+    """Returns the revision of the checkout that contains the folder, and whether tracked files differ from it."""
     for above in (Path(folder), *Path(folder).parents):
         if (above / ORIGIN).is_file():
             try:
@@ -80,7 +83,7 @@ def revision_of(folder: Path) -> Revision:
         return Revision()
     try:
         top = _run_git(str(folder), "rev-parse", "--show-toplevel")
-    except (OSError, subprocess.SubprocessError):  # it was sent here, without its repository
+    except (OSError, subprocess.SubprocessError):  # files sent from another machine have no repository
         return Revision(commit=commit, is_dirty=is_dirty, note="sent from another machine, without a patch" * is_dirty)
     patch, sha256, lacking = _diff(top) if is_dirty else (None, "", "")
     notes = [note for note in (lacking, _untracked(top)) if note]
@@ -115,9 +118,9 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
 
 
 def files_of_patch(patch: bytes) -> list[str]:
-    """Returns the names of the files that a patch of `git diff` changes, adds or removes, each once.
+    """Returns the names of the files that a patch of `git diff` changes, adds or removes, without duplicates.
 
-    >>> files_of_patch(b"diff --git a/train.py b/train.py\\n--- a/train.py\\n+++ b/train.py\\n")
+    >>> files_of_patch(b"diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n")
     ['train.py']
     """
     names: dict[str, None] = {}
@@ -141,7 +144,7 @@ def files_of_patch(patch: bytes) -> list[str]:
 
 
 def _name_in_header(both: str) -> str:
-    """Returns the name in `a/NAME b/NAME`, which of binary files and of changed modes stands nowhere else."""
+    """Returns the name in `a/NAME b/NAME`. Patches of binary files and of changed modes have it only there."""
     if both.startswith('"'):
         return _unquoted(both[: both.index('"', 1) + 1])[2:]
     half = both[: len(both) // 2]
@@ -149,7 +152,7 @@ def _name_in_header(both: str) -> str:
 
 
 def _unquoted(name: str) -> str:
-    """Returns a name without the quotes and escapes that git gives to one with unusual letters."""
+    """Returns a name without git's quotes and escapes for unusual characters."""
     name = name.rstrip("\t")
     if not (name.startswith('"') and name.endswith('"')):
         return name

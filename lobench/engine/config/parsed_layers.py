@@ -27,7 +27,7 @@ __all__ = ["ParsedLayers", "parse_layers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedLayers:
-    """Statements in order of precedence.
+    """Parsed statements of all layers, in order of precedence.
 
     Attributes:
       modules: Imports of the plugins' gin modules.
@@ -47,10 +47,11 @@ class ParsedLayers:
 
 
 def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
-    """Parses everything that is bound for a case; imports nothing.
+    """Parses all layers of gin text for a case. Imports nothing.
 
     Raises:
-      ConfigError: a file cannot be read, a syntax error, an include that data may not have.
+      ConfigError: A file cannot be read or has a syntax error, or a configuration of a run includes a file from
+        elsewhere.
     """
     optimizer = "\n".join(optimizer_bindings(layers.optimizer)) if layers.optimizer else ""
     overrides = parse_text(optimizer, f"optimizer {layers.optimizer!r}")
@@ -72,7 +73,7 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
 
 
 def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
-    """Returns the statements of the `config.gin`, the variant's or the run's, and the names in its comments."""
+    """Returns the statements of the `config.gin` of the variant or else of the run, and the names in its comments."""
     text = layers.variant.trainer_config
     if text is not None:
         return parse_data(text, "config.gin", is_file=True), names_in_comments(text)

@@ -1,4 +1,4 @@
-"""Phases of a case, each bound as the case with its own scope over it."""
+"""Phases of a case. Each is bound as the case with the phase's scope over it."""
 
 from __future__ import annotations
 
@@ -199,14 +199,17 @@ def prefixes(
 
 @contextlib.contextmanager
 def without_optimizers(scope: str) -> Iterator[None]:
-    """Has the case build no optimizer: its phases do, each with values of its own."""
+    """Removes the bindings of a case's optimizer and phases while the body runs.
+
+    Each phase creates its own optimizer.
+    """
     with _restored():
         _unbind(scope, *OPTIMIZER_FIELDS, "phases")
         yield
 
 
 def plain(value: Any) -> Any:
-    """Resolves macros; of other references only a list of them stays."""
+    """Returns the value of a macro, None for other references, and other values unchanged."""
     if isinstance(value, gin.config.ConfigurableReference):
         if value.configurable.selector == "gin.macro":
             return plain(BINDINGS.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
@@ -245,7 +248,7 @@ def _as_in_phase(
 
 
 def _unbind(scope: str, *names: str) -> None:
-    """Has a case bind nothing of these names, neither in its scope nor around it."""
+    """Removes a case's bindings of parameters, in its scope and in those around it."""
     for ancestor in enclosing(scope):
         for name in names:
             BINDINGS.get((ancestor, _CASE), {}).pop(name, None)
@@ -253,7 +256,7 @@ def _unbind(scope: str, *names: str) -> None:
 
 @contextlib.contextmanager
 def _restored() -> Iterator[None]:
-    """Leaves gin's configuration as it was."""
+    """Restores gin's configuration after the body."""
     saved = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     try:
         yield
@@ -354,7 +357,7 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
 
 
 def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
-    """Returns a phase with its optimizer alone."""
+    """Returns a phase with its optimizer created."""
     for ancestor in enclosing(scope):
         BINDINGS.pop((ancestor, _PHASE_NAME), None)
     BINDINGS[scope, _PHASE_NAME] = chosen
@@ -366,11 +369,11 @@ def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
 
 @contextlib.contextmanager
 def building(what: str, where: str) -> Iterator[None]:
-    """Makes one clear line of what gin, or a constructor that it calls, raises."""
+    """Turns exceptions of gin, or of a constructor that it calls, into a one-line ConfigError."""
     try:
         yield
     except LobenchError as error:
-        # gin raises a subclass of its own making, whose text has a second line on where gin was.
+        # gin raises a subclass of the exception, whose message has a second line with the place in gin.
         raise ConfigError(cause(error), where=where) from error
     except Exception as error:
         raise ConfigError(f"cannot build {what}", where=where, got=headline(error)) from error
@@ -393,5 +396,5 @@ def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    """Returns which optimizer a reference names, whatever its scope."""
+    """Returns the name of the optimizer that a reference names, without its scope."""
     return str(value.configurable.selector) if isinstance(value, gin.config.ConfigurableReference) else repr(value)

@@ -1,4 +1,4 @@
-"""Other environments that methods step in: which library is there, without importing it."""
+"""Python environments of methods: the version of an installed library, without importing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lobench.core.errors import ConfigError
 
 __all__ = ["library_at", "portable_python", "python_at"]
 
-# The files count, and not the version alone: a checkout that is installed to be edited keeps its version.
+# Files count as well as the version, because an editable install keeps its version when it is edited.
 _SCRIPT = """
 import hashlib, importlib.metadata, importlib.util, pathlib, sys
 sys.path[:] = [folder for folder in sys.path if folder]

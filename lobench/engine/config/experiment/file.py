@@ -49,7 +49,7 @@ from lobench.engine.config.syntax import (
 __all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
 _OF_COMMANDS = ("checkpoints", "files", "num_cpus", "num_gpus")
-_OF_SCRIPTS = ("files", "num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
+_OF_SCRIPTS = ("files", "num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # further settings of scripts
 _OF_CURVES = (
     "metrics",
     "pattern",
@@ -147,7 +147,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
 
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method, ...]:
-    """Returns the methods with given names. Without names, all.
+    """Returns the methods with given names; all methods without names.
 
     Raises:
       UsageError: There is no such method.
@@ -169,7 +169,7 @@ def _text(statement: Statement) -> str:
 
 
 def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
-    """Returns whether a binding belongs to the experiment, a method or a search, and not to a case."""
+    """Returns whether a binding belongs to the experiment, a method or a search, rather than to a case."""
     is_methods = binding.name in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
     return is_methods or is_of_search(binding, bindings)
 
@@ -256,7 +256,7 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
 
 
 def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: Reach) -> None:
-    """Refuses bindings in scopes that nothing enters."""
+    """Raises ConfigError for bindings in scopes that are never entered."""
     known = {*names, *cases, *reach.scopes}
     for binding in bindings:
         outermost = binding.scope.split("/")[0]
@@ -440,7 +440,7 @@ def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where:
 
 
 def _files_of_curves(method: Method, folder: Path, where: str) -> str:
-    """Returns a pattern of files from the root, which at least one fits."""
+    """Returns an absolute pattern of a method's files of curves, which at least one file matches."""
     pattern, mark, name = method.curves.partition("#")
     place = os.path.normpath(folder / Path(pattern).expanduser())
     if not glob.glob(place, recursive=True):
@@ -477,14 +477,14 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
 
 
 def command_path(word: str, folder: Path) -> str | None:
-    """Returns the program that a command's first word names; `python` is the one that lobench runs in."""
+    """Returns the path of the program that a command's first word names. `python` is the one that runs lobench."""
     if word == "python":
         return sys.executable
     return shutil.which(str(folder / word)) if "/" in word else shutil.which(word)
 
 
 def _check_race(experiment: Experiment, path: Path) -> None:
-    """Refuses what does not race: a race pairs the seeds of one subject each on cases that are equal."""
+    """Raises ConfigError if the methods cannot race: a race pairs seeds of single subjects on equal cases."""
     where = f"{path}: Experiment.race"
     if len(experiment.methods) < 2:
         raise ConfigError("a race takes two methods or more", where=where, got=experiment.methods[0].name)
@@ -503,7 +503,7 @@ def _check_race(experiment: Experiment, path: Path) -> None:
 
 
 def _check_pythons(methods: Sequence[Method], path: Path) -> None:
-    """Refuses two environments whose Pythons are called alike where identities leave out the folders above."""
+    """Raises ConfigError if two environments differ only in the parts of their paths that identities leave out."""
     seen: dict[str, str] = {}
     for method in (method for method in methods if method.python):
         text, folder = portable_python(method.python, path.parent)

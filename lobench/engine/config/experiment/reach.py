@@ -1,4 +1,4 @@
-"""Reach of a method's bindings in gin's text: its optimizer, or the cases of all methods."""
+"""References in gin text: finds the bindings that a method's optimizer or the cases read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Reach:
         )
 
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
-        """Returns the name of a field that a method binds although it must be equal for all methods; "" otherwise."""
+        """Returns the name of a field if a method binds it although it must be equal for all methods; "" otherwise."""
         name = binding.name
         if is_fixed(name, binding.parameter, self._of_cases, patterns):
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
@@ -94,10 +94,11 @@ class Reach:
         return self._reached(values, own) | self._of_cases if values else None
 
     def _reached(self, values: Iterable[object], own: Sequence[Binding] = ()) -> set[str]:
-        """Returns the last parts of the names that values reach, whatever the scope.
+        """Returns the last parts of the names that values reach, in any scope.
 
         Args:
-          own: Bindings that count besides the experiment's: those of a method's knobs.
+          values: Values to start from.
+          own: Bindings that count in addition to the experiment's: those of a method's knobs.
         """
         found: set[str] = set()
         waiting = list(values)
