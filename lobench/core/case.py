@@ -37,7 +37,8 @@ __all__ = [
 AxisValue: TypeAlias = int | float | str | tuple[int | float | str | None, ...] | None
 Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # (axis, value) pairs of one case of `Case.axes`
 
-# Role of a task for a checkpoint: it was meta-trained on the task or a similar one; it was chosen by it; neither.
+# Role of a task for a checkpoint: used for its meta-training (or similar to such a task), for its selection, or for
+# neither.
 ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
@@ -185,7 +186,7 @@ def seed_blocks(
         first_seed += count
 
 
-@functools.lru_cache(maxsize=1024)  # asked for at each evaluation
+@functools.lru_cache(maxsize=1024)  # used for each evaluation
 def _blocks(
     num_seeds: int, seed_block: int | None, first_seed: int, block_sizes: tuple[int, ...]
 ) -> tuple[SeedBlock, ...]:

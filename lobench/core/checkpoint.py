@@ -153,7 +153,7 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
     a counter and no other subtree has its structure (`Checkpoint.theta` could bind that one). A leaf of any other name
     may be part of theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
     """
-    for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # an item of an orbax step may have theta below it
+    for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # theta may be below an item of an orbax step
         places = {place for path in leaves if (place := _place_named(path, name, max_depth))}
         if len(places) != 1:
             continue

@@ -29,9 +29,9 @@ _INSTALLED = tuple(
 class Origin(enum.Enum):
     """Origin of code; determines how the code is hashed."""
 
-    INSTALLED = "installed"  # its files' sizes and times
-    LOBENCH = "lobench"  # its files' content
-    USER = "user"  # its files' content, and what its modules hold
+    INSTALLED = "installed"  # hashed by sizes and times of its files
+    LOBENCH = "lobench"  # hashed by content of its files
+    USER = "user"  # hashed by content of its files, and values of its modules
 
 
 def file_of(module: ModuleType) -> str:
@@ -62,11 +62,11 @@ def origin_of_module(name: str) -> Origin:
     loader = getattr(vars(module).get("__spec__"), "loader", None)
     kind = loader if isinstance(loader, type) else type(loader)
     if kind.__module__.startswith(("_frozen_importlib", "importlib.")):
-        return Origin.INSTALLED  # in Python itself, or a folder without a file
+        return Origin.INSTALLED  # part of Python itself, or a namespace package
     top = name.partition(".")[0]
     if top.startswith(("_cython_", "cython_runtime")):
         return Origin.INSTALLED
-    # Modules inside of a compiled one, and those that a package makes.
+    # Modules inside of a compiled module, and modules that a package creates.
     return origin_of_module(top) if top != name else Origin.USER
 
 

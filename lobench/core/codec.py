@@ -24,7 +24,7 @@ __all__ = ["Codec", "Message", "has_begun_well", "kind_of"]
 _LENGTH = struct.Struct("<I")
 _OPENING = b'{"kind": "'  # of the JSON part
 _LONGEST_KIND = 64
-_SHOWN = 60  # letters of a value that is refused
+_SHOWN = 60  # characters of an invalid value in error messages
 
 _Reader = Callable[[object, str], Any]
 
@@ -134,7 +134,7 @@ def _values_of(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-_encode = json.JSONEncoder(default=_values_of).encode  # once: `json.dumps` makes one a call
+_encode = json.JSONEncoder(default=_values_of).encode  # a shared encoder, because `json.dumps` creates one per call
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from lobench.core.case import CaseInfo
 
 __all__ = ["CaseCost", "Usage", "checkpoint_cost"]
 
-_GUESS_SECONDS = 1e-3  # an inner step of one seed, where nothing at all was ever recorded
+_GUESS_SECONDS = 1e-3  # for an inner step of one seed, if no duration is recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Usage:
     def __init__(self, limit: float = math.inf) -> None:
         self._limit = limit
         self._ended = 0.0
-        self._running: dict[int, tuple[float, int]] = {}  # since when, and cores, by worker
+        self._running: dict[int, tuple[float, int]] = {}  # (start, cores) by worker
 
     def begin(self, worker: int, num_cpus: int, now: float) -> None:
         self._running[worker] = (now, num_cpus)

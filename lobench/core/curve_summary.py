@@ -23,11 +23,11 @@ from lobench.core.step_cost import StepCost
 
 __all__ = ["NUM_SPARKS", "SUMMARY_VERSION", "CurveSummary", "read_summary", "summarize"]
 
-SUMMARY_VERSION = "1"  # another one makes stores compute their summaries again
+SUMMARY_VERSION = "1"  # stores recompute their summaries if it changes
 NUM_SPARKS = 12
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _SECONDS = struct.Struct("<dd")  # wall and compile
-_NUM_COLUMNS = 4  # of a metric: first, last, lowest and highest value of each seed
+_NUM_COLUMNS = 4  # per metric: first, last, lowest and highest value of each seed
 
 
 def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
@@ -87,7 +87,7 @@ def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
     step = (len(rows[0]) - 1) / (NUM_SPARKS - 1)
     columns = [round(index * step) for index in range(NUM_SPARKS)]
     values = ([row[column] for column in columns] for row in rows)
-    # Not `sum`, which Python 3.12 and later round otherwise.
+    # Not `sum`, because its rounding changed in Python 3.12.
     return [functools.reduce(operator.add, seeds) / len(rows) for seeds in zip(*values, strict=True)]
 
 
@@ -263,7 +263,7 @@ class CurveSummary:
         head = self._head
         return list(head.column.unpack_from(self._numbers, head.places[metric] + place * head.column.size))
 
-    # What only the curves have.
+    # Read from the complete curves:
 
     @property
     def metrics(self) -> Mapping[str, memoryview[float]]:

@@ -98,7 +98,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     A name that differs only in case comes first: `Adam` suggests `adam`, not `NNAdam`.
     """
-    import difflib  # a millisecond of each start, for those who mistyped
+    import difflib  # here, because the import takes a millisecond and is seldom needed
 
     others = list(known)
     same = [one for one in others if one.casefold() == name.casefold()]

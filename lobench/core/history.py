@@ -24,7 +24,7 @@ class EvaluationId:
     block: SeedBlock
 
     def __hash__(self) -> int:
-        return hash((self.sha256, self.case_key, self.block.start))  # asked for ten times a result
+        return hash((self.sha256, self.case_key, self.block.start))  # called about ten times per result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

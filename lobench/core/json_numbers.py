@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast
 __all__ = ["Finite", "finite_or_none"]
 
 T = TypeVar("T")
-Finite: TypeAlias = Annotated[float, {"type": "number"}]  # of a record's field that is never NaN
+Finite: TypeAlias = Annotated[float, {"type": "number"}]  # type of a record's field that is never NaN
 
 
 def finite_or_none(value: T) -> T:

@@ -22,7 +22,7 @@ __all__ = [
     "stored_spelling",
 ]
 
-EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # that exist only where evaluations are run
+EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # splits that exist only with evaluations
 
 
 class Direction(enum.StrEnum):

@@ -19,7 +19,7 @@ __all__ = ["ELSEWHERE", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_prog
 # Raise it when a change of the inner program changes its numbers; then tests/test_golden_bits.py fails.
 PROGRAM_VERSION = "5"
 
-ELSEWHERE = "elsewhere"  # the device of work whose machine is not known before it is done
+ELSEWHERE = "elsewhere"  # device of work whose machine is unknown until it ends
 
 _HASHED = 10  # hex digits
 _IMPORTED = "imported"  # version of results that lobench did not compute
@@ -79,7 +79,7 @@ class Program:
         return f"version {self.version}, {versions}, {device}{together}{at_once}"
 
 
-@functools.lru_cache(maxsize=256)  # thousands of results are of a few programs
+@functools.lru_cache(maxsize=256)  # thousands of results have a few programs
 def _key(program: Program) -> str:
     parts = [program.version, program.jax, program.jaxlib, program.device, str(program.together)]
     if program.at_once:

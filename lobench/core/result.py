@@ -23,7 +23,9 @@ __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "curves_of", "exp
 
 _MAGIC = b"LOB1"
 _SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":")
+).encode  # shared, since `json.dumps` creates one per call
 _decode = json.JSONDecoder().raw_decode  # `raw_decode`, because a payload has no white space around its header
 _STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "

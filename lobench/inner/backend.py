@@ -39,9 +39,9 @@ __all__ = [
 
 _claimed_threads: int | None = None
 
-# XLA compiles for the very processor, and tunes the code by its model: two models of one instruction set were seen to
-# differ in last bits. With this limit every processor of x86-64-v4 gets the code of the first one that had it
-# ("skylake-avx512"); older ones have nothing that it would leave out, and no limit below gives two of them one target.
+# XLA tunes code for the model of the processor, and results of two models with one instruction set differed in last
+# bits. With this limit all processors of x86-64-v4 get the code of the first such model ("skylake-avx512"). Older
+# processors are not affected, and no lower limit would give two of them the same target.
 _COMMON_TARGET = {"xla_cpu_max_isa": "AVX512"}
 _has_common_target = False
 
@@ -115,7 +115,7 @@ def compiler_options() -> dict[str, Any]:
     """
     if jax.default_backend() != "cpu":
         return {}
-    # The backend has its limit already: here it parts programs in jax's cache from those that were made without it.
+    # The backend already has this limit. It is repeated here to separate programs in jax's cache from those without it.
     level = "xla_backend_optimization_level"
     own = {} if level in os.environ.get("XLA_FLAGS", "") else {level: 1}
     return own | (_COMMON_TARGET if _has_common_target else {})
@@ -149,7 +149,7 @@ def _is_made(folder: Path) -> bool:
 def _keep_programs(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
-    compilation_cache.reset_cache()  # jax looks at the settings once
+    compilation_cache.reset_cache()  # jax reads the settings only once
 
 
 def settings_of_jax() -> list[str]:

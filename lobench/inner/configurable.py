@@ -16,7 +16,7 @@ __all__ = ["configurable", "configurables_in", "register"]
 
 T = TypeVar("T")
 
-_named: list[object] = []  # in the order in which they were registered
+_named: list[object] = []  # in order of registration
 
 
 def configurable(target: T) -> T:

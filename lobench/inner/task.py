@@ -56,7 +56,7 @@ class ArrayDataset:
         """Returns the indices of the examples in the batch of `key`, int32[batch_size]."""
         if self.num_examples >= 1 << 16:
             return jax.random.randint(key, (self.batch_size,), 0, self.num_examples)
-        # The high half of a 32 by 16 bit product: half the random bits of `randint` and none of its divisions.
+        # The high half of a 32 by 16 bit product needs half the random bits of `randint`, and no division.
         bits = jax.random.bits(key, (self.batch_size,), jnp.uint32)
         size = jnp.uint32(self.num_examples)
         return ((size * (bits >> 16) + ((size * (bits & 0xFFFF)) >> 16)) >> 16).astype(jnp.int32)

@@ -171,7 +171,7 @@ def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
             fitting.append(kind.__name__)
         elif any(_inside(leaves, place).keys() == expected.keys() for place in places):
             alike.append(kind.__name__)
-    return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # gin makes a class of the same name from each
+    return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # sets, since gin makes a class of the same name
 
 
 def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:

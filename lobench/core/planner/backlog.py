@@ -43,7 +43,7 @@ class Backlog:
         self._subjects: dict[int, SubjectKey] = {}
         self._variants: set[str] = set()
         self._waiting: list[int] = []
-        self._fresh: set[int] = set()  # waiting positions about which the policy was never asked
+        self._fresh: set[int] = set()  # waiting positions that were never passed to the policy
         self._replans: list[Replan] = []
         self._newest = -1
         self.has_ended = False

@@ -40,7 +40,7 @@ Answer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run,
 _NOTHING: Answer = ((), ())
 _encode = json.JSONEncoder(
     default=dataclasses.asdict, separators=(",", ":")
-).encode  # once: `json.dumps` makes one a call
+).encode  # a shared encoder, because `json.dumps` creates one per call
 _LONGEST_MESSAGE = 200  # characters of a worker's message; its log has all of it
 
 

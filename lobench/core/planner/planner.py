@@ -25,8 +25,8 @@ __all__ = ["Planner"]
 
 _GUESS_SECONDS = 1e-3  # an inner step of one seed of a case that never ran: only the order matters
 _OUTCOMES = {schedule.End.TIMEOUT: Outcome.TIMEOUT, schedule.End.POISONED: Outcome.POISONED}
-_COMMANDS_RANK = -1  # before any evaluation: they take longest, and make work for the others
-_TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # the rest may end sooner than the case takes
+_COMMANDS_RANK = -1  # before any evaluation, because they take longest and produce further work
+_TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # other outcomes may end early
 
 
 @dataclass(slots=True, kw_only=True)

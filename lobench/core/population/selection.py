@@ -70,7 +70,7 @@ class Truncation:
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
         _split(population, initiator)
         feasible = [member for member in rank(population) if member.fitness is not None]
-        # Among those that broke only where all did: the best few of a population may reach down to them.
+        # Members with minus infinity in their fitness are candidates only if there are no others.
         candidates = [member for member in feasible if -math.inf not in (member.fitness or ())] or feasible
         count = self.count if self.count is not None else _at_least_one(self.share, len(population))
         if not candidates:
@@ -152,7 +152,7 @@ def _one_value(*members: Member) -> None:
         )
 
 
-# Factories of the hook: `factory(argument)`, the argument being what follows `NAME:`.
+# Factories of the hook: `factory(argument)`, with the text after `NAME:` as the argument.
 
 
 def _without_argument(name: str, strategy: S) -> Callable[[str], S]:

@@ -256,7 +256,7 @@ class Machine:
     def _overdue(self, leased: Leased) -> None:
         text = f"ran longer than {leased.work.timeout_seconds:g} s"
         if leased.together > 1:
-            self._retry(leased)  # each alone, because it is not known which of them hangs
+            self._retry(leased)  # each alone, because any of them may be the one that hangs
         elif self._rules.is_deadline_death:
             self._blame(leased, text, lost=False)
         else:

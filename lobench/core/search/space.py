@@ -153,7 +153,7 @@ class Parameter:
             moved = number + self._range * (_NOISE * draws.normal() if self.rule is Rule.NOISE else sign * _STEP)
         result = self._clip(moved)
         if self.kind is Kind.INT and result == value:
-            # Away from the value in the direction in which the real move went.
+            # At least one step in the direction of the unrounded move.
             result = self._clip(number + (1 if moved > number else -1))
         return result
 

@@ -180,7 +180,7 @@ def _code(value: Any) -> CodeType | None:
 
 def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
     """Creates lobench's optimizer with the settings of the foreign one."""
-    from lobench.inner import optimizers  # here, since few processes meet such an object and these take a while
+    from lobench.inner import optimizers  # here, because the import is slow and seldom needed
 
     kind, ours = type(candidate), getattr(optimizers, type(candidate).__name__)
     taken = inspect.signature(ours).parameters

@@ -34,7 +34,7 @@ class _ForeignLearnedOptimizer(LearnedOptimizer):
 
     @functools.cached_property
     def counterpart(self) -> Counterpart:
-        return counterpart_of(self.wrapped)  # looking takes a while, and not all that have the object train with it
+        return counterpart_of(self.wrapped)  # lazy, because it takes a while and is only needed for training
 
     def init(self, key: jax.Array) -> Theta:
         return self.wrapped.init(key)

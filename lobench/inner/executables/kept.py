@@ -43,7 +43,7 @@ __all__ = ["Asked", "KeptExecutables", "KeptProgram"]
 _log = logging.getLogger(__name__)
 _VERSION = 1
 _MAGIC = b"lobench executable %d\n" % _VERSION
-_CHECKED = 16  # of so many programs that are found one is traced all the same
+_CHECKED = 16  # one of so many loaded programs is traced for comparison
 _CUSTOM_CALL = re.compile(r"custom_call\s+@([\w.]+)")
 _HARMLESS_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
@@ -144,7 +144,7 @@ class Asked:
             if self._is_fresh:
                 _write(code, serialize_executable.serialize(program)[0])
             elif not code.exists():
-                return  # it will be, where XLA compiles it again
+                return  # it is kept when XLA compiles it again
             header: dict[str, Any] = {"places": sorted(places), "text": text_sha256, "code": code.name}
             header |= {"files": files, "outlines": outlines()}
             structures = (jax.tree.structure(program.args_info), program.out_tree, layout)

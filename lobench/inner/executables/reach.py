@@ -54,7 +54,7 @@ _NOT_COUNTED = frozenset(
     }
 )  # fmt: skip
 _NAMESPACES = ("jax", "jax.lax", "jax.nn", "jax.numpy", "jax.random", "jax.tree", "jax.tree_util", "numpy", "optax")
-_refused: dict[str, tuple[types.ModuleType, str]] = {}  # by name, and why
+_refused: dict[str, tuple[types.ModuleType, str]] = {}  # module and reason by name
 InstalledFiles = dict[str, tuple[int, int]]  # by path: bytes, and time of the last change in ns
 
 
@@ -178,7 +178,7 @@ def _outline(module: types.ModuleType) -> str:
             lines += [f"{name}.{key} {_place(each)}" for key, each in own if key not in MADE_BY_PYTHON]
         elif name.startswith("__") or isinstance(value, types.ModuleType):
             continue
-        elif known_name(value) in ("", f"{module.__name__}.{name}"):  # others come when they are first asked for
+        elif known_name(value) in ("", f"{module.__name__}.{name}"):  # others may be missing until their first use
             lines.append(f"{name} {_place(value)}")
     return hashlib.sha256("\0".join(sorted(lines)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -93,7 +93,7 @@ class StateHash:
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
         self._seen: dict[int, int] = {}
-        self._held: list[Any] = []  # an id counts as long as its value lives
+        self._held: list[Any] = []  # keeps values alive, so that ids stay unique
         self._num_bytes = 0
 
     def hexdigest(self) -> str:

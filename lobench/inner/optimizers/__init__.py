@@ -15,11 +15,11 @@ __all__ = list(_SHIPPED)
 globals().update(_SHIPPED)
 
 lobench_on_use = OptaxNames()
-lobench_kinds = {  # of those that `lobench list` shows apart from optimizers
+lobench_kinds = {  # kinds that `lobench list` shows separately from optimizers
     "weighters": [name for name, made in _SHIPPED.items() if made.__module__.startswith(f"{__name__}.weighters.")],
     "continual": ["agem"],
 }
 
-if TYPE_CHECKING:  # who checks types knows the class from its own module
+if TYPE_CHECKING:  # type checkers read the class from its module
 
     def __getattr__(name: str) -> Any: ...

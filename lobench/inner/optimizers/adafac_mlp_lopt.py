@@ -86,7 +86,7 @@ class AdafacFeatured(LearnedOptimizer):
         rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
         factored_decays = jnp.clip(shifted_decays(_DECAYS, theta["adafactor_decays"]), 0.0, 1.0)
         network = theta["nn"]["~"]
-        # Cut here, outside the loop over steps.
+        # Sliced here, outside the loop over steps.
         wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
         narrow, of_step = network["w0"][NARROW], network["w0"][-_NUM_EMBEDDED:]
 

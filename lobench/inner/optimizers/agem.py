@@ -54,7 +54,7 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
     # Scaled to size 1, because the square of a small gradient would be 0.
     along = jax.tree.map(lambda leaf: _wide(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
     square = jnp.where(is_there, _dot(along, along), 1.0)
-    # Twice: the second time takes out what rounding has left.
+    # Twice, to remove the rest that rounding leaves.
     return _without(_without(grads, along, square, is_there), along, square, is_there)
 
 

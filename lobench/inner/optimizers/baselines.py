@@ -125,7 +125,7 @@ def schedule_free_adamw(
     transformation = optax.with_extra_args_support(
         optax.contrib.schedule_free_adamw(
             learning_rate,
-            warmup_steps=warmup_steps or None,  # to optax, 0 steps of warm-up mean a learning rate of 0 for ever
+            warmup_steps=warmup_steps or None,  # with 0 warm-up steps, optax's learning rate would always be 0
             b1=b1,
             weight_decay=weight_decay,
         )

@@ -91,7 +91,7 @@ class Celo2(LearnedOptimizer):
             decays, of_squares = jnp.asarray(_DECAYS), jnp.asarray(_RMS)
             if matrices:
                 moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
-                unused = jnp.zeros((4 * len(_DECAYS), 1))  # the network here sees moments in another scale
+                unused = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
                 factored, found = moments.update(state["factored"], list(matrices.values()), decays, unused)
                 rows_and_columns = moments.parts(factored)
             at: dict[str, Any] = dict(leaf_paths(params))

@@ -15,7 +15,7 @@ from lobench.inner.schedules.schedule import Rate
 
 __all__ = ["ELO"]
 
-_SHIFTS = {"momentum_decays": 3, "rms_decays": 1, "adafactor_decays": 3}  # of decays that theta does not shift here
+_SHIFTS = {"momentum_decays": 3, "rms_decays": 1, "adafactor_decays": 3}  # sizes of shifts that theta lacks here
 
 
 @configurable

@@ -156,7 +156,7 @@ class FactoredMoments:
         means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])
         scaled = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
         if len(self._segments) == 1:
-            # As long as the tensor: sums join the loop over it.
+            # The factor is as long as the tensor, so XLA fuses the sums into the loop over it.
             rows = [self._cut(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)]
             return [[row * scaled[0, :, c].reshape(-1, *[1] * (row.ndim - 1)) for c, row in enumerate(rows)]]
         # One matrix product with the weights of all segments, then cut. XLA would fuse sums into the loop over the

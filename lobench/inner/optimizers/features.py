@@ -33,11 +33,11 @@ __all__ = [
 tanh_scales = np.asarray([1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5], np.float32)
 
 
-Units = list[jax.Array] | jax.Array  # of a layer: arrays [...], or one array [width, ...] of a wide one
+Units = list[jax.Array] | jax.Array  # outputs of a layer: arrays [...], or one array [width, ...] for a wide layer
 
-_NARROW = 8  # units of a layer that stays sums
-_SMALL = 1 << 14  # numbers of a tensor that stays in the nearest cache
-_VECTOR = 16  # numbers that a processor adds at once; loops over a shorter last axis go one by one
+_NARROW = 8  # largest number of units of a layer computed by sums
+_SMALL = 1 << 14  # elements of a tensor that fits into the nearest cache
+_VECTOR = 16  # elements of a vector instruction; loops over a shorter last axis do not use it
 
 
 def laid_out(leaf: jax.Array) -> jax.Array:
@@ -65,13 +65,13 @@ def _turned(tensor: jax.Array) -> jax.Array:
 
 @_turned.defjvp
 def _turned_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    return _turned(*primals), jnp.swapaxes(tangents[0], -1, -2)  # a rule for `vmap` alone has no gradient
+    return _turned(*primals), jnp.swapaxes(tangents[0], -1, -2)  # needed because `custom_vmap` has no gradient
 
 
 @custom_vmap
 def _times_identities(tensor: jax.Array) -> jax.Array:
     *leading, short, _ = tensor.shape
-    # As many identities as matrices: one alone, and the leading axes would be turned as a transposition after all.
+    # One identity per matrix; with a single one XLA would transpose the leading axes after all.
     identities = jnp.broadcast_to(jnp.eye(short, dtype=tensor.dtype), (*leading, short, short))
     return jnp.einsum("...sl,...st->...lt", tensor, identities, precision=jax.lax.Precision.HIGHEST)
 

@@ -33,7 +33,7 @@ _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
 _NUM_INPUTS = 30
 _NUM_RANKS = 5
-_BUGGED_HORIZON = 10  # of the loss features with the original's slip: all of its decays are equal
+_BUGGED_HORIZON = 10  # horizon of the loss features with the original's error, by which all decays are equal
 
 
 @configurable
@@ -209,9 +209,9 @@ def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
     param = p.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.maximum(jnp.sum(param * param) / max(param.size, 1), 1e-9))
     means, variances = spread([m.reshape(m.shape[0], -1), r.reshape(r.shape[0], -1)])
-    # A factor on the accumulators is one on their means, and its square on their variances.
+    # A factor of the accumulators multiplies means, and its square variances.
     mean_m, mean_r, var_m, var_r = means[:3] * scale, means[3:] * scale, variances[:3] * scale**2, variances[3:]
-    # The original takes r's variance about the mean of m, so that there are three.
+    # The original computes r's variance around the mean of m, for three decays.
     var_r = var_r * scale**2 + jnp.square(mean_r - mean_m)
     rank = (np.arange(_NUM_RANKS) == sum(size > 1 for size in p.shape)).astype(np.float32)
     return jnp.concatenate([_log(mean_r), rank, _log(var_m), _log(var_r)])

@@ -52,7 +52,7 @@ class L2ODM(LearnedOptimizer):
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         initial, layers = self._layers
 
-        # All coordinates are one vector: one matrix product a layer.
+        # All coordinates are one vector, for one matrix product per layer.
         def init(params: PyTree) -> LSTMState:
             return initial(sum(jnp.size(leaf) for leaf in jax.tree.leaves(params)))
 

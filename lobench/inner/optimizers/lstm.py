@@ -45,7 +45,7 @@ def _cell(
     weights = theta["w_gates"]
     if isinstance(inputs, jax.Array):
         gates = inputs @ weights[:-HIDDEN]
-    else:  # a few vectors: products with one row of weights each, which fuse with what follows
+    else:  # a few vectors, each multiplied by one row of weights, which XLA fuses with the next operation
         gates = functools.reduce(operator.add, (x[:, None] * weights[row] for row, x in enumerate(inputs)))
     gates = gates + h @ weights[-HIDDEN:] + theta["b_gates"]
     i, j, f, o = jnp.split(gates, 4, axis=1)

@@ -61,7 +61,7 @@ class MLPLOpt(LearnedOptimizer):
                 m = decayed(old, grad, jnp.asarray(_DECAYS))
                 features.append(rms_norm(jnp.concatenate([grad[None], jnp.ravel(p)[None], m]), axes=(1,)))
                 momenta.append(m)
-            # All tensors in one product, the coordinates last: a small network's cost is how many products it has.
+            # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
             hidden = jax.nn.relu(first["w"][:8].T @ jnp.concatenate(features, axis=1) + bias[:, None])
             hidden = jax.nn.relu(layers[1]["w"].T @ hidden + layers[1]["b"][:, None])
             direction, magnitude = layers[2]["w"].T @ hidden + layers[2]["b"][:, None]

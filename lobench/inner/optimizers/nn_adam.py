@@ -120,5 +120,5 @@ def _inputs(hyper: jax.Array, ranks: np.ndarray, spreads: jax.Array) -> jax.Arra
     (g, m, p, r, _), (of_g, of_m, of_p, of_r, of_abs) = jnp.sign(spreads[:5]), 0.5 * clipped_log(spreads[:5])
     variances = 0.5 * clipped_log(spreads[5:])
     columns = [beta1, beta2, epsilon, is_bias, is_scalar, lr, of_g, g, of_abs, of_m, m, of_p, p, of_r, r]
-    # The variances stand in the order g, m, p, r in both.
+    # The order of the variances is g, m, p, r in both.
     return jnp.concatenate([jnp.stack(columns), variances]).T

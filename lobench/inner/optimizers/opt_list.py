@@ -70,7 +70,7 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
         num_updates = state.step + 1
         b1, b2 = setting["beta1"], setting["beta2"]
         corrected = rate(state.step) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
-        # The sign is the list's own: its settings were found with it.
+        # The sign is that of the original, with which the settings were found.
         grads = jax.tree.map(lambda grad, param: grad - setting["l2_weight_decay"] * param, grads, params)
         mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad, state.mu, grads)
         nu = jax.tree.map(lambda old, grad: b2 * old + (1 - b2) * grad**2, state.nu, grads)

@@ -16,7 +16,7 @@ from lobench.inner.schedules.schedule import Rate, rate_at
 __all__ = ["psi_sgd"]
 
 _WIDEST = 16  # exponent of a norm, up and down, before it is brought back to 1
-_BIAS, _MANTISSA = 127, 23  # of a float32's bits
+_BIAS, _MANTISSA = 127, 23  # in the bits of a float32
 
 
 @jax.tree_util.register_dataclass
@@ -30,7 +30,7 @@ class _Moved:
     step: jax.Array
     exponent: jax.Array  # int32
 
-    __array_ufunc__ = None  # numpy's arrays leave the sum to this
+    __array_ufunc__ = None  # so that numpy uses our `__radd__`
 
     def __radd__(self, params: jax.Array) -> jax.Array:
         moved = params + self.step.astype(jnp.result_type(params))
@@ -42,7 +42,7 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
 
 
 def _exponent(norm_square: jax.Array) -> jax.Array:
-    """Returns the power of two that scales a norm into 1/2 .. 2, int32, if it has left `_WIDEST`; else 0."""
+    """Returns the exponent, int32, of the power of two that scales a norm to 1/2 .. 2; 0 for norms within `_WIDEST`."""
     of_square = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
     of_norm = of_square >> 1
     has_left = (jnp.abs(of_norm) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)

@@ -130,7 +130,7 @@ class RNNMLPLOpt(LearnedOptimizer):
           features: Features by tensor, float32[num_features, size].
           of_tensors: Inputs shared by all parameters of a tensor, float32[num_tensors, ...].
         """
-        # All tensors in one product, the coordinates last: a small network's cost is how many products it has.
+        # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
         sizes = [each.shape[1] for each in features]
         first, last = layers["linear_0"], layers[f"linear_{len(self._widths) - 1}"]
         num_features = features[0].shape[0]

@@ -77,8 +77,8 @@ def mixed_lstm(theta: dict[str, Layer], x: jax.Array, states: RowStates) -> RowS
 
 def loss_buffer(horizon: int) -> LossBuffer:
     """Returns the buffer of losses before the first update, for a training of `horizon` updates."""
-    # As the original has them to the last bit: the features divide differences of nearly equal numbers. A constant
-    # would be rounded by the compiler, otherwise than by the program.
+    # Must equal the original to the last bit, because the features divide differences of nearly equal numbers. A
+    # constant would be rounded differently by the compiler.
     length = jax.lax.optimization_barrier(jnp.float32(horizon))  # type: ignore[no-untyped-call]
     return {
         "decays": jnp.exp(-1.0 / jnp.logspace(1, jnp.log10(length), _NUM_LOSS_DECAYS)),

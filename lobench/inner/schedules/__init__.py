@@ -13,6 +13,6 @@ _SHIPPED = configurables_in(__name__, __path__)
 __all__ = list(_SHIPPED)
 globals().update(_SHIPPED)
 
-if TYPE_CHECKING:  # who checks types knows the function from its own module
+if TYPE_CHECKING:  # type checkers read the function from its module
 
     def __getattr__(name: str) -> Any: ...

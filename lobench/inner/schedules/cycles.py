@@ -27,7 +27,7 @@ def cyclic(low: Rate = 1e-4, high: Rate = 1e-2, period: float = 100) -> Schedule
     check_numbers("cyclic", above=0, period=period)
 
     def schedule(count: jax.Array) -> jax.Array:
-        # The remainder first: a quotient of large counts has no digits left for the place inside a period.
+        # The remainder first, because a quotient of large counts is too imprecise within a period.
         return low + (high - low) * (1 - jnp.abs(jnp.mod(count, period) / (period / 2) - 1))
 
     return Schedule(lambda num_steps: schedule, "cyclic")

@@ -36,7 +36,7 @@ def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
     final + (peak - final) (1 + cos(pi t / (N - 1))) / 2 at t = 0 .. N - 1.
     """
     check_numbers("cosine", peak=peak, final=final)
-    # (1 + cos x) / 2 is the square of a sine that is 0 at the end: nothing cancels where the rate is small.
+    # (1 + cos x) / 2 as the square of a sine that is 0 at the end, to avoid cancellation for small rates.
     return Schedule(lambda n: _between(peak, final, n, lambda left: jnp.sin(math.pi / 2 * left) ** 2), "cosine")
 
 

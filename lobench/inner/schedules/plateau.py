@@ -20,7 +20,7 @@ class _Seen(NamedTuple):
     waited: jax.Array  # int32[], windows since then
     resting: jax.Array  # int32[], windows of the cooldown that are left
     total: jax.Array  # float32[], of the losses of the present window
-    num_losses: jax.Array  # int32[], how many they are
+    num_losses: jax.Array  # int32[], number of these losses
 
 
 class _Plateau(LossSchedule):

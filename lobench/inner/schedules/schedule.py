@@ -179,7 +179,7 @@ class _Computed(Schedule):
 
     def __init__(self, operation: Callable[..., Any], parts: tuple[Any, ...], name: str) -> None:
         super().__init__(lambda num_steps: lambda count: operation(*(rate_at(part, count) for part in parts)), name)
-        self._parts = parts  # living as long as this
+        self._parts = parts  # kept alive with this schedule
 
 
 class Watch:

@@ -102,7 +102,7 @@ class Ackley(AnalyticFunction):
     box = (-5.0, 5.0)
 
     def value(self, x: jax.Array) -> jax.Array:
-        # The root's slope is infinite at 0; a tiny floor under it keeps the gradient there finite, and zero.
+        # A tiny lower bound keeps the gradient of the root finite, and zero, at 0.
         radius = jnp.sqrt(jnp.maximum(jnp.mean(x**2), 1e-20))
         waves = jnp.mean(jnp.cos(2.0 * math.pi * x))
         return -20.0 * jnp.expm1(-0.2 * radius) - math.e * jnp.expm1(waves - 1.0)

@@ -49,7 +49,7 @@ class ConvClassifier(Classifier):
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name = type(self).__name__
-        # From the second layer on each halves the pixels of a side, of which there are eight or more.
+        # Layers after the first halve the side, which is at least eight pixels.
         self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
         self.norm = norm_of(name, norm, norm_epsilon)
 

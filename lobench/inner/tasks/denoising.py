@@ -20,7 +20,7 @@ from lobench.inner.tasks.splits import Splits, datasets
 __all__ = ["PatchDenoiser", "patch_splits"]
 
 _STRIDE = 4  # pixels from patch to patch
-# Columns by split: no pixel is in two.
+# Columns by split, without overlap.
 _COLUMNS = {"train": (0, 224), "inner_valid": (224, 256), "outer_valid": (256, 288), "test": (288, 320)}
 
 

@@ -96,7 +96,7 @@ def convolution1d(signals: jax.Array, weights: jax.Array, *, stride: int) -> jax
     Returns:
       float32[batch, (length + 2 - width) // stride + 1, channels_out].
     """
-    # As one matrix product, for the reason given above.
+    # As one matrix product, as in `convolution3x3`.
     padded = jnp.pad(signals, ((0, 0), (1, 1), (0, 0)))
     width = weights.shape[0] // signals.shape[2]
     end = padded.shape[1] - width + 1

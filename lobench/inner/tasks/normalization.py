@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 NORMS = (None, "layer", "batch")
-RUNNING_DECAY = 0.9  # what running statistics keep of themselves at each batch
+RUNNING_DECAY = 0.9  # decay of running statistics per batch
 _EPSILON = 1e-5
 
 

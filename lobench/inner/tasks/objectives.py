@@ -18,7 +18,7 @@ __all__ = [
     "softmax_cross_entropy",
 ]
 
-# A relative loss ends here, so that one diverging task cannot own the mean over many.
+# Bound of relative losses, so that one diverging task does not dominate a mean.
 _WORST_RELATIVE_LOSS = 2.0
 _SMALLEST_LOSS = 1e-12
 

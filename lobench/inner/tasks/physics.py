@@ -91,7 +91,7 @@ class HeatPINN(MeasuredTask):
 
     def jet(self, params: Params, points: jax.Array) -> jax.Array:
         """Returns u, u_x, u_xx and u_t at points float32[num_points, 2], float32[4, num_points]."""
-        # The four go through a layer as one product, and through tanh by its own derivatives: cheaper than forward
+        # The four pass a layer as one product, and tanh by its derivatives, which is cheaper than forward
         # mode twice.
         zeros, ones = jnp.zeros(len(points), jnp.float32), jnp.ones(len(points), jnp.float32)
         along_x, along_t = jnp.stack([ones, zeros], axis=1), jnp.stack([zeros, ones], axis=1)

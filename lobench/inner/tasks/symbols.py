@@ -45,7 +45,7 @@ class Recurrent(SymbolNetwork):
         self._cell, self._vocab_size, self._width = cell, vocab_size, width
 
     def init(self, key: jax.Array) -> Params:
-        # One symbol is on at a time: its fan-in is 1, tamed to the scale of the recurrent weights.
+        # One-hot inputs have a fan-in of 1; the gain is reduced to the scale of the recurrent weights.
         gain = self._vocab_size / 4
         return recurrent_init(key, self._vocab_size, self._width, self._vocab_size, cell=self._cell, input_gain=gain)
 

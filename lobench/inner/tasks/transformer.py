@@ -12,7 +12,7 @@ from lobench.inner.tasks.normalization import layer_norm
 
 __all__ = ["transformer_blocks", "transformer_init"]
 
-_GROWTH = 4  # of the layer between the two products of a block, over the width
+_GROWTH = 4  # ratio of a block's hidden layer to the width
 
 
 def transformer_init(key: jax.Array, width: int, num_layers: int) -> Params:
@@ -65,8 +65,8 @@ def _attention(qkv: jax.Array, num_heads: int, *, causal: bool) -> jax.Array:
     """Returns the output of attention, float32[batch, length, width], for qkv float32[batch, length, 3 width]."""
     batch, length, width = *qkv.shape[:2], qkv.shape[2] // 3
     heads = qkv.reshape(batch, length, 3, num_heads, width // num_heads).transpose(2, 0, 3, 1, 4)
-    # Batch and heads are one axis: of products of rank 6, which two vmaps (of seeds and of a grid) would make of four
-    # axes, jaxlib 0.10's CPU compiler aborts the process.
+    # Batch and heads are merged, because two vmaps (over seeds and a grid) would otherwise give products of rank 6, for
+    # which jaxlib 0.10's CPU compiler aborts the process.
     query, key, value = heads.reshape(3, batch * num_heads, length, width // num_heads)
     scores = query @ jnp.swapaxes(key, -1, -2) / math.sqrt(width // num_heads)
     if causal:

@@ -20,7 +20,7 @@ from lobench.inner.training.seed_block import Carry
 __all__ = ["SavePoints", "SavedState", "Saves", "StateMismatch", "carry_of", "state_of"]
 
 _SECONDS = 60.0  # between saves, unless the case sets `save_every`
-_SHARE = 0.01  # of the time that these may take
+_SHARE = 0.01  # largest fraction of the time for saves
 _ROWS = ("metrics", "log", "window")
 
 
@@ -110,7 +110,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     done = [at for at in eval_steps if at < step or (at == step and at in written)]
     if done != [at for at in written if at in eval_steps] or set(written) - set(done) - {step}:
         raise StateMismatch(f"it was evaluated at steps {written[:4]}..., not at {list(eval_steps)[:4]}...")
-    if step not in done:  # the evaluation that is left out may have been the one that saw a replica diverge
+    if step not in done:  # the divergence may have been found by the omitted evaluation
         diverged_at = np.where(diverged_at == step, -1, diverged_at).astype(diverged_at.dtype)
     places = [written.index(at) for at in done]
     num_logs = bisect.bisect_left(log_steps, step)

@@ -122,7 +122,7 @@ class _Walk:
             self.refused |= _settings_of(inputs)
             called += [(program, [_RUN] * len(program.invars)) for program in programs]
         for program, values in called:
-            self.refused |= _settings_of(self.program(program, values))  # what leaves a loop is not followed
+            self.refused |= _settings_of(self.program(program, values))  # results of a loop are not followed
         return results
 
 
@@ -152,7 +152,7 @@ def exact_arguments(
         walk = _Walk()
         walk.refused |= _settings_of(walk.program(program, values))
         walks.append(walk)
-    # Python code may ask for the type of a number, and do something else.
+    # Python code may depend on the type of a number.
     if walks[0].operations != walks[1].operations:
         return frozenset()
     return defaults - walks[1].refused

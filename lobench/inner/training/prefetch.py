@@ -26,9 +26,9 @@ __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next
 
 FIRST_CHUNK = 25  # inner steps before the first progress report or stop
 _CHUNK_SECONDS = 0.5
-_MOST_GROWTH = 64  # of a chunk over the one before it
-ITERATOR_CHUNK = 50  # inner steps whose batches travel together
-_LEAST_CHUNK = 5  # the first: nothing computes while it is read
+_MOST_GROWTH = 64  # largest ratio of a chunk to the previous one
+ITERATOR_CHUNK = 50  # inner steps whose batches are passed together
+_LEAST_CHUNK = 5  # for the first chunk, during which nothing is computed
 _ALIGNMENT = 64  # bytes
 
 
@@ -169,7 +169,7 @@ class Feed:
             return None
         states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
         try:
-            copied: list[Any] = json.loads(json.dumps(states))  # an iterator may go on in the state that it gave
+            copied: list[Any] = json.loads(json.dumps(states))  # a copy, because an iterator may modify the state
             return copied if copied == states else None
         except (TypeError, ValueError):
             return None
@@ -216,7 +216,7 @@ def next_read(num_read: int) -> int:
 
 def empty(leaf: jax.ShapeDtypeStruct) -> Any:
     """Returns zeros of a shape, as initial value of a program's input."""
-    # NumPy's cost no dispatch each, but it knows nothing of arrays of keys.
+    # NumPy arrays need no dispatch, but cannot hold keys.
     extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
 

@@ -75,7 +75,7 @@ class _Steps(TrainingLoop):
         *fixed, batches, carry, start, stop = arguments
         if start == 0:
             carry = found.program(*fixed, batches, carry, 0, 0)
-        before = self.state_of(carry)  # a copy: the program takes the carry over
+        before = self.state_of(carry)  # a copy, because the program reuses the buffers of the carry
         after: Carry = found.program(*fixed, batches, carry, start, stop)
         self.is_watched = self.watch(phase, found, batches, before, self.state_of(after), start)
         return after
@@ -114,7 +114,7 @@ class ReplayedProgram(TrainingProgram):
         is_one = np.ndim(replicas.seed) == 0
 
         def of_replica(leaf: Any, axis: int = 0) -> Any:
-            if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys, which NumPy knows nothing of
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys, which NumPy cannot hold
                 return leaf.copy() if is_one else leaf[replica]
             return np.array(leaf) if is_one else np.asarray(leaf).take(replica, axis)
 

@@ -19,7 +19,7 @@ from lobench.inner.theta import leaf_paths
 
 __all__ = ["Ranges", "rule_inputs"]
 
-# By leaf of theta, `w0[8]` where it reads 8 inputs, the lowest and the highest of each: float32[num_inputs].
+# Lowest and highest value of each input, float32[num_inputs], by leaf of theta, such as `w0[8]` for 8 inputs.
 Ranges: TypeAlias = dict[str, tuple[jax.Array, jax.Array]]
 
 _MOVES = (
@@ -75,7 +75,7 @@ class _Reader:
         if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(given):
             return self.read(inner.jaxpr, inner.consts, given, [False] * len(inner.consts), marks)
         bound = equation.primitive.get_bind_params(equation.params)
-        functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # as older versions of jax say it
+        functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # in older versions of jax
         results = equation.primitive.bind(*functions, *given, **parameters)
         results = results if equation.primitive.multiple_results else [results]
         return results, [self._mark(equation, name, given, marks)] * len(results)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 __all__ = ["StepClock"]
 
 _LEAST_SAMPLES = 4
-_MOST_SHARE = 0.005  # of the time, for chunks that are cut so that one has no evaluation
-_MOST_OF_ALL = 0.02  # of the time that the training will take, for those up to the least number of samples
+_MOST_SHARE = 0.005  # largest fraction of the time for cut chunks
+_MOST_OF_ALL = 0.02  # the same, of the whole training, until there are enough samples
 _LEAST_STEPS = 2
-_MOST_CALLS = 9  # of no step, of a program: the fastest counts, and the first ones are slow
+_MOST_CALLS = 9  # calls without steps per program; the first ones are slow, and the fastest counts
 
 
 class StepClock:

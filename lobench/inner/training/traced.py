@@ -69,7 +69,7 @@ class Traced:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
         self._make_stepper = make_stepper
         self._place, self._handover, self._is_any = place, handover, is_any
-        # Its shapes are asked for before it is part of the program: it is traced once for both.
+        # A jitted function, so that it is traced only once, for its shapes and for the program.
         self.initial = jax.jit(self._initial, inline=True)
 
     def _task_of(self, replica: Replica) -> Task:
@@ -214,7 +214,7 @@ class Traced:
             if self._is_any:
                 due &= (carry.step > at.start) | (at.start == 0)
             elif at.start:
-                due &= carry.step > at.start  # that one was the end of the phase before
+                due &= carry.step > at.start  # the evaluation at `start` belongs to the previous phase
             carry = jax.lax.cond(due, lambda carry: evaluate(carry, begin), lambda carry: carry, carry)
             until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
 
@@ -270,7 +270,7 @@ class Traced:
         """
         if num_replicas(self._case) > 1:
             return {}
-        from lobench.inner.training.rule_inputs import rule_inputs  # of a replay alone
+        from lobench.inner.training.rule_inputs import rule_inputs  # only needed by replays
 
         stepper, dataset, seen = self._stepper(given), self._datasets["train"], dict[str, Any]()
         drawn = draw_ahead(dataset, replica, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk

@@ -17,7 +17,7 @@ from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Moved, T
 
 __all__ = ["Crew", "ThetaPath", "WorkerJob"]
 
-# A job that was lost with that many workers, or not done in time by them, would be lost with the next one too.
+# A job that killed this many workers, or exceeded its time limit on them, would probably fail on the next one too.
 _RULES = schedule.Rules(max_deaths=3, is_deadline_death=True)
 _ENOUGH_MEMORY = "see the store's folder logs/; is there enough memory for Evolve.members_per_program?"
 _POLL_SECONDS = 1.0
@@ -102,8 +102,8 @@ class Crew:
         self._size = schedule.Size(num_cpus, num_gpus)
         self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
         self._known: dict[int, _Known] = {}  # by worker
-        self._leases: dict[int, int] = {}  # by worker, of those that have a job
-        self._jobs: dict[int, WorkerJob] = {}  # by number, those that are wanted
+        self._leases: dict[int, int] = {}  # lease by worker, for workers with a job
+        self._jobs: dict[int, WorkerJob] = {}  # unfinished jobs by number
         self._genomes: Mapping[int, Genome] = {}
         self._next_job = 0
         self.provenance: dict[str, str] = {}

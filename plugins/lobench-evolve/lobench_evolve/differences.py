@@ -12,7 +12,7 @@ from lobench import UsageError
 __all__ = ["LENGTH", "LINES", "Difference", "differences", "refusal"]
 
 LENGTH = "Evolve.num_generations"
-LINES = "bindings_text"  # of a journal: the lines that its `bindings` is a hash of
+LINES = "bindings_text"  # field of a journal with the lines whose hash is `bindings`
 _CLASSES = {"ga": "TruncationGA", "es": "AntitheticES"}
 _SHOWN = 120  # characters
 
@@ -70,7 +70,7 @@ def refusal(where: str, found: Sequence[Difference], *, values: Mapping[str, str
 def _in_settings(then: str, now: str) -> Iterator[Difference]:
     try:
         before, after = _fields(then), _fields(now)
-    except (ValueError, TypeError, AttributeError):  # of another version of the plugin
+    except (ValueError, TypeError, AttributeError):  # written by another version of the plugin
         yield Difference("settings", *_from_difference(now, then))
         return
     for name in sorted(before.keys() | after.keys()):

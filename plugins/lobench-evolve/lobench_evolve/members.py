@@ -52,7 +52,7 @@ class MemberProgram:
                 next_step="leave it out here, and evaluate what was evolved with it",
             )
         self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
-        # The arrays are arguments, not constants of the program: compiling stays fast.
+        # Arrays are arguments instead of constants of the program, for fast compilation.
         self._arrays = [dataset.arrays if isinstance(dataset, ArrayDataset) else None for dataset in self._datasets]
         self._program = jax.jit(self._fitnesses, compiler_options=compiler_options())
 

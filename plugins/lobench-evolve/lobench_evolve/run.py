@@ -279,7 +279,7 @@ class _GaRunner(_Runner):
     def _resume(self) -> None:
         self._search = Population(self._experiment.ga, self._experiment.seed, selection_strategy(self._experiment.ga))
         for _ in self._journal.generations():
-            # Decisions are cheap: the run so far is decided again from its results.
+            # Earlier decisions are repeated from the stored results, because they are cheap.
             self._generation(self._search.generation)
 
     def _generation(self, generation: int) -> Generation:

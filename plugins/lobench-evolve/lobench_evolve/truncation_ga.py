@@ -179,7 +179,7 @@ class Population:
             for place in range(several):
                 remaining = [parent for parent in parents if parent.id not in chosen]
                 if chosen and all(-math.inf in (parent.fitness or ()) for parent in remaining):
-                    break  # those that are left have diverged
+                    break  # the remaining parents have diverged
                 initiator = remaining[index % len(remaining)].id
                 purpose = ("parent", generation, index, place) if place else ("parent", generation, index)
                 selection = self._strategy.select(remaining, initiator, fold(self._seed, *purpose))

@@ -103,7 +103,7 @@ class Decoder:
         self._capacity = max(max_bytes // (4 * weights.num_weights), 2)
         self._genomes: dict[int, Genome] = {}
         self._cache: OrderedDict[int, jax.Array] = OrderedDict()
-        # Children of a generation may share their parents, and then those' mean.
+        # Mean of the last parents, which children of a generation may share.
         self._mean_of: tuple[int, ...] = ()
         self._mean: jax.Array = jnp.zeros(0)
 

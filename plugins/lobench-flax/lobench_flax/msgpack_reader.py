@@ -40,7 +40,7 @@ class MsgpackReader:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
-            raise  # a missing permission, a network disk that does not answer
+            raise  # such as a missing permission, or an unreachable network disk
         except Exception:  # noqa: BLE001  (msgpack raises many kinds; all mean: not yet, or never)
             return is_settled(path)
         return True

@@ -28,7 +28,7 @@ _TREE = "_METADATA"
 _STEP = "_CHECKPOINT_METADATA"
 _COMMIT = "commit_success.txt"
 _STRINGS = "_strings.json"
-_FILE = re.compile(r'local file "([^"]+)"')  # as tensorstore names one
+_FILE = re.compile(r'local file "([^"]+)"')  # in tensorstore's messages
 _EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a leaf
 
 
@@ -57,7 +57,7 @@ class OrbaxReader:
             if json.loads((path / _STEP).read_text()).get("commit_timestamp_nsecs") is not None:
                 return True
         except (OSError, ValueError):
-            pass  # orbax itself does without these marks
+            pass  # orbax itself does not require these marks
         return is_settled(path)
 
     def read(self, path: epath.Path) -> CheckpointContent:
@@ -68,12 +68,12 @@ class OrbaxReader:
             if len(items) == 1:
                 leaves = _leaves(next(iter(items.values())))
             else:
-                # Which item is theta is known where the optimizer is.
+                # The optimizer is needed to determine which item is theta.
                 leaves = {
                     f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()
                 }
             content = content_of(leaves, str(path))
-            # Counters in JSON are read by the same rules as those among the leaves.
+            # The rules for counters among the leaves apply to those in JSON too.
             beside = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
             return dataclasses.replace(
                 content,
@@ -86,7 +86,7 @@ def _items(path: epath.Path) -> dict[str, epath.Path]:
     """Returns the folders with a tree of arrays, by item name; the step directory itself is "default"."""
     if (path / _TREE).exists():
         return {"default": path}
-    # Folders named by a number are steps: then this is a run, not a step.
+    # Folders named by a number are steps, and then this is a run and not a step.
     entries = (entry for entry in sorted(path.iterdir()) if not entry.name.isdecimal())
     return {entry.name: entry for entry in entries if (entry / _TREE).exists()}
 
@@ -123,7 +123,7 @@ def _leaves(item: epath.Path) -> dict[str, Any]:
 
 
 def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
-    import tensorstore  # a large library, and every watch makes this reader
+    import tensorstore  # here, because it is a large library, and every watch creates this reader
 
     base: Any
     folder: Any
@@ -163,7 +163,7 @@ def _json(file: epath.Path) -> Any:
         return json.loads(file.read_text())
     except FileNotFoundError:
         if not file.parent.exists():
-            raise  # the checkpoint is gone, all of it
+            raise  # the whole checkpoint is gone
         what, got = str(file.parent), f"no {file.name}"
     except ValueError as error:
         what, got = str(file), f"no whole JSON: {error}"

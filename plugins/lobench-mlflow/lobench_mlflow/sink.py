@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["MlflowSink"]
 
 _WHERE = "sink 'mlflow'"
-_KEY = "lobench.key"  # the tag by which the sink knows its runs
-_RUNS = "-2"  # counts up when other runs are written
-_BATCH = 1000  # metrics that MLflow takes at once
+_KEY = "lobench.key"  # tag that identifies the sink's runs
+_RUNS = "-2"  # version, incremented if the runs change
+_BATCH = 1000  # MLflow's limit of metrics per call
 _OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # Windows does not allow colons
 _RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # suites of these names are renamed
 _MAX_LENGTH = 250
@@ -101,7 +101,7 @@ class MlflowSink:
             write_whole(file, uuid.uuid4().hex)
         return file.read_text(encoding="ascii")
 
-    def _experiment_id(self, name: str) -> str:  # MLflow's own search takes no quote in a name
+    def _experiment_id(self, name: str) -> str:  # MLflow's search does not support quotes in names
         found = next((one for one in self._client.search_experiments() if one.name == name), None)
         return str(found.experiment_id if found is not None else self._client.create_experiment(name))
 

@@ -20,14 +20,14 @@ from lobench_pbt.trial import Refusal, Refused
 __all__ = ["CODES", "Address", "Connection", "ControllerAway", "read_token"]
 
 _LOG = logging.getLogger(__name__)
-CODES = {  # how a refusal crosses
+CODES = {  # gRPC codes of refusals
     Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
     Refusal.CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
     Refusal.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
 }
 _REFUSALS = {code: refusal for refusal, code in CODES.items()}
-# A controller that is killed breaks calls in several ways; each request may be sent again.
+# Codes of calls that a killed controller breaks. All requests may be repeated.
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
 _LONGEST_WAIT = 2.0
@@ -95,7 +95,7 @@ class Connection:
 
     def __init__(self, address: Address, *, patience: float) -> None:
         self.address, self._patience = address, patience
-        # Reconnect soon: a controller that restarts is back within seconds.
+        # Reconnect soon, because a restarting controller is back within seconds.
         options = [("grpc.max_reconnect_backoff_ms", 2000), ("grpc.initial_reconnect_backoff_ms", 100)]
         if address.ca:
             credentials = grpc.ssl_channel_credentials(root_certificates=address.ca)

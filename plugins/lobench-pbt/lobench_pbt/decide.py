@@ -119,12 +119,12 @@ def _scheduled(study: Study, trial: StudyTrial) -> StudyTrial:
 
 def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
     """Returns the child of the first trial that does not wait for others."""
-    unready: set[int] = set()  # generations that are not whole yet: one question for each, not one for each trial
+    unready: set[int] = set()  # generations that are not complete, to check each generation once
     for initiator in table.childless(study.generations):
         if initiator.generation in unready:
             continue
         if study.schedule and initiator.state is State.INFEASIBLE:
-            continue  # a child could not go on from it, and a schedule without one of its segments is another schedule
+            continue  # a child could not continue from it, and a schedule cannot skip a segment
         if not _is_ready(study, strategy, table, initiator.generation):
             unready.add(initiator.generation)
             continue

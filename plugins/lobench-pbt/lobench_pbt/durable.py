@@ -61,7 +61,7 @@ class CommitLog:
 
     def _sync(self) -> None:
         try:
-            # Without a log there is nothing that the database itself does not have.
+            # Without a log, the database itself has everything.
             path = self._wal if self._wal.exists() else self._database
             sync(path)
         except OSError as error:

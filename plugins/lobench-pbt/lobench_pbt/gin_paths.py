@@ -14,7 +14,7 @@ from lobench.extend import Value, cause
 
 __all__ = ["apply", "bind", "check_paths", "read_back", "to_text"]
 
-_applied: dict[str, tuple[Value, object]] = {}  # by path: what `apply` bound in this process, what gin held before
+_applied: dict[str, tuple[Value, object]] = {}  # by path: (value bound by `apply`, previous value in gin)
 _NOTHING = object()
 
 
@@ -41,7 +41,7 @@ def _put_back(path: str, before: object) -> None:
 
     key = gin_state.ParsedBindingKey.parse(path)
     if before is _NOTHING:
-        del gin_state._CONFIG[key.config_key][key.arg_name]  # gin has no other way to take a binding back
+        del gin_state._CONFIG[key.config_key][key.arg_name]  # gin has no public way to remove a binding
     else:
         gin_state._CONFIG[key.config_key][key.arg_name] = before
 

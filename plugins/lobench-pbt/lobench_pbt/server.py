@@ -36,12 +36,12 @@ __all__ = ["Security", "security_from", "serve", "start_server", "stop"]
 
 _THREADS = 16
 _PAGE = 500
-_PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
+_PAGE_BYTES = 2 << 20  # clients accept messages of 4 MiB, and a trial with many cases has many metrics
 _TICK_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # for requests in progress when the controller ends
 _LAST_SECONDS = 2.0  # for threads to end
 _THREAD_NAMES = "lobench-pbt-request"
-_LINE = 800  # characters, each of them up to nine bytes on its way
+_LINE = 800  # characters, which are encoded with up to nine bytes each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,10 @@ class Security:
           ConfigError: The address is refused or invalid.
         """
         host, _, port = listen.rpartition(":")
-        is_bare = ":" in host and not (host.startswith("[") and host.endswith("]"))  # gRPC reads it as a host alone
+        is_bare = ":" in host and not (host.startswith("[") and host.endswith("]"))  # gRPC would find no port
         if (
             not host or is_bare or not port.isdecimal() or int(port) >= 1 << 16
-        ):  # a larger one it would take modulo that
+        ):  # gRPC would take larger ones modulo this
             raise ConfigError("--listen", got=repr(listen), expected="HOST:PORT, such as 127.0.0.1:6006 or [::1]:6006")
         if not (_is_loopback(host.strip("[]")) or self.token or self.tls_cert):
             raise ConfigError(
@@ -84,10 +84,10 @@ def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path 
     if tls_cert is None or tls_key is None:
         raise ConfigError("--tls-cert and --tls-key go together")
     try:
-        # gRPC would say of a bad one only that it cannot listen.
+        # For an invalid certificate gRPC would only report that it cannot listen.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
         return Security(token=token, tls_cert=tls_cert.read_bytes(), tls_key=tls_key.read_bytes())
-    except OSError as error:  # as ssl's errors are
+    except OSError as error:  # includes ssl's errors
         expected = "a certificate chain and its key without a password, both PEM"
         raise ConfigError(
             "--tls-cert, --tls-key", where=f"{tls_cert}, {tls_key}", got=cause(error), expected=expected
@@ -132,7 +132,7 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
     except RecursionError:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is nested too deeply")
     except StoreError as error:
-        # A full disk may be freed: nothing was changed, and clients ask again for as long as their patience lasts.
+        # A full disk may be freed. Nothing was changed, and clients retry as long as their patience lasts.
         context.abort(grpc.StatusCode.UNAVAILABLE, _details(error))
     except LobenchError as error:
         context.abort(grpc.StatusCode.INTERNAL, _details(error))
@@ -343,7 +343,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
     else:
         service = Service(store)
         try:
-            service.resume()  # no lease has run out because no controller listened
+            service.resume()  # so that no lease expires because no controller was listening
             name = service.stop_study(name).name
             counts = service.get_study(name)[1]
         finally:

@@ -30,7 +30,7 @@ from lobench_pbt.vault import Vault
 
 __all__ = ["FitnessVerdict", "Service"]
 
-_WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a minute
+_WATCH_SECONDS = 180.0  # a watch that could not deliver retries within a minute
 
 
 class SteadyClock:
@@ -143,7 +143,7 @@ class Service:
           StoreError: The database cannot be read or written.
         """
         with self._lock, self._transaction():
-            for row in studies(self._db):  # no need to wait for the disk: killed again, it does this again
+            for row in studies(self._db):  # need not be on disk, because it is repeated at the next start
                 study, now = study_from_json(row.config), self._clock()
                 fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
                 latest = now + study.fitness_seconds

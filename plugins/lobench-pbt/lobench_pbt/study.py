@@ -196,10 +196,10 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
             )
             raise ConfigError(f"Study.{name}", where=where, got=repr(value), expected=expected)
     for name in ("lease_seconds", "fitness_seconds"):
-        if not getattr(study, name) > 0:  # each trial's would be over as soon as it began
+        if not getattr(study, name) > 0:  # otherwise each trial's would expire at once
             raise ConfigError(f"Study.{name}", where=where, got=repr(getattr(study, name)), expected="a number > 0")
     for name in ("weighted", "budget"):
-        if not isinstance(getattr(study, name), bool):  # "no" would be true
+        if not isinstance(getattr(study, name), bool):  # because "no" would count as true
             raise ConfigError(f"Study.{name}", where=where, got=repr(getattr(study, name)), expected="True or False")
     if not study.name or any(character in study.name for character in "/\\\0 "):
         raise ConfigError("Study.name", where=where, got=repr(study.name), expected="a name without spaces and slashes")
@@ -214,7 +214,7 @@ def _check_objectives(study: Study, strategy: SelectionStrategy, where: str) -> 
     for objective in study.objectives:
         if not objective.metric or not objective.weight > 0:
             raise ConfigError("an objective", where=where, got=repr(objective), expected="a metric and a weight > 0")
-    # Which strategies compare one value is theirs to say, and they say it when they select.
+    # Only a selection shows whether a strategy supports several objectives.
     fitness = (0.0,) * (1 if study.weighted else len(study.objectives))
     try:
         strategy.select([Member(id=1, fitness=fitness), Member(id=2, fitness=fitness)], 1, study.seed)

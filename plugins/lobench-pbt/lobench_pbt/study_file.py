@@ -70,7 +70,7 @@ def load_study(path: Path) -> Study:
         gin.parse_config_files_and_bindings([str(path)], [], finalize_config=False)
         gin.get_configurable("lobench_pbt.Study")()
     except LobenchError as error:
-        # gin raises a subclass of its own making, whose text has more lines on where gin was.
+        # gin raises a generated subclass, whose text has further lines with its position.
         raise ConfigError(cause(error), where=where) from error
     except Exception as error:
         line = cause(error)

@@ -28,7 +28,7 @@ _ENCODED: dict[str, Callable[[Any], str | None]] = {
 _FIELDS = tuple(field.name for field in dataclasses.fields(StudyTrial))
 _COLUMNS = ", ".join(_FIELDS)
 _WRITTEN = (*_FIELDS, "study", "is_terminal", "score")
-# Not OR REPLACE: a second child of one initiator must fail, not take the place of the first.
+# Not OR REPLACE, because a second child of an initiator must fail and not replace the first.
 _UPSERT = (
     f"INSERT INTO trials ({', '.join(_WRITTEN)}) VALUES ({', '.join(f':{name}' for name in _WRITTEN)}) "
     f"ON CONFLICT (study, id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _WRITTEN)}"
@@ -88,7 +88,7 @@ class TrialTable:
     # What decisions read.
 
     def trial(self, id: int) -> StudyTrial | None:
-        return self._one("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger number to look for
+        return self._one("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger integers
 
     def outline(self, id: int) -> Outline | None:
         return next(self._outlines("id = ?", id), None) if abs(id) < 1 << 63 else None
@@ -115,7 +115,7 @@ class TrialTable:
 
     def of_generations(self, generations: Sequence[int]) -> list[Outline]:
         places = ", ".join("?" * len(generations))
-        # Not ORDER BY, here and below: for the sake of the order SQLite would read the whole study.
+        # Not ORDER BY, here and below, because SQLite would read the whole study for it.
         return sorted(self._outlines(f"generation IN ({places})", *generations), key=lambda trial: trial.id)
 
     def has_unfinished(self, below: int) -> bool:

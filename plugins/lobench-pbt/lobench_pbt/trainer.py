@@ -57,13 +57,13 @@ class StudyClient:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._study = connection, connection.address.study
         self._process = begin()
-        self._sessions: set[TrialSession] = set()  # whose heartbeats go on
+        self._sessions: set[TrialSession] = set()  # trials with heartbeats
 
     def __enter__(self) -> StudyClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for session in list(self._sessions):  # where the trainer failed amid a trial
+        for session in list(self._sessions):  # if the trainer failed during a trial
             session.close()
         end(self._process)
         self._connection.close()
@@ -135,7 +135,7 @@ class _Waits:
             self.gone = reply.holder
             return
         is_first, self._since = not self._since, self._since or now
-        # The controller gives the trial away after half a lease without a sign of life.
+        # The controller reassigns the trial after half a lease without a sign of life.
         if known is Fate.RUNS or now - self._since > reply.trial.lease_seconds:
             raise LobenchError(
                 "two workers have one name",
@@ -193,7 +193,7 @@ class TrialSession:
         """
         for artifact, digest in ((self._trial.warm_checkpoint, checkpoint_sha256), (self._trial.warm_state, _bytes)):
             if artifact is None or (digest is checkpoint_sha256 and holds_theta(artifact.uri, artifact.sha256)):
-                continue  # also if an older version of lobench computed its digest
+                continue  # also for a digest of an older version of lobench
             if (found := digest(artifact.uri)) != artifact.sha256:
                 raise LobenchError(
                     "the checkpoint to start from has changed", where=artifact.uri, got=found, expected=artifact.sha256
@@ -269,7 +269,7 @@ class TrialSession:
     def _end(self, request: pbt_pb2.CompleteRequest) -> bool:
         is_taken = self._call(self._connection.stub.Complete, request) is not None
         self.close()
-        self.is_lost = not is_taken  # a heartbeat that came after the completion was refused for another reason
+        self.is_lost = not is_taken  # corrects a refused heartbeat after the completion
         return is_taken
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ from lobench_pbt.trial import Artifact, Refusal, Refused
 
 __all__ = ["Vault", "bytes_sha256"]
 
-_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # waiting mends none of them
-_MOST_BYTES = 64 << 30  # of one artifact; a sparse file may say that it has any number of them
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # errors for which retries are useless
+_MOST_BYTES = 64 << 30  # of one artifact, because a sparse file may have any size
 _MOST_FILES = 10_000
 _CHUNK_BYTES = 8 << 20
 
@@ -91,7 +91,7 @@ class Vault:
             raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
         except PermissionError as error:
             if error.filename is None or Path(error.filename).is_relative_to(folder):
-                raise  # the store's, not the trainer's
+                raise  # an error of the store, not of the trainer
             raise Refused(Refusal.INVALID, "the controller may not read the checkpoint", where=artifact.uri) from error
         except ValueError as error:  # a NUL
             raise Refused(Refusal.INVALID, "no file has such a path", where=repr(artifact.uri)) from error
@@ -142,7 +142,7 @@ class Vault:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, artifact: Artifact) -> Path:
-        return self._root / Path(artifact.uri).parents[1].name  # the store may be known by another path now, a link's
+        return self._root / Path(artifact.uri).parents[1].name  # the store may have another path now, such as a link
 
 
 class _Copy:
@@ -178,7 +178,7 @@ class _Copy:
                 yield from self._found(Path(entry.path), copy / entry.name)
 
     def _copy_file(self, source: Path, copy: Path) -> None:
-        # It may be another one by now: opening a pipe must not wait.
+        # The file may have been replaced, and opening a pipe must not block.
         with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file, copy.open("xb") as kept:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):

@@ -51,9 +51,9 @@ from lobench_ray.slot import versions
 
 __all__ = ["Bridge", "main", "node_name"]
 
-_MAX_FILES = 16  # kept in the object store; a slot that waits for one keeps it alive beyond that
+_MAX_FILES = 16  # files kept in the object store; slots that wait for a file keep it alive longer
 _NODES_SECONDS = 2.0
-_PROGRESS_PER_SECOND = 200  # calls that tell of progress alone, over all slots
+_PROGRESS_PER_SECOND = 200  # calls that return progress only, over all slots
 _REACH_SECONDS = 10.0
 
 
@@ -84,7 +84,7 @@ class Bridge:
         self._actor_class: Any = None
         self._machines: list[tuple[float, float]] | None = None  # as last reported
         self._clock = AwakeClock()
-        self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of those that live, by Ray's id
+        self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of living nodes, by Ray's id
         self._nodes_seen = 0.0
         self._names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
         self._mentioned: set[str] = set()  # nodes whose loss was reported since a worker last started there
@@ -129,7 +129,7 @@ class Bridge:
                 message = TO_BRIDGE.from_bytes(self._connection.recv_bytes())
                 self._inbox.put(lambda message=message: self._command(message))  # type: ignore[misc]
         except (EOFError, OSError):
-            os._exit(1)  # the chief is gone: nothing that this process could still do is wanted
+            os._exit(1)  # the chief is gone, so this process is of no use any more
 
     def _watch_nodes(self) -> None:
         while True:
@@ -176,7 +176,7 @@ class Bridge:
             self._lose(message.worker, _one_line(error), lost=True)
 
     def _start(self, worker: int, num_cpus: float, num_gpus: float) -> None:
-        # Nothing is restarted or retried by Ray; three calls overlap: a `send`, a `receive`, and one to spare.
+        # Ray must not restart or retry anything. Three calls may overlap: a `send`, a `receive`, and a spare one.
         actor = self._actor_class.options(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
@@ -285,7 +285,7 @@ class Bridge:
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
         if slot is not None:
-            # In a thread: it may wait for the head.
+            # In a thread, because it may wait for the head.
             threading.Thread(target=ray.kill, args=(slot.actor,), daemon=True).start()
 
     def _end_silent_ones(self, now: float, silence: float) -> None:
@@ -336,7 +336,7 @@ def _connect(address: str, *, insecure: bool) -> str:
         )
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "WARNING"}
     if ":" in address:
-        # Ray itself would try for minutes.
+        # A quick check, because Ray itself would retry for minutes.
         host, _, port = address.rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["AwakeClock"]
 
-_LONGEST_SECONDS = 5.0  # between two looks of a process that runs
+_LONGEST_SECONDS = 5.0  # between two readings, unless the process was suspended
 
 
 class AwakeClock:

@@ -113,7 +113,7 @@ class RayExecutor:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # the terminal's Ctrl-C is the chief's alone
+                start_new_session=True,  # so that Ctrl-C reaches the chief only
                 env=_environment(self._config.address),
             )
         self._channel = Channel(ours)

@@ -29,7 +29,7 @@ __all__ = ["Slot", "node_folder", "versions"]
 
 _PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # packages that affect results
 _LOG_BYTES = 65536
-_KEEP_SECONDS = 86400.0  # of thetas, suites and logs that nothing has touched
+_KEEP_SECONDS = 86400.0  # lifetime of unused thetas, suites and logs
 
 _TOUCH_SECONDS = 60.0
 
@@ -112,7 +112,7 @@ class Slot:
         # Ray kills the children of an actor with it: the keeper that ends the worker's processes is no child.
         self._pool = LocalPool(config, has_detached_keeper=True)
         started = threading.Event()
-        # One thread starts the worker and stays: the worker dies with the thread that started it.
+        # The thread that starts the worker must stay alive, because the worker dies with it.
         threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
         started.wait()
         return ""
@@ -204,7 +204,7 @@ def _sweep(root: Path) -> None:
             if now - entry.stat().st_mtime <= _KEEP_SECONDS:
                 continue
             if entry.is_dir():
-                # By another name first: a suite that is there is taken for a complete one.
+                # Renamed first, because an existing suite counts as complete.
                 shutil.rmtree(entry.rename(entry.with_name(f"tmp-{uuid.uuid4().hex}")))
             else:
                 entry.unlink()

@@ -30,7 +30,7 @@ __all__ = ["Chart", "charts_in", "charts_of", "layout_of", "scalars_of"]
 _HEADLINE, _DIAGNOSTICS, _INTERVALS = "0_headline", "zz_diagnostics", "zz_intervals"
 _SCORES = "Scores"
 
-Chart = tuple[str, str]  # its category's title, and the tag that it shows with its bounds
+Chart = tuple[str, str]  # title of its category, and the tag that it shows with bounds
 
 
 def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:

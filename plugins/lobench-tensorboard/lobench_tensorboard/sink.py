@@ -40,11 +40,11 @@ from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, 
 
 __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
 
-_TAGS = "-3"  # counts up when other tags or runs are written
-_GENERATION = re.compile(r"generation_\d+")  # a folder of ours: no run makes one
+_TAGS = "-3"  # version, incremented if tags or runs change
+_GENERATION = re.compile(r"generation_\d+")  # folders of generations; runs must not have such names
 _MAX_LENGTH = 200
-_RECORDS_OF_A_FILE = 512  # so that a late value has few of them written again
-_EMPTY_SECONDS = 60.0  # until a reader has left a file that was emptied
+_RECORDS_OF_A_FILE = 512  # small, so that a late value rewrites few records
+_EMPTY_SECONDS = 60.0  # time for readers to leave an emptied file
 _NUMBERS = itertools.count()  # of this process's files
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
@@ -59,7 +59,7 @@ def written_scalars(folder: Path) -> Iterator[tuple[str, int]]:
 
 def _events(file: Path) -> Iterator[Event]:
     """Yields the events of a file. A record that a crash cut off ends the file."""
-    # A new folder has no file, and needs no TensorFlow, nor TensorBoard's stub of it.
+    # Imported here, because a new folder has no files and then needs neither TensorFlow nor TensorBoard's stub of it.
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     yield from EventFileLoader(str(file)).Load()
@@ -83,7 +83,7 @@ class EventFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        # TensorBoard reads by name, and never goes back: this file comes after all that are there.
+        # TensorBoard reads files by name and never goes back, so the name must come after all existing ones.
         last = max((int(file.name.split(".")[3]) for file in _event_files(folder)), default=-1)
         seconds = max(int(time.time()), last + 1)
         name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
@@ -108,7 +108,7 @@ class EventFile:
 
     def begin_again(self, step: int) -> None:
         """Adds the mark at which TensorBoard drops the values that it has read of this and later steps."""
-        for _ in range(2):  # it takes the first one that it meets for the beginning of the run
+        for _ in range(2):  # TensorBoard takes the first mark for the beginning of the run
             self._add(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def _add(self, event: Event) -> None:
@@ -174,7 +174,7 @@ class _Run:
         self._last_of_files[file] = -1
         for event in _events(file):
             if event.session_log.status == SessionLog.START:
-                # A kill came before the files were emptied whose content is in this one.
+                # A kill prevented that the files with the same content were emptied.
                 for other in [one for one, last in self._last_of_files.items() if one != file and last >= event.step]:
                     self._empty(other)
             for value in event.summary.value:
@@ -351,7 +351,7 @@ class TensorBoardSink:
             for run in touched.values():
                 run.flush()
         except BaseException:
-            # Which of the scalars reached the disk is not known: the next attempt reads them back.
+            # It is unknown which scalars reached the disk. The next attempt reads them back.
             with contextlib.suppress(Exception):
                 self.close()
             self._runs.clear()

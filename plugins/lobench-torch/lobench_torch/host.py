@@ -38,7 +38,7 @@ __all__ = ["ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec
 
 Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
-_FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that show how much an optimizer remembers
+_FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that measure the size of an optimizer's state
 _CACHE_BYTES = 256 << 20
 _HAS_BITS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
 _WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
@@ -549,12 +549,12 @@ class _RandomNumbers:
     They are in use inside the context. Outside of it, and while it is paused, their previous states are restored.
     """
 
-    _lock = threading.Lock()  # one step at a time draws from them
-    _numpy_bits = np.random.MT19937()  # of steps: another generator costs a tenth of copying the state twice
+    _lock = threading.Lock()  # only one step at a time may draw
+    _numpy_bits = np.random.MT19937()  # for steps; switching generators costs a tenth of copying the state twice
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._own: _RandomStates | None = None  # of a step that was paused
+        self._own: _RandomStates | None = None  # states of a paused step
         self._outer: _RandomStates | None = None
 
     def __enter__(self) -> None:

@@ -47,7 +47,7 @@ class OtherPython:
 
     def __init__(self, python: str) -> None:
         self._python, self._lock = python, threading.RLock()
-        self._hosts: dict[_OtherHost, int] = {}  # those of the process that runs
+        self._hosts: dict[_OtherHost, int] = {}  # numbers of hosts in the running process
         self._running: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     @classmethod
@@ -116,7 +116,7 @@ class OtherPython:
         command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(theirs.fileno())]
         env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
         try:
-            # A session of its own: Ctrl-C ends the worker in its own time, and this with it.
+            # A session of its own, so that Ctrl-C reaches only the worker, which then ends this process.
             process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
         except OSError as error:
             ours.close()

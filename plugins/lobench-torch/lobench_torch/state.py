@@ -43,7 +43,7 @@ Json: TypeAlias = Any
 Parameters: TypeAlias = Mapping[str, torch.Tensor]
 
 _ALIGNMENT = 64
-_MOST_OBJECTS = 20_000  # that a module is searched for functions
+_MOST_OBJECTS = 20_000  # limit of a module's search for functions
 _HEADER = 16  # two int64: bytes of the text, and of everything
 NEXT_STEP = "train with it in torch and import its curves: `lobench import`"
 _OF_BUILTINS = (
@@ -53,7 +53,7 @@ _OF_BUILTINS = (
     "numpy",
     "math",
     "operator",
-)  # of functions without a module
+)  # modules of functions without `__module__`
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object)  # classes whose content is known
 
 
@@ -212,7 +212,9 @@ class _Encoder:
         if it is None or kind is bool or kind is str:
             return it
         if kind is int:
-            return it if it not in self._names else ["id", self._names[it]]  # some keep their state by `id(parameter)`
+            return (
+                it if it not in self._names else ["id", self._names[it]]
+            )  # some optimizers use `id(parameter)` as a key
         if kind is float:
             return it if math.isfinite(it) else ["float", str(it)]
         number = self._seen.get(id(it))
@@ -268,7 +270,7 @@ class _Encoder:
             raise _NotSaved(tensor)
         kind = [str(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
         memory = self._storage(tensor)
-        is_own = isinstance(memory, list) and memory[0] == "own"  # autograd refuses questions about such views
+        is_own = isinstance(memory, list) and memory[0] == "own"  # autograd does not allow queries of such views
         has_gradient = not is_own and tensor.requires_grad and tensor.is_leaf
         return ["tensor", memory, *kind, has_gradient, type(tensor) is torch.nn.Parameter]
 

@@ -199,7 +199,7 @@ class _Transformation:
 
     def _split(self, numbers: Sequence[Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Returns the settings of the whole training, and those of this step."""
-        # 0.001 in float32 is .0010000000475: torch gets the number that was written.
+        # 0.001 in float32 is .0010000000475. torch gets the shortest decimal number instead.
         now = {name: float(str(np.float32(value))) for name, value in zip(self._numbers, numbers, strict=True)}
         scheduled = {name: now[name] for name in self._scheduled}
         return {**self._constants, **now, **dict.fromkeys(scheduled, _USUAL)}, scheduled

@@ -13,8 +13,8 @@ from lobench.extend import PluginError, environment_with, headline
 __all__ = ["WHERE", "checked_mode", "checked_project", "process_as_it_is", "run_settings"]
 
 WHERE = "sink 'wandb'"
-_OFFLINE = {"", "offline", "dryrun"}  # dryrun is W&B's former word
-_FORBIDDEN = "/\\#?%:"  # what W&B takes in no name of a project
+_OFFLINE = {"", "offline", "dryrun"}  # dryrun is a former name of offline
+_FORBIDDEN = "/\\#?%:"  # characters that W&B does not allow in names of projects
 _VARIABLES = {
     "WANDB_ERROR_REPORTING": "false"
 }  # set when W&B is imported and its service starts, so that it reports nothing to its authors

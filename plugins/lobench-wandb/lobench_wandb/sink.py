@@ -35,7 +35,7 @@ from lobench_wandb.settings import WHERE, checked_mode, checked_project, process
 __all__ = ["WandbSink"]
 
 _AXIS = "outer_step"
-_RUNS = "-2"  # counts up when other runs are written
+_RUNS = "-2"  # version, incremented if the runs change
 _PATIENCE_SECONDS = 60.0  # for W&B's process to write rows
 _WRITERS_SECONDS = 15.0  # for a process of W&B's that outlives ours and writes its remaining rows
 
@@ -84,7 +84,7 @@ class WandbSink:
             for run in touched.values():
                 run.flush()
         except BaseException:
-            # Which rows reached the disk is not known: the next attempt reads them back.
+            # It is unknown which rows reached the disk. The next attempt reads them back.
             with contextlib.suppress(Exception):
                 self.close()
             self._runs.clear()
@@ -157,7 +157,7 @@ class _Run:
         with process_as_it_is():
             run = wandb.init(**given, settings=run_settings(suffix=str(number)))
         self._file = Path(run.settings.sync_file)
-        if self._folder.resolve() not in self._file.resolve().parents:  # W&B takes a temporary one without a word
+        if self._folder.resolve() not in self._file.resolve().parents:  # W&B silently uses a temporary folder
             raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))
         run.define_metric(_AXIS, hidden=True)
         run.define_metric("*", step_metric=_AXIS)

@@ -16,8 +16,8 @@ from lobench.inner.schedules.settings import check_numbers
 
 __all__ = ["gradnorm", "pcgrad", "slw"]
 
-_ROUNDING = 1e-5  # as a share of the mean length: lengths that differ by less are equal
-_LEAST_WEIGHT = 1e-6  # a step of Adam may take a weight below zero, and then would climb
+_ROUNDING = 1e-5  # relative to the mean length; smaller differences count as equal
+_LEAST_WEIGHT = 1e-6  # because a step of Adam might make a weight negative
 
 
 class _Rates(NamedTuple):

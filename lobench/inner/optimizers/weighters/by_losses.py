@@ -15,7 +15,7 @@ from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["dwa", "lbtw", "mldw", "slaw"]
 
-_LEAST_SPREAD = 1e-6  # of a loss, as a share of its mean: below it a deviation in 32 bits is rounding
+_LEAST_SPREAD = 1e-6  # relative to the mean loss; smaller deviations are rounding errors in 32 bits
 
 
 def _ratio(now: jax.Array, before: jax.Array) -> jax.Array:
@@ -115,7 +115,7 @@ def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.Gradi
 
     def weigh(memory: _Since, weights: jax.Array, seen: Seen) -> tuple[_Since, jax.Array]:
         average = jnp.where(memory.num_steps == 0, seen.losses, memory.losses)
-        # 1 - p, without the cancellation: the average moves by (1 - decay) of the difference.
+        # 1 - p without cancellation, since the average changes by (1 - decay) times the difference.
         fall = jnp.maximum((1 - decay) * (1 - _ratio(seen.losses, average)), 0.0)
         new = of_sum_k(fall**gamma * -jnp.log1p(-fall))
         return _Since(memory.num_steps + 1, average + (1 - decay) * (seen.losses - average)), new

@@ -18,7 +18,7 @@ from lobench.inner.schedules.settings import check_numbers
 
 __all__ = ["constant_weights", "noisy", "random_walk"]
 
-_ROUNDED = 1e-3  # of the sum: (.33, .33, 2.34) are as good as they were meant
+_ROUNDED = 1e-3  # tolerance of the sum, so that (.33, .33, 2.34) are valid
 
 
 @configurable

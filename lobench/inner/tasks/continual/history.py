@@ -32,7 +32,7 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
       ends: Inner steps at which the tasks end. They are among `steps`.
     Source: Chaudhry et al. 2018 (forgetting); Lopez-Paz and Ranzato 2017 (backward transfer).
     """
-    tasks = np.searchsorted(ends, steps)  # which one the steps up to an evaluation train
+    tasks = np.searchsorted(ends, steps)  # task that is trained before each evaluation
     columns = [steps.index(end) for end in ends if end in steps]
     found: dict[str, np.ndarray] = {}
     for split in SPLITS:

@@ -48,7 +48,7 @@ class Memory(NamedTuple):
         count, size = self.labels.shape
         slots = jnp.arange(size)
         fills_at = slots * num_steps // size
-        is_due = (jnp.arange(count)[:, None] == task) & (fills_at == step)  # of all slots: a scatter is slow on a CPU
+        is_due = (jnp.arange(count)[:, None] == task) & (fills_at == step)  # a mask, since a scatter is slow on a CPU
         taken = slots % batch.labels.shape[0]
         return Memory(
             jnp.where(is_due[:, :, None], batch.inputs[taken], self.inputs),

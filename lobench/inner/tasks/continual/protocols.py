@@ -10,7 +10,7 @@ from lobench.inner.tasks.networks import Params
 __all__ = ["OWN", "PROTOCOLS", "fresh", "norm_leaves", "with_norm_leaves"]
 
 PROTOCOLS = ("none", "global", "separate", "new", "frozen", "continual")
-OWN = ("separate", "new", "frozen")  # with which each task is evaluated by its own batch norm
+OWN = ("separate", "new", "frozen")  # protocols that evaluate each task with its own batch norm
 
 _OF_PARAMS, _OF_STATE = ("scale", "shift"), ("mean", "variance")
 

@@ -50,7 +50,7 @@ class Policy:
         params: dict[str, Any] = {}
         for index, name in enumerate(self._bodies):
             body_key, in_key, state_key = jax.random.split(jax.random.fold_in(key, index), 3)
-            # All layers are hidden ones: each has an activation behind it.
+            # All layers are hidden layers, followed by an activation.
             layers = layers_init(body_key, (self._size, *self._hidden_sizes, 1), self._gain)
             last = len(self._hidden_sizes)
             params[name] = {leaf: layers[leaf] for leaf in layers if leaf not in (f"w{last}", f"b{last}")}

@@ -155,7 +155,7 @@ class PPO(ControlTask):
         lesson = _Lesson(steps.observation, steps.starts, steps.action, steps.log_prob, steps.value, found, memory)
         if not self.cell:
             lesson = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lesson)
-        # The ranks of random numbers: a shuffle is several sorts, and a longer program.
+        # Ranks of random numbers, because a shuffle needs several sorts and a longer program.
         ranks = jax.random.bits(order_key, (self.epochs, self._num_examples))
         return experience, lesson, jnp.argsort(ranks, axis=-1).astype(jnp.int32)
 

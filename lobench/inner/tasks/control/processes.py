@@ -16,7 +16,7 @@ from lobench.inner.tasks.control.policy import Policy
 
 __all__ = ["COLLECTIONS", "Keys", "Process", "Stage", "Transition", "first_of", "keys_of"]
 
-# Which task a process takes next: (key, process, its episodes so far, its task before, number of tasks) -> int32[].
+# Next task of a process: (key, process, number of its episodes, its previous task, number of tasks) -> int32[].
 COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, int], jax.Array]] = {
     "cycle": lambda key, process, episode, before, num_tasks: episode % num_tasks,
     "random": lambda key, process, episode, before, num_tasks: jax.random.randint(key, (), 0, num_tasks),
@@ -133,7 +133,7 @@ class Stage:
         finished = jnp.asarray(episode, jnp.int32)
 
         def one(index: jax.Array, memory: PyTree, keys: Keys) -> Process:
-            # Nothing was before: the last task stands for it.
+            # The last task counts as the previous one.
             task = self._next_task(keys.task, index, finished, jnp.int32(self.env.num_tasks - 1))
             observation, state = self.env.reset(keys.reset, task)
             zeros = jnp.zeros((5,), jnp.float32)

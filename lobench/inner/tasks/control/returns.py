@@ -68,6 +68,6 @@ def longest_streak(before: jax.Array, done: jax.Array, good: jax.Array) -> tuple
         row = jnp.where(done, jnp.where(good, row + 1, 0), row)
         return (jnp.maximum(longest, row), row), None
 
-    # One after another: a cumulative sum would be a hundred times the program.
+    # A scan, because a cumulative sum would be a hundred times as large a program.
     (longest, row), _ = jax.lax.scan(one, (before, before), (done, good))
     return longest, row

@@ -40,10 +40,10 @@ class Wrapping(MeasuredTask):
         self.num_phases, self.gives_if = task.num_phases, task.gives_if
 
     def __getattr__(self, name: str) -> Any:
-        if name == "task":  # not set yet: while it is copied, say
+        if name == "task":  # not set yet, for example during a copy
             raise AttributeError(name)
         if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
-            raise AttributeError(name)  # the other's are of another loss than this one
+            raise AttributeError(name)  # those of the wrapped task belong to another loss
         found = getattr(self.task, name)
         return (lambda params, *rest: found(self.at(params), *rest)) if name in ("memory_loss", "losses") else found
 
