@@ -266,7 +266,7 @@ def _bind_imported(parsed: ParsedLayers) -> list[str]:
 
 
 def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
-    """Returns a number of a case without importing what the case names, before jax's backend is created.
+    """Returns a numeric field of a case without importing its modules, for use before jax's backend is created.
 
     Args:
       name: Name of a field of `Case`, such as "num_cpus".

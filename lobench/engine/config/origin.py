@@ -38,7 +38,7 @@ class Revision:
       is_dirty: Whether tracked files differ from the commit.
       patch: Changes of tracked files, for `git apply`. None if there are none, or if they are too large to keep.
       patch_sha256: Hash of the patch, even if it is not kept; "" for a clean checkout.
-      note: What the patch lacks, in one line: untracked files, or the reason why it is not kept.
+      note: One line on parts missing from the patch: untracked files, or the reason why it is not kept.
     """
 
     commit: str = ""

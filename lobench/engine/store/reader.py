@@ -361,7 +361,7 @@ class LedgerReader(Places, Codes):
     def num_deliveries_after(self, sequence: int) -> int:
         """Returns the number of deliveries after a sequence number.
 
-        Sequence numbers have gaps, so a difference is no count.
+        Sequence numbers have gaps, so their difference is not the count.
         """
         with store_errors(self.store):
             query = "SELECT COUNT(*) FROM deliveries WHERE sequence > ?"

@@ -112,8 +112,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
       path: Path of the file.
       gin_params: Lines bound after those of the file.
     Raises:
-      ConfigError: A line that nothing reads, a method without a subject or with two, a method that binds what must be
-        equal for all, a missing checkpoint or command, or no case.
+      ConfigError: A line that nothing reads, a method without a subject or with two, a method that binds a field
+        which must be equal for all, a missing checkpoint or command, or no case.
     """
     path = path.resolve()
     in_file = parse_file(path)
