@@ -10,11 +10,11 @@ __all__ = ["SuitePlace"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePlace:
-    """Where a suite lay when a store was last evaluated on it, and the baseline files beside it.
+    """Location of a suite when a store was last evaluated on it, with the baseline files in its folder.
 
     Attributes:
       suite: Name of the suite, as its cases have it.
-      path: Absolute path of its folder. "": the store does not say, since an older lobench wrote it.
+      path: Absolute path of its folder. "": unknown, because an older lobench wrote the store.
       baselines: Name and sha256 (hex) of each baseline file, that of the scale first.
       store: Absolute path of the store today.
       stores: Absolute paths that the store has had, the last one first.
@@ -27,7 +27,7 @@ class SuitePlace:
     stores: tuple[str, ...] = ()
 
     def candidates(self) -> list[str]:
-        """Returns the paths at which the suite may lie today: moved together with the store, or where it was.
+        """Returns possible paths of the suite today: moved together with the store, or unchanged.
 
         >>> place = SuitePlace(suite="s", path="/a/suites/s", store="/b/runs/x", stores=("/a/runs/x",))
         >>> place.candidates()

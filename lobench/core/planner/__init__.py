@@ -1,7 +1,7 @@
 """Planner: decides which evaluations are missing, and hands them to the scheduler of work.
 
 The scheduler (`lobench.core.schedule`) decides which worker runs what. Its events and actions about workers pass
-through the planner unchanged; this package exports them beside its own.
+through the planner unchanged, and this package exports them too.
 """
 
 from __future__ import annotations

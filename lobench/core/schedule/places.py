@@ -1,4 +1,4 @@
-"""Placement: whether a worker of a size fits on some machine beside the others."""
+"""Placement: whether a worker of a size fits on a machine with the other workers."""
 
 from __future__ import annotations
 
