@@ -23,16 +23,17 @@ Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or it is no b
 )
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(
-    "--sample", default="100%", show_default=True, help="How much is evaluated again: 5%, or a number; 0: nothing."
+    "--sample",
+    default="100%",
+    show_default=True,
+    help="Share or number of evaluations to repeat, such as 5% or 20; 0: none.",
 )
-@click.option(
-    "--beacon", default="", help="Public text that nobody knew when the root was published; it draws the sample."
-)
+@click.option("--beacon", default="", help="Public text, unknown when the root was published, that draws the sample.")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(min=1), help="Evaluations at once.")
 @click.option(
     "--allowed-signers",
     type=click.Path(exists=True, path_type=Path),
-    help="Who may have signed the root, as of `ssh-keygen -Y verify`; without a signature of theirs it is refused.",
+    help="File of allowed signers, as for `ssh-keygen -Y verify`; other bundles are refused.",
 )
 @format_option("text", "json", prints={"audit": "lobench.tools.audit.text:AuditRecord"})
 def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, kind: str) -> None:

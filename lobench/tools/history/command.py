@@ -33,7 +33,7 @@ Exit codes: 0, whatever it found; 2 usage, or no such case."""
     default=0.95,
     show_default=True,
     type=BoundedNumber(0.5, 0.9999),
-    help="Of a change, from which on it is said.",
+    help="Probability from which a change is reported.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="A page with the chart.")
 @format_option("text", "json", prints={"history": "lobench.tools.history.history:HistoryRecord"})

@@ -30,11 +30,11 @@ Exit codes: 0, 2 usage, or a file or a store that cannot be read."""
     "suites",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Where a suite lies, if the store does not tell; may be given again.",
+    help="Folder of a suite, if the store does not have it; repeatable.",
 )
-@click.option("--no-thetas", is_flag=True, help="Leave out thetas: their hashes, and where they lie, are named.")
+@click.option("--no-thetas", is_flag=True, help="Leave out thetas; the bundle names their hashes and paths.")
 @click.option(
-    "--without-patch", is_flag=True, help="Leave out the patch of uncommitted changes: the hash of it is named."
+    "--without-patch", is_flag=True, help="Leave out the patch of uncommitted changes; the bundle names its hash."
 )
 @click.option("--sign", "key", type=click.Path(exists=True, path_type=Path), help="SSH key that signs the root.")
 @format_option("text", "json", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
