@@ -84,7 +84,8 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
         **dict.fromkeys(("theta_2.pkl", "theta_3.msgpack", "theta_4.npz", "theta_5.npz"), ("error", None, 0)),
     }
     assert "theta is empty" in found["theta_5.npz"]["message"]
-    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(run / "lobench_results" / "tiny")]
+    store = str(run / "lobench_results" / "tiny")
+    command = [sys.executable, "-m", "lobench.cli", "results", "--store", store, "--evaluations"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "tiny/a" in table and "theta_5.npz: theta is empty" in table
 
