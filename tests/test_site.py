@@ -77,7 +77,7 @@ def test_the_map_has_every_folder_and_every_file(site: Path) -> None:
             assert folder in page and (path.name in page or path.name == "__init__.py"), path
     of_workers = page.partition("Local workers")[2]
     assert (
-        "of engine config, whole_file, csv_files, environment, retries; not inner, drawing"
+        "of engine config, whole_file, csv_files, environment, paths, retries; not inner, drawing"
         in of_workers.partition("builtin.py")[0]
     )
     of_statistics = page.partition("# lobench/analysis/stats")[2] or page.partition("Statistics: arrays in")[2]
