@@ -101,7 +101,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     import difflib  # here, because the import takes a millisecond and is seldom needed
 
     others = list(known)
-    same = [one for one in others if one.casefold() == name.casefold()]
+    same = [one for one in others if one == name] or [one for one in others if one.casefold() == name.casefold()]
     by_case = {one.casefold(): one for one in reversed(others)}
     close = same or difflib.get_close_matches(name, others, n=1)
     close = close or [by_case[one] for one in difflib.get_close_matches(name.casefold(), list(by_case), n=1)]

@@ -47,7 +47,7 @@ def test_eight_orders_of_magnitude_are_a_difference_and_no_pass(tmp_path: Path) 
     ratio = found.primary.ratios["s/a"]
     assert ratio.lower < ratio.mean < ratio.upper and ratio.mean == pytest.approx(3e7, rel=0.2)
     text = comparison_text([found], scale="")
-    assert "2 is worse than" in text.replace("theta_2.npz", "2") and "> 10,000 times" in text
+    assert "2 (B) is worse than" in text.replace("theta_2.npz", "2") and "> 10,000 times" in text
 
 
 def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(

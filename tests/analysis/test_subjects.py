@@ -42,7 +42,7 @@ def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -
     assert scales.scale(cell.case, "train/loss").unit == pytest.approx(math.log(100))
     assert scales.scores(cell, "train/loss") == pytest.approx({0: 0.5, 1: 0, 2: -1, 3: -1})
     samples = differences(one, two, None, scales)["s/a"].samples
-    assert samples.a == pytest.approx((0.5, 0, DIVERGED, -1)) and samples.b == pytest.approx((1, 1, 1, 1))
+    assert samples.a == pytest.approx((0.5, 0, DIVERGED, DIVERGED)) and samples.b == pytest.approx((1, 1, 1, 1))
     assert (one.num_diverged, scales.num_exploded(cell)) == (1, 1) and one.label == "theta_1.npz"
 
 
