@@ -25,7 +25,7 @@ def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
 def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs_nothing(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4, -1.5, -1.45, 30.0, 30.1, 30.2)
     options = ["--format", "json"]
-    killed = killed_chief(20, 1, "bisect", run, "--suite", suite, *options, "--workers", "1", "--case", "a")
+    killed = killed_chief(16, 1, "bisect", run, "--suite", suite, *options, "--workers", "1", "--case", "a")
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "bisect"
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
