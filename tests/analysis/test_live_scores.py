@@ -36,7 +36,7 @@ class _Rows:
     def __init__(self) -> None:
         self.all: list[EvaluationRow] = []
 
-    def evaluations(self, sha256: str = "") -> Iterator[EvaluationRow]:
+    def evaluations(self, sha256: str = "", *, summarized: bool) -> Iterator[EvaluationRow]:
         return (row for row in self.all if sha256 in ("", row.key.checkpoint_sha256))
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
-from lobench.core.result import Curves, Provenance, mean_of
+from lobench.core.result import mean_of
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -60,7 +57,7 @@ class Scored:
 class StoreScores:
     """Live scores of a store. Reads the store once, and later only the requested subjects.
 
-    It keeps the first and last values of each subject's seeds, and no curves.
+    It reads and keeps summaries of the curves only.
 
     Args:
       ledger: Ledger of the store.
@@ -111,24 +108,25 @@ class StoreScores:
         plans = self._ledger if isinstance(self._ledger, Plans) else None
         last_event = plans.last_plan_event() if plans is not None else 0
         is_planned, self._last_event = last_event != self._last_event, last_event
-        rows = [
-            row for sha256 in ([""] if is_first or is_planned else hashes) for row in self._ledger.evaluations(sha256)
-        ]
+        rows = [row for sha256 in ([""] if is_first or is_planned else hashes) for row in self._rows(sha256)]
         if self._current is None or is_planned:
             self._current = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)
         else:
             self._current.seen(rows)
             if self._current.identities != self._current_forms:
-                rows = list(self._ledger.evaluations())
+                rows = list(self._rows())
         self._current_forms = self._current.identities
         if not is_first and self._is_restarted(rows):
-            rows = list(self._ledger.evaluations())
+            rows = list(self._rows())
         groups: dict[str, list[EvaluationRow]] = {}
         for row in rows:
             groups.setdefault(row.key.checkpoint_sha256, []).append(row)
         found = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
-        self._subjects |= {sha256: [_without_curves(one) for one in members] for sha256, members in found.items()}
+        self._subjects |= found
         return [one for members in found.values() for one in members]
+
+    def _rows(self, sha256: str = "") -> Iterator[EvaluationRow]:
+        return self._ledger.evaluations(sha256, summarized=True)
 
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
         """Returns whether a known path now has another checkpoint, so that its run may have been restarted."""
@@ -151,15 +149,13 @@ def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredS
       means: Mean scores of all subjects, in order.
     """
     own = scored.subject
-    # Of equal cells, use those from which the scales were made, because their scores are cached.
-    among = next(one for one, _ in means if (one.who, one.optimizer_hashes) == (own.who, own.optimizer_hashes))
     before = [
         (one.who, mean)
         for one, mean in means
         if _place(one) < _place(own) and one.cells.keys() == own.cells.keys() and math.isfinite(mean)
     ]
     fallback = Fallback(
-        score=mean_score(among, None, scales),
+        score=mean_score(own, None, scales),
         finals=tuple(
             (cell.case.name, cell.case.primary_metric, _final(cell)) for _, cell in sorted(own.cells.items(), key=_name)
         ),
@@ -175,37 +171,6 @@ def _name(item: tuple[str, Cell]) -> tuple[str, str]:
 def _final(cell: Cell) -> float:
     values = list(cell.finals(cell.case.primary_metric).values())
     return mean_of(values) if values else math.nan
-
-
-def _without_curves(subject: StoredSubject) -> StoredSubject:
-    """Returns a subject reduced to the data that scores, explosions and groups of cases depend on."""
-    cells, former = (
-        {identity: _ends_of(cell) for identity, cell in part.items()} for part in (subject.cells, subject.former)
-    )
-    return dataclasses.replace(subject, cells=cells, former=former)
-
-
-def _ends_of(cell: Cell) -> Cell:
-    """Returns a cell reduced to the first and last value of each seed, and the trainings of the seeds."""
-    blocks = {id(curves): curves for curves, _ in cell.sources.values()}
-    ends = {place: _first_and_last(curves.whole(), cell.case.primary_metric) for place, curves in blocks.items()}
-    return dataclasses.replace(cell, sources={seed: (ends[id(one)], row) for seed, (one, row) in cell.sources.items()})
-
-
-def _first_and_last(curves: Curves, metric: str) -> Curves:
-    metrics: dict[str, memoryview[float]] = {}
-    if metric in curves.metrics:
-        values = np.asarray(curves.metrics[metric])
-        ends = values[:, [0, -1]] if values.shape[1] > 1 else values.copy()
-        metrics[metric] = memoryview(ends.data)
-    bindings, imported = sys.intern(curves.provenance.bindings), curves.provenance.imported
-    return Curves(
-        seeds=curves.seeds,
-        metrics=metrics,
-        eval_steps=tuple(dict.fromkeys(curves.eval_steps[:1] + curves.eval_steps[-1:])),
-        diverged_at=curves.diverged_at,
-        provenance=Provenance(bindings=bindings, imported=imported),
-    )
 
 
 def _place(subject: StoredSubject) -> tuple[int, int]:

@@ -111,7 +111,7 @@ class StoredSummaries:
     """
 
     def __init__(self, store: Path, db: sqlite3.Connection) -> None:
-        self._store = store
+        self._store, self._payloads = store, _Payloads(store)
         with store_errors(store):
             self._is_there = _version(db) == SUMMARY_VERSION
             self._heads = dict(db.execute("SELECT id, text FROM summary_heads").fetchall()) if self._is_there else {}
@@ -136,11 +136,22 @@ class StoredSummaries:
           case: Case of the evaluation.
           head, numbers: Columns of the stored summary.
         """
-        load = functools.partial(self._curves, evaluation, recorded_at, case)
+        load = functools.partial(self._payloads.curves, evaluation, recorded_at, case)
         with intact_rows(self._store):
             return read_summary(self._heads[head], numbers, load)
 
-    def _curves(self, evaluation: int, recorded_at: float, case: CaseInfo) -> Curves:
+
+class _Payloads:
+    """Reads curves from a ledger. Summaries refer to it, and not to the heads of their whole store.
+
+    Args:
+      store: Folder of the store.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+
+    def curves(self, evaluation: int, recorded_at: float, case: CaseInfo) -> Curves:
         with store_errors(self._store):
             query = "SELECT payload FROM evaluations WHERE id = ? AND recorded_at = ?"
             row = self._database.execute(query, (evaluation, recorded_at)).fetchone()
