@@ -6,7 +6,7 @@ import contextlib
 import csv
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,27 +53,19 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
 def table_text(store: Path, pattern: str, *, sort: str) -> str:
     """Returns a table of the evaluations, and lines on checkpoints that could not be read."""
     from lobench.analysis.store.evaluation_summaries import evaluation_summaries
-    from lobench.analysis.store.subjects import codes_note
-    from lobench.core.wording import one_line
     from lobench.report.tables.table import results_table
 
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
         unread = list(_unread(ledger))
     lines = [results_table(evaluation_summaries(rows), sort=sort)] if rows or not unread else []
-    if several := describe_programs({row.program for row in rows}):
-        lines.append(one_line(several))
-    if several := codes_note(rows):
-        lines.append(one_line(several))
-    return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
+    return "\n".join([*lines, *_notes(rows, unread)])
 
 
 def ranked_text(store: Path, *, every: bool) -> str:
     """Returns the methods or checkpoints, best first, and lines on checkpoints that could not be read."""
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
-    from lobench.analysis.store.subjects import codes_note
-    from lobench.core.wording import one_line
     from lobench.report.tables.ranking import ranking_text
 
     with Ledger.open(store, read_only=True) as ledger:
@@ -81,8 +73,17 @@ def ranked_text(store: Path, *, every: bool) -> str:
     summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, summarized=True)))
     rows = summary.snapshot.rows
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
-    lines += filter(None, (describe_programs({row.program for row in rows}), codes_note(rows)))
-    return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
+    return "\n".join([*lines, *_notes(rows, unread)])
+
+
+def _notes(rows: Sequence[EvaluationRow], unread: Iterable[ResultRecord]) -> list[str]:
+    """Returns the lines below a table: several programs, several versions of the code, unreadable checkpoints."""
+    from lobench.analysis.store.subjects import codes_note
+    from lobench.core.wording import one_line
+
+    notes = [describe_programs({row.program for row in rows}), codes_note(rows)]
+    notes += [f"{record['outcome']}: {record['message']}" for record in unread]
+    return [one_line(note) for note in notes if note]
 
 
 def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
