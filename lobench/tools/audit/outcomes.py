@@ -17,7 +17,6 @@ from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
-from lobench.engine.config.bound import bind_case
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.evaluation.expectations import failed_expectations
 from lobench.evaluation.result import Result
@@ -52,9 +51,8 @@ class Outcomes:
         file, _, item = row.case.node_id.partition("::")
         result = Result(curves)
         if file.endswith(".gin"):
-            expectations = bind_case(found.spec, found.layers, test=found.test, build=False).expectations
             try:
-                return Outcome.FAILED if failed_expectations(expectations, result) else Outcome.PASSED
+                return Outcome.FAILED if failed_expectations(found.bound.expectations, result) else Outcome.PASSED
             except KeyError as error:
                 return headline(error)
         return self._of_test(Path(file), item.partition("[")[0], found.spec, result)
