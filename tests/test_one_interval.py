@@ -108,7 +108,7 @@ def check_scores(summary: Summary) -> None:
         own = [math.nan if cell[key] is None else cell[key] for key in ("mean", "lower", "upper")]
         assert own == pytest.approx([found.mean, found.lower, found.upper], nan_ok=True)
         if not math.isnan(own[1]):
-            printed = f"{own[0]:.3f}", f"[{own[1]:.3f}, {own[2]:.3f}]"
+            printed = f"{own[0]:z.3f}", f"[{own[1]:z.3f}, {own[2]:z.3f}]"  # nothing prints -0.000
             assert all(part in notebook and part in page for part in printed), printed
 
 
