@@ -21,8 +21,8 @@ def watched_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose run was watched by a relative path."""
     project = tmp_path_factory.mktemp("watched") / "project"
     make_suite(project / "suites")
-    make_run(project / "work", -3.0, -2.0)
-    ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "work"))
+    make_run(project / "done", -3.0, -2.0)
+    ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "done"))
     return project
 
 
@@ -30,7 +30,7 @@ def watched_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(watched_project: Path, tmp_path: Path) -> Path:
     """The project at another path: nothing lies at the recorded paths of this one's checkpoints."""
     first = Path(shutil.copytree(watched_project, tmp_path / "first"))
-    ran(lobench("watch", first / "work" / "run", "--suite", first / "suites" / "tiny", *WATCH))
+    ran(lobench("watch", first / "done" / "run", "--suite", first / "suites" / "tiny", *WATCH))
     return first.rename(tmp_path / "second")
 
 
@@ -49,12 +49,12 @@ def counts(store: Path) -> list[int]:
 
 
 def test_watch_of_relative_path_in_another_folder_sees_the_same_checkpoints(watched_project: Path) -> None:
-    store = watched_project / "work" / STORE
+    store = watched_project / "done" / STORE
     before = counts(store)
     for folder, run, suite in (
-        (watched_project, "work/run", "suites/tiny"),
-        (watched_project / "suites", "../work/run", "tiny"),
-        (watched_project / "work" / "run", ".", "../../suites/tiny"),
+        (watched_project, "done/run", "suites/tiny"),
+        (watched_project / "suites", "../done/run", "tiny"),
+        (watched_project / "done" / "run", ".", "../../suites/tiny"),
     ):
         done = ran(lobench("watch", run, "--suite", suite, *WATCH, cwd=folder))
         assert "nothing new" in done.stdout, done.stdout
@@ -62,9 +62,9 @@ def test_watch_of_relative_path_in_another_folder_sees_the_same_checkpoints(watc
 
 
 def test_commands_in_another_folder_find_the_checkpoints(watched_project: Path, tmp_path: Path) -> None:
-    store = watched_project / "work" / STORE
+    store = watched_project / "done" / STORE
     words = ("--suite", watched_project / "suites" / "tiny", "--workers", "1")
-    ran(lobench("best", watched_project / "work" / "run", *words, cwd=tmp_path))
+    ran(lobench("best", watched_project / "done" / "run", *words, cwd=tmp_path))
     debug = ("debug", "tiny/a", *words[:2], "--store", store, "--checkpoint", "theta_1.npz", "--home", "")
     ran(lobench(*debug, cwd=tmp_path))
     again = ("compare", f"{store}@theta_1.npz", f"{store}@theta_2.npz", *words, "--store", "again")
@@ -72,9 +72,9 @@ def test_commands_in_another_folder_find_the_checkpoints(watched_project: Path, 
 
 
 def test_watch_of_moved_project_sees_the_same_checkpoints(project: Path) -> None:
-    store = project / "work" / STORE
+    store = project / "done" / STORE
     before = counts(store)
-    done = ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "work"))
+    done = ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "done"))
     assert "nothing new" in done.stdout
     assert counts(store) == before
 
@@ -82,24 +82,24 @@ def test_watch_of_moved_project_sees_the_same_checkpoints(project: Path) -> None
 def test_commands_on_moved_project_find_the_checkpoints_before_it_is_watched_again(
     project: Path, tmp_path: Path
 ) -> None:
-    ran(lobench("best", project / "work" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
+    ran(lobench("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
 
 
 def test_paths_as_older_versions_recorded_them_become_absolute(project: Path, tmp_path: Path) -> None:
-    store = project / "work" / STORE
+    store = project / "done" / STORE
     before = counts(store)
     with sqlite3.connect(store / "ledger.sqlite") as db:
         for table in ("subjects", "fingerprints"):
             db.execute(f"UPDATE {table} SET uri = 'run/' || substr(uri, -11)")
         db.execute("DROP TABLE suites")
         db.execute("DROP TABLE locations")
-    ran(lobench("best", project / "work" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
-    done = ran(lobench("watch", "work/run", "--suite", "suites/tiny", *WATCH, cwd=project))
+    ran(lobench("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
+    done = ran(lobench("watch", "done/run", "--suite", "suites/tiny", *WATCH, cwd=project))
     assert "nothing new" in done.stdout
     assert counts(store) == before
     with sqlite3.connect(store / "ledger.sqlite") as db:
         uris = [uri for (uri,) in db.execute("SELECT uri FROM subjects")]
-    assert uris == [str(project / "work" / "run" / f"theta_{step}.npz") for step in (1, 2)]
+    assert uris == [str(project / "done" / "run" / f"theta_{step}.npz") for step in (1, 2)]
 
 
 @pytest.mark.parametrize("command", ["compare", "pytest"])
@@ -118,13 +118,13 @@ def test_checkpoint_given_by_a_relative_path_is_recorded_by_one_that_is_right_ev
             done = subprocess.run(list(map(str, words)), cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
             assert done.returncode == 0, done.stdout + done.stderr
 
-    evaluate(watched_project / "work", "run")
+    evaluate(watched_project / "done", "run")
     before = counts(store)
     with sqlite3.connect(store / "ledger.sqlite") as db:
         uris = [uri for (uri,) in db.execute("SELECT uri FROM subjects ORDER BY uri")]
-        assert uris == [str(watched_project / "work" / "run" / f"theta_{step}.npz") for step in range(1, len(uris) + 1)]
-        db.execute("UPDATE subjects SET uri = replace(uri, ?, '')", (f"{watched_project / 'work'}/",))  # as it once was
+        assert uris == [str(watched_project / "done" / "run" / f"theta_{step}.npz") for step in range(1, len(uris) + 1)]
+        db.execute("UPDATE subjects SET uri = replace(uri, ?, '')", (f"{watched_project / 'done'}/",))  # as it once was
     db.close()
-    evaluate(watched_project / "work", "run")
-    evaluate(watched_project, "work/run")
+    evaluate(watched_project / "done", "run")
+    evaluate(watched_project, "done/run")
     assert counts(store) == before

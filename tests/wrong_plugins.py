@@ -1,6 +1,8 @@
 """Plugins of every kind: a right one of each, and wrong ones that differ from it in one thing.
 
 A class's docstring names what is wrong with it; `FAILS` has the test of the contract that must fail.
+
+It is one file because it is one list: each class is a few lines, and is compared with the right one of its kind.
 """
 
 from __future__ import annotations
