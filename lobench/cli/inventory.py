@@ -36,7 +36,7 @@ class ListRecord(TypedDict):
 
     kind: str
     items: list[Item]
-    broken: Annotated[list[str], "Files that cannot be read, a line each; the exit code is then 2."]
+    broken: Annotated[list[str], "One line for each file that could not be read. If there are any, the exit code is 2."]
 
 
 class ListedPlugin(TypedDict):

@@ -68,8 +68,8 @@ ErrorCode: TypeAlias = Literal[ExitCode.USAGE, ExitCode.ERROR, ExitCode.INTERRUP
 class ErrorRecord(TypedDict):
     """Failure of any command."""
 
-    what: Annotated[str, "What is wrong, one clause."]
-    where: Annotated[str, "The file, case, plugin or path that it is about."]
+    what: Annotated[str, "What is wrong, in one clause."]
+    where: Annotated[str, "File, case, plugin or path that the error is about."]
     got: str
     expected: str
     next_step: str

@@ -27,17 +27,20 @@ __all__ += ["costs_record", "ending_record", "verdict_record", "watched_record"]
 class EndingRecord(TypedDict):
     """Summary of a watch or a run."""
 
-    interrupted: Annotated[bool, "The same command goes on (exit code 130)."]
+    interrupted: Annotated[bool, "Whether it was interrupted (exit code 130). Run the same command to continue."]
     over_budget: bool
-    outcomes: Annotated[dict[Outcome, int], "Evaluations of this call by outcome."]
+    outcomes: Annotated[dict[Outcome, int], "Number of evaluations of this call, by outcome."]
     recorded: Annotated[
-        dict[Outcome, int], "Of all that is planned today, whenever it ran: what the exit code speaks of."
+        dict[Outcome, int],
+        "Planned evaluations by outcome, including those of earlier calls. Determines the exit code.",
     ]
-    num_left: Annotated[int, "Evaluations that were not begun or not ended."]
+    num_left: Annotated[int, "Number of evaluations that did not start or did not finish."]
     core_seconds: Finite
-    sinks_behind: Annotated[dict[str, int], "Deliveries that a sink still lacks; it gets them at the next start."]
+    sinks_behind: Annotated[
+        dict[str, int], "Number of deliveries that each sink still lacks. It receives them at the next start."
+    ]
     unread: Annotated[
-        dict[str, str], "Why, by its place, a run's newest checkpoint, or its config.gin, could not be read."
+        dict[str, str], "Reason by path, for the newest checkpoint of a run, or its config.gin, that could not be read."
     ]
 
 
@@ -56,19 +59,21 @@ class WatchRecord(EndingRecord):
     """`lobench watch`: summary of the watch."""
 
     store: Path
-    left_out: Annotated[dict[str, str], "Why, by the path of what may become a checkpoint and is none yet."]
+    left_out: Annotated[
+        dict[str, str], "Reason by path, for files that may become checkpoints and are not complete yet."
+    ]
     utilisation: str
-    subjects: Annotated[list[SubjectRecord], "Those whose evaluations are there."]
+    subjects: Annotated[list[SubjectRecord], "Subjects whose evaluations are complete."]
 
 
 class CaseCostRecord(TypedDict):
     suite: str
     case: str
     num_evaluations: int
-    seconds: Annotated[Finite, "Of one evaluation."]
+    seconds: Annotated[Finite, "Seconds of one evaluation."]
     num_cpus: int
     num_gpus: Finite
-    is_recorded: Annotated[bool, "Measured; false: estimated from other cases."]
+    is_recorded: Annotated[bool, "Whether the seconds were measured. If false, they are estimated from other cases."]
 
 
 class CostsRecord(TypedDict):
@@ -79,7 +84,7 @@ class CostsRecord(TypedDict):
     core_seconds: Finite
     device_seconds: Finite
     max_cores: int
-    wall_seconds: Annotated[Finite, "At best, once programs are compiled."]
+    wall_seconds: Annotated[Finite, "Lower bound, with all programs already compiled."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +117,10 @@ class ReportRecord(TypedDict):
     store: Path
     score_version: int
     scale: str
-    shown: Annotated[str, "Label of the subject that the verdict is about."]
+    shown: Annotated[str, "Label of the subject of the verdict."]
     subjects: list[ScoredSubject]
     change: ChangeRecord | None
-    gates: Annotated[list[dict[str, Any]], "As they were decided, the last one at the end."]
+    gates: Annotated[list[dict[str, Any]], "Decisions of gates, oldest first."]
     verdict: list[str]
     notes: list[str]
     methods: list[MethodRecord]

@@ -20,7 +20,7 @@ __all__ = ["document_schema", "documents", "schema"]
 
 class SchemaEntry(TypedDict):
     name: str
-    file: Annotated[str, "Where the type is that it is made of."]
+    file: Annotated[str, "Python file that defines the type."]
     title: str
 
 

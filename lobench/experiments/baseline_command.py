@@ -25,7 +25,7 @@ class BaselineRecord(TypedDict):
 class StaleRecord(TypedDict):
     """JSON output of `lobench baseline --check`: stale and missing baselines."""
 
-    problems: Annotated[list[str], "A line each; none: all are fresh."]
+    problems: Annotated[list[str], "One line for each problem. Empty if all baselines are up to date."]
 
 
 @click.command(

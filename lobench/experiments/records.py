@@ -24,9 +24,9 @@ class RanRecord(EndingRecord):
     store: Path
     experiment: str
     num_planned: int
-    num_done: Annotated[int, "Recorded, of those that are planned."]
+    num_done: Annotated[int, "Number of planned evaluations in the store."]
     trials: Annotated[dict[str, CommandState], "State of each session of a command."]
-    refused: Annotated[dict[str, str], "Why methods could not be evaluated, by title."]
+    refused: Annotated[dict[str, str], "Reason why a method could not be evaluated, by its title."]
     utilisation: str
     methods: list[MethodRecord]
 
@@ -37,11 +37,11 @@ class PlannedMethod(TypedDict):
     subject: str
     num_planned: int
     num_missing: int
-    num_reported: Annotated[int, "Of the best trial on fresh seeds."]
+    num_reported: Annotated[int, "Number of evaluations of the best trial on fresh seeds."]
     num_trainings: int
     num_trials: int
     core_seconds: Finite
-    cases_never_run: Annotated[list[str], "Their cost is not in the sum."]
+    cases_never_run: Annotated[list[str], "Cases without a recorded duration. They are not included in `core_seconds`."]
 
 
 class PlanRecord(TypedDict):
@@ -51,17 +51,17 @@ class PlanRecord(TypedDict):
     num_cases: int
     num_planned: int
     num_missing: int
-    core_seconds: Annotated[Finite, "Of what is missing, by recorded durations."]
+    core_seconds: Annotated[Finite, "Core seconds of the missing evaluations, estimated from recorded durations."]
     max_cores: int
     wall_seconds: Finite
-    unbound: Annotated[list[str], "With `--offline`: methods whose bindings nobody has checked."]
+    unbound: Annotated[list[str], "With `--offline`: methods whose bindings were not checked."]
     methods: list[PlannedMethod]
 
 
 class TunePrintRecord(TypedDict):
     """`lobench tune --print`: the experiment."""
 
-    gin: Annotated[str, "The experiment, as a gin file."]
+    gin: Annotated[str, "Experiment as a gin file."]
 
 
 class TuneRecord(TunePrintRecord, RanRecord):

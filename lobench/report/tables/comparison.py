@@ -70,22 +70,24 @@ class ComparedCase(MeanDifference):
     values: MeanDifference | None
     p_holm: float
     effect: Effect
-    ratio: Annotated[Interval | None, "B's geometric mean loss over A's, of the seeds that converge."]
+    ratio: Annotated[Interval | None, "Ratio of geometric mean losses, B over A, over seeds that converge."]
     margin: float
     tolerated_ratio: float
     gate: GateResult
 
 
 class ComparedMetric(TypedDict):
-    difference: Annotated[Interval, "Of the score, B - A: above 0, B is better."]
+    difference: Annotated[Interval, "Difference of the mean score, B - A. Above 0, B is better."]
     p_value: float
-    p_converged: Annotated[float, "Of the mean over the cases alone."]
-    p_diverged: Annotated[float, "Of the counts of diverged seeds, stratified by case."]
+    p_converged: Annotated[float, "p-value of the difference of the mean score alone."]
+    p_diverged: Annotated[float, "p-value of the difference in diverged seeds, stratified by case."]
     effect: Effect
     probability_of_improvement: Interval
     gate: GateResult
     num_pairs: int
-    groups: Annotated[list[list[str]], "Cases in the mean; those of one group share their seeds' randomness."]
+    groups: Annotated[
+        list[list[str]], "Cases in the mean, by group. Cases of one group share the randomness of their seeds."
+    ]
     cases: dict[str, ComparedCase]
 
 
@@ -95,7 +97,7 @@ class StepsOfSide(TypedDict):
     horizon: float
     mean: Interval
     median: Interval
-    per_seed: Annotated[dict[str, float], "null: never."]
+    per_seed: Annotated[dict[str, float], "Steps by seed. null: the target was not reached."]
 
 
 class TimeRecord(TypedDict):
@@ -103,7 +105,7 @@ class TimeRecord(TypedDict):
     num_together: int
     unsteady: bool
     difference: MeanDifference
-    a: Annotated[StepsOfSide, "In seconds."]
+    a: Annotated[StepsOfSide, "Values are seconds instead of steps."]
     b: StepsOfSide
 
 
@@ -113,7 +115,7 @@ class StepsRecord(TypedDict):
     difference: MeanDifference
     a: StepsOfSide
     b: StepsOfSide
-    time: Annotated[TimeRecord | None, "null: no class of machines has times of both."]
+    time: Annotated[TimeRecord | None, "Time to the target. null: no class of machines timed both."]
 
 
 class ComparisonRecord(TypedDict):
@@ -122,18 +124,20 @@ class ComparisonRecord(TypedDict):
     score_version: int
     a: ComparedSubject
     b: ComparedSubject
-    verdict: Annotated[Verdict, "Of the gate: is B worse than A by more than the margin?"]
-    primary_metric: Annotated[str, "The one that the verdict is about."]
+    verdict: Annotated[Verdict, "Verdict of the gate: whether B is worse than A by more than the margin."]
+    primary_metric: Annotated[str, "Metric of the verdict."]
     changed_cases: list[str]
-    edges: Annotated[list[str], "Parameters of searches whose best value is the least or the largest that was tried."]
+    edges: Annotated[list[str], "Searched parameters whose best value is the lowest or the highest in their range."]
     first_difference: Annotated[
         dict[str, float],
-        "By case with common seeds, the first evaluated step at which a loss has other bits; null: at none.",
+        "First evaluated step at which a loss has other bits, by case with common seeds. null: the bits are equal.",
     ]
-    metrics: Annotated[dict[str, ComparedMetric], "By metric."]
+    metrics: Annotated[dict[str, ComparedMetric], "Results by metric."]
     scale: str
-    costs: NotRequired[Annotated[dict[str, CostRecord], "By case that either side has times of."]]
-    steps_to_target: NotRequired[Annotated[dict[str, StepsRecord], "By case; empty without --target."]]
+    costs: NotRequired[Annotated[dict[str, CostRecord], "Costs by case. Cases without times are left out."]]
+    steps_to_target: NotRequired[
+        Annotated[dict[str, StepsRecord], "Steps to the target, by case. Empty without --target."]
+    ]
 
 
 ComparisonRecords: TypeAlias = list[ComparisonRecord]

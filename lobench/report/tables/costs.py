@@ -18,28 +18,28 @@ __all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables"]
 class CostOfSide(TypedDict):
     step_seconds: float
     unsteady: bool
-    gradient_seconds: Annotated[float | None, "Of a bare gradient step; null without `Case.time_gradient`."]
-    overhead: Annotated[float | None, "How many times a bare gradient step a step is."]
+    gradient_seconds: Annotated[float | None, "Seconds of a plain gradient step. null without `Case.time_gradient`."]
+    overhead: Annotated[float | None, "Time of a step over the time of a plain gradient step."]
     state_bytes: int
     peak_bytes: int | None
-    steps: Annotated[float, "Inner steps that fit into `seconds`."]
-    at_equal_time: Annotated[dict[str, float], "By seed, after so many steps."]
+    steps: Annotated[float, "Number of inner steps that fit into `seconds`."]
+    at_equal_time: Annotated[dict[str, float], "Value by seed after `steps` inner steps."]
 
 
 class SharedCosts(TypedDict):
     machine: str
     num_together: int
-    seconds: Annotated[float, "Of the whole training by the faster side: the time that both have."]
+    seconds: Annotated[float, "Seconds of the whole training on the faster side, used as the time budget of both."]
     a: CostOfSide
     b: CostOfSide
 
 
 class CostRecord(TypedDict):
     metric: str
-    shared: Annotated[SharedCosts | None, "null: no class of machines has times of both."]
+    shared: Annotated[SharedCosts | None, "null: no class of machines timed both."]
     machines_a: list[str]
     machines_b: list[str]
-    at_equal_steps: Annotated[MeanDifference, "Of the metric's values, B - A, after the last step."]
+    at_equal_steps: Annotated[MeanDifference, "Difference of the metric, B - A, after the last step."]
     at_equal_time: MeanDifference
 
 

@@ -18,23 +18,32 @@ class MethodRecord(TypedDict):
     """Cell of the table of methods and cases."""
 
     metric: str
-    machine: Annotated[str, "The class of machines that a time is of; empty of what hangs on no time."]
-    unsteady: Annotated[bool, "Of a time, or what hangs on one."]
+    machine: Annotated[str, "Class of machines of a time. Empty if the value does not depend on time."]
+    unsteady: Annotated[bool, "Whether the value depends on a time that varied too much."]
     method: str
-    bindings: Annotated[str, "What it is trained with; of a search the best setting."]
+    bindings: Annotated[str, "Settings of the method. For a search, its best setting."]
     case: str
     mean: float
     lower: float
     upper: float
     interval: IntervalMethod
     seeds: int
-    diverged: Annotated[int, "Seeds without a finite value."]
-    missing: Annotated[int, "Planned seeds without a result: failed, or not run; of a mean score, over all cases."]
-    bold: Annotated[bool, "The best, or not told apart from it."]
-    searched: Annotated[float, "What a search saw on the seeds that chose; report `mean` where `is_fresh`."]
-    against: Annotated[str, "Who threw it out of a race: `lower` and `upper` are of its score less that one's."]
-    is_fresh: Annotated[bool, "False: the seeds of `mean` chose the setting, and flatter it."]
-    edges: Annotated[list[str], "Parameters of a search whose best value is the least or the largest that was tried."]
+    diverged: Annotated[int, "Number of seeds without a finite value."]
+    missing: Annotated[
+        int, "Number of planned seeds without a result, failed or not run. For a mean score, over all cases."
+    ]
+    bold: Annotated[bool, "Whether it is the best or not significantly worse."]
+    searched: Annotated[
+        float, "Value on the seeds that the search used. It is optimistic; report `mean` if `is_fresh`."
+    ]
+    against: Annotated[
+        str,
+        "Method that eliminated this one from a race. `lower` and `upper` then bound the difference of their scores.",
+    ]
+    is_fresh: Annotated[
+        bool, "Whether `mean` is on fresh seeds. If false, its seeds chose the setting, and it is optimistic."
+    ]
+    edges: Annotated[list[str], "Searched parameters whose best value is the lowest or the highest in their range."]
 
 
 MethodRecords: TypeAlias = Annotated[

@@ -21,19 +21,22 @@ class GapRecord(TypedDict):
 
 class RacedRecord(TypedDict):
     method: str
-    out_at: Annotated[int | None, "The look at which it was thrown out."]
-    against: Annotated[str | None, "Who threw it out; of a method that is in, the leader."]
-    gap: Annotated[GapRecord | None, "Its score less the other's, with bounds that hold at all looks at once."]
-    diverged: Annotated[int, "Seeds on which it diverged, on any case, and the other on none."]
+    out_at: Annotated[int | None, "Look at which the method was eliminated. null: never."]
+    against: Annotated[str | None, "Method that eliminated it. For a method that is still in the race: the leader."]
+    gap: Annotated[
+        GapRecord | None,
+        "Difference of the scores, this method's minus the other's, with bounds that hold at all looks simultaneously.",
+    ]
+    diverged: Annotated[int, "Number of seeds that diverged for this method on any case, and for the other on none."]
     other_diverged: int
-    inner_steps: Annotated[int, "Of its trainings until it left."]
+    inner_steps: Annotated[int, "Inner steps of its trainings, until it was eliminated."]
 
 
 class RaceRecord(TypedDict):
     """`lobench compare --race`: methods that are shown to be worse than another, at which look, and the saved steps."""
 
     leader: str
-    left: Annotated[list[str], "Methods of which nothing shows that they are worse."]
+    left: Annotated[list[str], "Methods that were not shown to be worse."]
     ending: Ending
     looks: int
     alpha: float
@@ -41,7 +44,7 @@ class RaceRecord(TypedDict):
     inner_steps: int
     inner_steps_without_a_race: int
     scale: str
-    edges: Annotated[list[str], "Settings of the leader that are the least or the largest of those that race."]
+    edges: Annotated[list[str], "Settings of the leader that are the lowest or the highest in the race."]
 
 
 def race_record(found: RaceResult, alpha: float) -> RaceRecord:

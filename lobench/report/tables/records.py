@@ -34,8 +34,8 @@ class MetricRecord(TypedDict):
     final: float
     best: float | None
     direction: Direction | None
-    mean: Annotated[float, "Over the curve and the seeds."]
-    per_seed: Annotated[list[float], "Final values."]
+    mean: Annotated[float, "Mean over evaluations and seeds."]
+    per_seed: Annotated[list[float], "Final value of each seed."]
 
 
 class ResultRecord(TypedDict):
@@ -45,7 +45,7 @@ class ResultRecord(TypedDict):
     label: str
     bindings: list[str]
     checkpoint: SightingRecord
-    optimizer: Annotated[str | None, "Hash of its bindings."]
+    optimizer: Annotated[str | None, "Hash of the optimizer's bindings."]
     case: CaseNames
     role: str | None
     primary_metric: str | None
@@ -53,23 +53,27 @@ class ResultRecord(TypedDict):
     seeds: list[int]
     outcome: Outcome
     message: str
-    diverged: Annotated[int | None, "Number of seeds."]
-    diverged_at: Annotated[list[int] | None, "Inner step of each seed; -1: it did not diverge."]
+    diverged: Annotated[int | None, "Number of diverged seeds."]
+    diverged_at: Annotated[list[int] | None, "Inner step at which each seed diverged. -1: it did not."]
     exploded: int | None
     metrics: dict[str, MetricRecord]
     eval_steps: list[int]
     compile_seconds: float | None
     wall_seconds: float | None
     ahead_seconds: float | None
-    step_seconds: Annotated[float | None, "Of an inner step of one seed, without compilation and evaluations."]
-    step_unsteady: Annotated[bool | None, "Too few chunks, or times too far apart, or a processor that others had too."]
-    gradient_seconds: Annotated[float | None, "Of a bare gradient step; null without `Case.time_gradient`."]
-    overhead: Annotated[float | None, "How many times a bare gradient step a step is."]
-    step_spread: Annotated[float | None, "Between the quartiles of the chunks, over the median."]
-    state_bytes: Annotated[int | None, "Of the optimizer's state of one seed."]
-    peak_bytes: Annotated[int | None, "Of the device, where its backend tells."]
-    machine: Annotated[str | None, "What its times are of: those of another one are not to be compared."]
-    num_together: Annotated[int | None, "Trainings in one program: `step_seconds` is a share of its step."]
+    step_seconds: Annotated[float | None, "Seconds of an inner step of one seed, without compilation and evaluations."]
+    step_unsteady: Annotated[
+        bool | None, "Whether the times are unreliable: too few chunks, a large spread, or a shared processor."
+    ]
+    gradient_seconds: Annotated[float | None, "Seconds of a plain gradient step. null without `Case.time_gradient`."]
+    overhead: Annotated[float | None, "Time of a step over the time of a plain gradient step."]
+    step_spread: Annotated[float | None, "Interquartile range of the chunks' times over their median."]
+    state_bytes: Annotated[int | None, "Size of the optimizer's state of one seed."]
+    peak_bytes: Annotated[int | None, "Peak memory of the device. null: its backend does not report it."]
+    machine: Annotated[str | None, "Class of machines. Only compare times of the same class."]
+    num_together: Annotated[
+        int | None, "Number of trainings in one program. `step_seconds` is the time of its step divided by this number."
+    ]
     num_params: int | None
     num_compilations: int | None
     program_version: str | None
@@ -81,7 +85,7 @@ class ResultRecord(TypedDict):
     provenance: dict[str, Any] | None
     imported: NotRequired[dict[str, str]]
     resumed_at: NotRequired[int]
-    curves: NotRequired[Annotated[dict[str, list[list[float]]], "With --curves: [seed][evaluation]."]]
+    curves: NotRequired[Annotated[dict[str, list[list[float]]], "With --curves: values by metric, [seed][evaluation]."]]
     log_steps: NotRequired[list[int]]
 
 

@@ -17,7 +17,7 @@ __all__ = ["Track3Record", "track3_record", "track3_text"]
 class Track3TestRecord(TypedDict):
     passed: bool
     difference: float
-    statistic: Annotated[float, "Passed at `assumes.needed` or more."]
+    statistic: Annotated[float, "Test statistic. The test passes at `assumes.needed` or more."]
     p_value: float
 
 
@@ -28,11 +28,11 @@ class Track3ResultRecord(TypedDict):
     runs: int
     mean: float
     test: Track3TestRecord
-    deviation: Annotated[float | None, "Of the runs; the rule assumes `assumes.sigma`."]
-    deviation_p_value: Annotated[float | None, "Chance of so large a deviation, were it the assumed one."]
-    student_p_value: Annotated[float | None, "Of the t-test, which takes the runs' own deviation."]
-    earliest_step: Annotated[int | None, "The first one at which these runs meet the rule."]
-    runs_needed: Annotated[int | None, "With this mean."]
+    deviation: Annotated[float | None, "Standard deviation of the runs. The rule assumes `assumes.sigma`."]
+    deviation_p_value: Annotated[float | None, "p-value of this standard deviation under the assumed one."]
+    student_p_value: Annotated[float | None, "p-value of a t-test, which uses the standard deviation of the runs."]
+    earliest_step: Annotated[int | None, "First step at which these runs meet the rule."]
+    runs_needed: Annotated[int | None, "Number of runs needed with this mean."]
 
 
 class Track3PairRecord(TypedDict):

@@ -32,7 +32,7 @@ class KnobRecord(TypedDict):
     without: WorthRecord
     steps: float
     in_smallest: bool
-    needed: Annotated[Need, "Needed, not needed, or open: the seeds show neither."]
+    needed: Annotated[Need, "Whether it is needed. Open: the seeds show neither."]
     harmful: Annotated[bool, "Whether it makes B worse."]
     in_forward: bool
 

@@ -48,8 +48,8 @@ class AuditRecord(TypedDict):
     level: float
     p_value: float | None
     escapes: list[EscapeRecord]
-    not_auditable: Annotated[list[str], "Names of what the bundle shows and nobody can check."]
-    stated: Annotated[list[str], "The same of what no bundle can show, such as times."]
+    not_auditable: Annotated[list[str], "What the bundle contains and no audit can check."]
+    stated: Annotated[list[str], "What no bundle can prove, such as times."]
     notes: list[str]
 
 

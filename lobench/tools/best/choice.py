@@ -45,11 +45,11 @@ class CandidateRecord(RankedCounts):
 class BestRecord(TypedDict):
     """`lobench best`: the best checkpoint, and how good it is on seeds that did not choose it."""
 
-    best: Annotated[str, "Path of the checkpoint."]
+    best: Annotated[str, "Path of the best checkpoint."]
     sha256: str
     score_version: int
     metric: str
-    report: Annotated[RankedReport | None, "The number to report."]
+    report: Annotated[RankedReport | None, "Score to report, on fresh seeds."]
     candidates: list[CandidateRecord]
     scale: str
     first_fresh_seed: int

@@ -70,10 +70,10 @@ class BisectionRecord(TypedDict):
     last_good: ProbedCheckpoint
     probability: float
     probability_within_one: float
-    confidence: Annotated[float, "Asked for `probability`."]
+    confidence: Annotated[float, "Requested value of `probability`."]
     interval: CredibleInterval
     fall: FallSize
-    diverged: Annotated[LostSeeds, "Diverged seeds of the evaluations before `broken`, and from it on."]
+    diverged: Annotated[LostSeeds, "Diverged seeds before `broken`, and from it on."]
     noise: float
     num_checkpoints: int
     num_not_trained_enough: int

@@ -23,24 +23,26 @@ class SearchRecord(TypedDict):
     method: str
     num_trials: int
     num_failed: int
-    num_stopped: Annotated[int, "By median stopping: censored, and no failures."]
+    num_stopped: Annotated[int, "Number of trials that median stopping ended. They are censored, not failed."]
     parameters: list[str]
-    expected_best: Annotated[list[IntervalRecord], "After 1, 2, ... and all trials."]
+    expected_best: Annotated[list[IntervalRecord], "Expected best fitness after 1, 2, ... and all trials."]
     at_most: Annotated[
-        list[float], "`expected_best` if each stopped trial had ended as good as it can have: upper bounds."
+        list[float], "Upper bounds of `expected_best`, with the best possible end of each stopped trial."
     ]
-    fresh: Annotated[IntervalRecord, "Mean score of the best trial on seeds that chose nothing."]
-    edges: Annotated[list[str], "Parameters whose best value is the least or the largest that was tried."]
+    fresh: Annotated[IntervalRecord, "Mean score of the best trial on fresh seeds."]
+    edges: Annotated[list[str], "Parameters whose best value is the lowest or the highest in their range."]
 
 
 class BudgetRecord(TypedDict):
     """`lobench budget`: searches by number of trials."""
 
     searches: list[SearchRecord]
-    leads: Annotated[list[Lead], "Who has the highest expected best, as far as all searches have trials."]
-    left_out: Annotated[dict[str, int], "Searches without a fitness, and how many of their trials have ended."]
+    leads: Annotated[
+        list[Lead], "Method with the highest expected best, by number of trials, while all searches have trials."
+    ]
+    left_out: Annotated[dict[str, int], "Searches without a fitness, and their number of finished trials."]
     differing_domains: Annotated[
-        dict[str, dict[str, str]], "By a parameter that several searches have, with other values: these, by method."
+        dict[str, dict[str, str]], "Parameters that several searches have with different domains: domain by method."
     ]
 
 

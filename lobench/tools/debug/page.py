@@ -47,7 +47,9 @@ class DebugRecord(TypedDict):
     onset: int | None
     verdict: str
     facts: list[str]
-    difference: Annotated[float, "Of the replay from the evaluation; 0: the same bits."]
+    difference: Annotated[
+        float, "Largest difference between the curves of the replay and of the evaluation. 0: equal bits."
+    ]
     num_steps: int
     layers: list[LayerRecord]
     command: str

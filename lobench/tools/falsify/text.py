@@ -17,17 +17,17 @@ __all__ = ["FalsifyRecord", "falsify_record", "falsify_text"]
 
 class AxisRecord(TypedDict):
     name: str
-    case: Annotated[str, "What the case has."]
-    found: Annotated[str | None, "What the first cell has that was confirmed."]
+    case: Annotated[str, "Value on the original case."]
+    found: Annotated[str | None, "Value on the first confirmed cell. null: no cell was confirmed."]
     smallest: str | None
-    steps: Annotated[int | None, "From the case to the smallest cell, on this axis."]
-    ratio: Annotated[float | None, "Of the smallest cell's number to the case's."]
+    steps: Annotated[int | None, "Distance on this axis between the original case and the smallest cell."]
+    ratio: Annotated[float | None, "Number of the smallest cell over that of the original case."]
 
 
 class LossRecord(TypedDict):
-    gap: Annotated[float, "By how much the score is lower than the tuned optimizer's."]
-    p_value: Annotated[float, "Of a loss by the margin at most."]
-    test: Annotated[int, "Which of the tests it was, from 1."]
+    gap: Annotated[float, "Score of the tuned optimizer minus score of the checkpoint."]
+    p_value: Annotated[float, "p-value of the hypothesis that it loses by no more than the margin."]
+    test: Annotated[int, "Number of the test, from 1."]
     seeds: int
 
 
@@ -35,20 +35,20 @@ class FalsifyRecord(TypedDict):
     """`lobench falsify`: a case on which a checkpoint loses to a tuned optimizer, and the smallest one."""
 
     checkpoint: str
-    case: Annotated[str, "From which the search set out."]
+    case: Annotated[str, "Case from which the search started."]
     is_trained_on: Annotated[bool, "Whether the suite says that the checkpoint was meta-trained on it."]
     against: str
-    is_at_edge: Annotated[bool, "Whether its setting is at the edge of its grid, so that it may be better still."]
+    is_at_edge: Annotated[bool, "Whether the tuned setting is at the edge of its grid, so that a better one may exist."]
     ending: Ending
     margin: float
     alpha: float
-    level: Annotated[float, "Of each test."]
+    level: Annotated[float, "Level of each test."]
     axes: list[AxisRecord]
     first: LossRecord | None
     smallest: LossRecord | None
     num_cells: int
     num_tests: int
-    params: Annotated[list[int], "Inner parameters of the case, and of the smallest cell."]
+    params: Annotated[list[int], "Number of inner parameters of the original case and of the smallest cell."]
     inner_steps: list[int]
     files: list[Path]
 

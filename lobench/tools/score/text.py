@@ -21,7 +21,7 @@ class WorkloadRecord(TypedDict):
     ratio: float
     studies: int
     studies_that_reached: int
-    trials: Annotated[int, "Of the study that has fewest."]
+    trials: Annotated[int, "Number of trials in the smallest study."]
     removed_by: Removal | None
     cause: str
 
@@ -43,13 +43,13 @@ class RulesRecord(TypedDict):
     version: str
     studies: int
     trials: int
-    budgets: Annotated[dict[str, float], "Seconds, by workload."]
+    budgets: Annotated[dict[str, float], "Budget in seconds, by workload."]
 
 
 class AlgoPerfRecord(TypedDict):
     """`lobench score --targets`: AlgoPerf's score."""
 
-    rules: Annotated[RulesRecord | None, "null: of no version; no budgets."]
+    rules: Annotated[RulesRecord | None, "null: no version of the rules, so there are no budgets."]
     scores: dict[str, float]
     submissions: dict[str, SubmissionRecord]
     log: LogRecord

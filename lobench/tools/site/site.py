@@ -40,10 +40,10 @@ class BoardLineRecord(TypedDict):
     mean_score: float
     lower: float
     upper: float
-    finals: Annotated[list[float | None], "Means over seeds; null: it has none."]
-    checked: Annotated[list[bool], "Of each case whether audits made all evaluations again."]
-    is_score_checked: Annotated[bool, "The same of all that the score is made of."]
-    bundles: Annotated[list[str], "Those that its seeds are of."]
+    finals: Annotated[list[float | None], "Mean over the seeds of each case. null: no value."]
+    checked: Annotated[list[bool], "Whether audits repeated all evaluations, for each case."]
+    is_score_checked: Annotated[bool, "Whether audits repeated all evaluations that the score depends on."]
+    bundles: Annotated[list[str], "Bundles that contain its evaluations."]
 
 
 class BoardRecord(TypedDict):
@@ -52,7 +52,7 @@ class BoardRecord(TypedDict):
     suite: str
     budget: str
     scale: str
-    pooled: Annotated[list[str], "A line for each method whose seeds are of several bundles."]
+    pooled: Annotated[list[str], "Notes on the compared bundles, and on methods whose seeds are from several bundles."]
     cases: list[str]
     methods: list[BoardLineRecord]
 

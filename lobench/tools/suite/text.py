@@ -24,20 +24,22 @@ _SIZES = ["cases", "rank correlation", "95% of splits", "cost", "with"]
 
 class CaseRecord(TypedDict):
     name: str
-    signal: Annotated[float, "Spread of the methods' means, less what noise adds."]
-    noise: Annotated[float, "Spread of a seed's score within a method."]
+    signal: Annotated[float, "Standard deviation of the methods' true means, without noise."]
+    noise: Annotated[float, "Standard deviation between seeds, without the effect of a seed on all methods."]
     signal_to_noise: float
-    p_value: Annotated[float, "That all methods are alike on the case."]
-    is_informative: Annotated[bool, "Whether they differ by more than seeds do."]
-    correlation: Annotated[float, "Of the methods' means with those over the other cases."]
+    p_value: Annotated[float, "p-value of the hypothesis that all methods are equal on the case."]
+    is_informative: Annotated[bool, "Whether methods differ by more than seeds do."]
+    correlation: Annotated[float, "Correlation of the methods' means with their means over the other cases."]
     own: Annotated[float, "Share of the signal that the other cases do not predict."]
-    seconds: Annotated[float, "Of one seed."]
-    num_seeds: Annotated[int | None, "That the difference needs on this case alone."]
+    seconds: Annotated[float, "Seconds of one seed."]
+    num_seeds: Annotated[int | None, "Number of seeds that this case alone needs to detect `difference`."]
 
 
 class SubsetRecord(TypedDict):
     cases: list[str]
-    rank_correlation: Annotated[float, "With the whole suite, on methods that did not choose."]
+    rank_correlation: Annotated[
+        float, "Rank correlation with the whole suite, on methods that were not used for the choice."
+    ]
     lower: float
     upper: float
     share_of_cost: float
@@ -48,14 +50,14 @@ class SuiteRecord(TypedDict):
 
     methods: list[str]
     cases: list[CaseRecord]
-    subsets: Annotated[list[SubsetRecord], "By size; the last one is all cases."]
-    chosen: Annotated[list[str] | None, "The smallest subset that keeps the order of methods."]
+    subsets: Annotated[list[SubsetRecord], "Subsets by size. The last one has all cases."]
+    chosen: Annotated[list[str] | None, "Smallest subset that preserves the order of the methods."]
     keep: float
     num_splits: int
-    difference: Annotated[float, "Of two mean scores, that is to be found."]
+    difference: Annotated[float, "Difference of two mean scores to detect."]
     num_seeds: int | None
     num_seeds_of_chosen: int | None
-    left_out: Annotated[dict[str, str], "Methods and cases, and why."]
+    left_out: Annotated[dict[str, str], "Reason by method or case that was left out."]
 
 
 def suite_text(found: SuiteWorth) -> str:

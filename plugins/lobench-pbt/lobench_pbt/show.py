@@ -36,8 +36,8 @@ class TrialRecord(TypedDict):
     worker: str
     attempt: int
     note: str
-    ended_as_number: Annotated[int | None, "1, 2, ... in the order in which trials ended."]
-    dominated: Annotated[Dominated | None, "Of several objectives: who beat it first, and when."]
+    ended_as_number: Annotated[int | None, "Position in the order in which trials ended, from 1."]
+    dominated: Annotated[Dominated | None, "With several objectives: first trial that dominated it, and when."]
 
 
 class StatusRecord(TypedDict):
@@ -47,8 +47,8 @@ class StatusRecord(TypedDict):
     is_stopped: bool
     states: dict[str, int]
     objectives: list[str]
-    best: Annotated[int | None, "Id of a trial; null where there are several objectives, which have no best one."]
-    front: Annotated[list[int], "Ids of the trials that no other beats: the best, or the Pareto front of several."]
+    best: Annotated[int | None, "Id of the best trial. null with several objectives."]
+    front: Annotated[list[int], "Ids of the trials that no other dominates: the best one, or the Pareto front."]
     trials: list[TrialRecord]
 
 
