@@ -31,9 +31,7 @@ import pytest
 from lobench.core.errors import LobenchError
 from lobench.core.lazy import loaded
 from lobench.engine.store.ledger import Ledger
-from lobench.hookspecs import Declaration
-from lobench.plugins import PluginManager, load_plugins
-from lobench.testing.watches import NAME
+from lobench.testing.watches import NAME, plugins_with
 from lobench.tools.curve_import.formats import kinds
 from lobench.tools.curve_import.formats.kinds import FileKind
 from lobench.tools.curve_import.imports import import_curves
@@ -201,26 +199,11 @@ def _assert_equal(found: Mapping[CurveKey, Curve], expected: Mapping[CurveKey, C
         )
 
 
-class _Declares:
-    """Plugin that declares the format under test."""
-
-    def __init__(self, factory: str) -> None:
-        self._factory = factory
-
-    def lobench_import_formats(self) -> list[Declaration]:
-        return [Declaration(name=NAME, factory=self._factory)]
-
-
 @contextmanager
 def _declared(factory: str) -> Iterator[None]:
     """Makes the format known to `lobench import` as "contract"."""
 
-    @functools.cache
-    def manager() -> PluginManager:
-        found = load_plugins()
-        found.register(_Declares(factory), name=NAME)
-        return found
-
+    manager = functools.cache(functools.partial(plugins_with, "lobench_import_formats", factory))
     kinds.kinds.cache_clear()
     try:
         with mock.patch.object(kinds, "load_plugins", manager):

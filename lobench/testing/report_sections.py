@@ -10,7 +10,9 @@ import csv
 import functools
 import math
 import re
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import ClassVar, get_args
 from unittest import mock
@@ -21,14 +23,12 @@ from markupsafe import escape
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.core.lazy import loaded
-from lobench.hookspecs import Declaration
-from lobench.plugins import PluginManager, load_plugins
 from lobench.report.charts import charts
 from lobench.report.charts.heat_map import HeatMap
 from lobench.report.charts.sections import Figure, Section, View
 from lobench.report.charts.svg import Chart
 from lobench.report.page.page import render_page
-from lobench.testing.watches import NAME
+from lobench.testing.watches import plugins_with
 from lobench.tools.curve_import.imports import import_curves
 
 __all__ = ["ReportSectionContract", "sample_summary"]
@@ -60,7 +60,9 @@ def sample_summary(name: str) -> Summary:
                         loss = math.nan if diverges and step else float(random.lognormal(0.0, 1.0))
                         rows.writerow([f"method <{method}>", f"case_{case}", seed, step, loss])
     import_curves(folder / "curves.csv", store=folder / "store")
-    return summary_of(folder / "store")
+    summary = summary_of(folder / "store")
+    weakref.finalize(summary, shutil.rmtree, folder)  # at the end of the process: it may still read its store
+    return summary
 
 
 class ReportSectionContract:
@@ -123,16 +125,7 @@ class ReportSectionContract:
 
     @pytest.mark.parametrize("name", _SAMPLES)
     def test_a_page_shows_it(self, name: str) -> None:
-        class Declares:
-            def lobench_report_sections(self) -> list[Declaration]:
-                return [Declaration(name=NAME, factory=factory)]
-
-        def manager() -> PluginManager:
-            found = load_plugins()
-            found.register(Declares(), name=NAME)
-            return found
-
-        factory = self.factory
+        manager = functools.partial(plugins_with, "lobench_report_sections", self.factory)
         with mock.patch.object(charts, "load_plugins", manager):
             page = render_page(sample_summary(name))
         assert "drew nothing" not in page

@@ -1,9 +1,10 @@
-"""A real watch in this process, of a suite with one tiny case and one declared plugin, for contracts of plugins."""
+"""Tools of contracts: a declared plugin, and a real watch of a tiny suite in this process that uses one."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.hookspecs import Declaration
+from lobench.plugins import PluginManager, load_plugins
 
-__all__ = ["WatchedStore", "watch_with", "write_run"]
+__all__ = ["WatchedStore", "plugins_with", "watch_with", "write_run"]
 
 NAME = "contract"  # name of the declaration, distinct from installed plugins
 
@@ -60,6 +63,14 @@ class _Lines(WatchProgress):
 
     def log(self, line: str) -> None:
         self.lines.append(line)
+
+
+def plugins_with(hook: str, factory: str) -> PluginManager:
+    """Returns the installed plugins and a further one, which declares a factory under `NAME`."""
+    manager = load_plugins()
+    plugin = types.SimpleNamespace(**{hook: lambda: [Declaration(name=NAME, factory=factory)]})
+    manager.register(plugin, name=NAME)
+    return manager
 
 
 def write_run(folder: Path, *, steps: tuple[int, ...] = (3,)) -> Path:
