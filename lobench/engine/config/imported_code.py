@@ -7,6 +7,7 @@ content is the same afterwards, that content was imported.
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib.util
 import os
 import sys
@@ -85,9 +86,11 @@ def _drop_doubtful_bytecode(file: str) -> None:
     """Removes compiled files that may be of an earlier content.
 
     Python uses a compiled file if it records the size and the time (in seconds) of the source. Both can be the same
-    after an edit within a second.
+    after an edit within a second. One that may not be removed, such as another user's, stays.
     """
     changed_ns = os.stat(file).st_ctime_ns
-    for compiled in Path(importlib.util.cache_from_source(file)).parent.glob(f"{Path(file).stem}.*.pyc"):
-        if compiled.stat().st_mtime_ns < changed_ns + _COARSEST_NS:
-            compiled.unlink()
+    name = f"{glob.escape(Path(file).stem)}.*.pyc"
+    for compiled in Path(importlib.util.cache_from_source(file)).parent.glob(name):
+        with contextlib.suppress(OSError):
+            if compiled.stat().st_mtime_ns < changed_ns + _COARSEST_NS:
+                compiled.unlink()
