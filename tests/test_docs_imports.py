@@ -50,7 +50,7 @@ def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
         left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN, "tuned.py": TUNED}
     )
     output = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
-    assert "5 pairs of seeds" in output and "steps to the target" in output
+    assert "1 case x 5 seeds" in output and "steps to the target" in output
     assert "imported/regression, val/loss 1" in output
     assert "trial 2 of 3 is the best" in output
     assert output.count("1 passed") == 1 + HAS_TORCH
