@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from failing_disk import ALL_CALLS, COMPILING, failing_disk
-from tiny import PATIENCE, make_run, make_suite, results, watch_command
+from tiny import PATIENCE, make_run, make_suite, results, watch_command, write_checkpoint
 
 pytestmark = COMPILING
 NUMBERS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
@@ -70,8 +70,10 @@ def test_watch_whose_store_is_on_a_network_disk_that_fails_for_a_second_evaluate
 LOOKING = """
 import json, os, sys
 from pathlib import Path
+from lobench.engine.checkpoints.spool import Spool, checkpoint_sha256, holds_theta
 from lobench.engine.config import user_code
 from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.paths import path_exists
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.whole_file import write_whole
@@ -94,13 +96,20 @@ with Ledger.open(suite.parent / "store") as ledger:
     changed_data(ledger, [str(suite)])
     found["data"] = meanwhile(lambda: changed_data(ledger, [str(suite)]))
 meanwhile(lambda: write_whole(suite / "new" / "file", "text"))
+theta, spool = suite / "theta.npz", Spool(suite / "spool")
+sha256 = checkpoint_sha256(theta)
+found["theta"] = meanwhile(lambda: holds_theta(theta, sha256))
+found["theta is there"] = meanwhile(lambda: path_exists(theta))
+Path(spool.location(sha256)).touch()
+found["copy"] = meanwhile(lambda: spool.holds(sha256))
 print(json.dumps(found))
 """
 
 
-def test_code_suite_and_data_that_are_looked_at_while_a_disk_fails_are_the_same(tmp_path: Path) -> None:
+def test_what_is_looked_at_while_a_disk_fails_is_the_same_as_before(tmp_path: Path) -> None:
     suite = make_suite(tmp_path)
     (suite / "numbers.csv").write_text("1, 2\n")
+    write_checkpoint(suite / "theta.npz", -1.0)
     environment = failing_disk(tmp_path, paths=(str(suite),), number=errno.ESTALE, seconds=0.3)
     del environment["FAULT_CALLS"]
     command = [sys.executable, "-c", LOOKING, str(suite), " ".join(ALL_CALLS)]
@@ -113,6 +122,9 @@ def test_code_suite_and_data_that_are_looked_at_while_a_disk_fails_are_the_same(
         "edited": [],
         "same code": True,
         "data": "",
+        "theta": True,
+        "theta is there": True,
+        "copy": True,
     }
     assert (suite / "new" / "file").read_text() == "text"
     assert (tmp_path / "faults.log").exists()
