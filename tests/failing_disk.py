@@ -13,12 +13,15 @@ import pytest
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 COMPILING = pytest.mark.skipif(COMPILER is None, reason="a disk that fails needs a C compiler (cc)")
 
+ALL_CALLS = ("open", "read", "write", "fsync", "rename", "stat", "unlink", "lock", "list", "mkdir")
+
 # FAULT_PATHS: parts of paths, separated by ":". FAULT_CALLS: names of calls. Each process counts FAULT_SECONDS from its
 # first call that matches. FAULT_LOG: a file that gets a line for each call that failed.
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,6 +36,7 @@ static double began = 0;
 
 static int fails(const char *call, const char *path) {
     const char *paths = getenv("FAULT_PATHS"), *calls = getenv("FAULT_CALLS");
+    if (!calls) began = 0;  // a process that names calls again has another outage
     if (!paths || !calls || !path || !strstr(calls, call)) return 0;
     char copy[4096];
     strncpy(copy, paths, sizeof copy - 1);
@@ -80,6 +84,10 @@ ssize_t pread(int file, void *to, size_t size, off_t at) {
     return fails_at("read", file) ? -1 : REAL(pread)(file, to, size, at); }
 ssize_t pread64(int file, void *to, size_t size, off64_t at) {
     return fails_at("read", file) ? -1 : REAL(pread64)(file, to, size, at); }
+ssize_t write(int file, const void *from, size_t size) {
+    return fails_at("write", file) ? -1 : REAL(write)(file, from, size); }
+DIR *opendir(const char *path) { return fails("list", path) ? NULL : REAL(opendir)(path); }
+int mkdir(const char *path, mode_t mode) { return fails("mkdir", path) ? -1 : REAL(mkdir)(path, mode); }
 int fsync(int file) { return fails_at("fsync", file) ? -1 : REAL(fsync)(file); }
 int fdatasync(int file) { return fails_at("fsync", file) ? -1 : REAL(fdatasync)(file); }
 int rename(const char *from, const char *to) { return fails("rename", to) ? -1 : REAL(rename)(from, to); }
@@ -109,7 +117,7 @@ def failing_disk(
     """Returns an environment in which calls fail for a while.
 
     Args:
-      calls: Of `open`, `read`, `fsync`, `rename`, `stat`, `unlink` and `lock`.
+      calls: Of `ALL_CALLS`.
       paths: Parts of the paths that are concerned.
       number: The error number.
       seconds: How long, from a process's first such call on.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from failing_disk import COMPILING, failing_disk
-from tiny import PATIENCE, make_run, make_suite, results, watch_command
+from failing_disk import ALL_CALLS, COMPILING, failing_disk
+from tiny import PATIENCE, make_run, make_suite, results, watch_command, write_checkpoint
 
 pytestmark = COMPILING
 NUMBERS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
@@ -24,11 +26,13 @@ def params(**usual: int) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("call", "number"), params(open=errno.ESTALE, read=errno.EIO, fsync=errno.ETIMEDOUT, rename=errno.ESTALE)
+    ("call", "number"),
+    params(open=errno.ESTALE, read=errno.EIO, fsync=errno.ETIMEDOUT, rename=errno.ESTALE, all=errno.EIO),
 )
 def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: Path, call: str, number: int) -> None:
     suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
-    environment = failing_disk(tmp_path, call, paths=(f"{run}/theta_", f"{store}/spool/"), number=number)
+    calls = ALL_CALLS if call == "all" else (call,)
+    environment = failing_disk(tmp_path, *calls, paths=(f"{run}/theta_", f"{store}/spool/"), number=number)
     command = watch_command(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--store", str(store))
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment
@@ -37,7 +41,9 @@ def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: 
     assert sorted(record["outcome"] for record in results(store)) == ["passed"] * 4
     faults = [line.split() for line in (tmp_path / "faults.log").read_text().splitlines()]
     processes = {fault[0] for fault in faults}
-    assert faults and len(processes) == (2 if call in ("open", "read") else 1), "the chief, and the worker that reads"
+    assert faults and len(processes) == (2 if call in ("open", "read", "all") else 1), (
+        "the chief, and a worker that reads"
+    )
     lines = (done.stdout + done.stderr).splitlines()
     assert len([line for line in lines if "trying again" in line]) <= 1, "one line of one outage"
     assert not any("unreadable" in line or "Traceback" in line for line in lines)
@@ -59,3 +65,78 @@ def test_watch_whose_store_is_on_a_network_disk_that_fails_for_a_second_evaluate
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(record["outcome"] for record in results(store)) == ["passed"] * 2
     assert (tmp_path / "faults.log").exists()
+
+
+LOOKING = """
+import json, os, sys
+from pathlib import Path
+from lobench.engine.checkpoints.spool import Spool, checkpoint_sha256, holds_theta
+from lobench.engine.config import user_code
+from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.paths import path_exists
+from lobench.engine.store.data_files import changed_data
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.whole_file import write_whole
+suite, calls = Path(sys.argv[1]), sys.argv[2]
+test = suite / "test_tiny.py"
+def meanwhile(look):
+    os.environ["FAULT_CALLS"] = calls
+    try:
+        return look()
+    finally:
+        del os.environ["FAULT_CALLS"]
+        os.path.exists(suite)  # ends the outage
+files, code = SuiteFiles([str(suite)]), user_code.fingerprint_of([test])
+meanwhile(files.remember)
+found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed), "changed then": files.changed()}
+found["edited"] = meanwhile(lambda: user_code.edited_files(code))
+user_code._remembered.clear()
+found["same code"] = meanwhile(lambda: user_code.fingerprint_of([test])) == code
+with Ledger.open(suite.parent / "store") as ledger:
+    changed_data(ledger, [str(suite)])
+    found["data"] = meanwhile(lambda: changed_data(ledger, [str(suite)]))
+meanwhile(lambda: write_whole(suite / "new" / "file", "text"))
+theta, spool = suite / "theta.npz", Spool(suite / "spool")
+sha256 = checkpoint_sha256(theta)
+found["theta"] = meanwhile(lambda: holds_theta(theta, sha256))
+found["theta is there"] = meanwhile(lambda: path_exists(theta))
+Path(spool.location(sha256)).touch()
+found["copy"] = meanwhile(lambda: spool.holds(sha256))
+print(json.dumps(found))
+"""
+
+
+def test_what_is_looked_at_while_a_disk_fails_is_the_same_as_before(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    (suite / "numbers.csv").write_text("1, 2\n")
+    write_checkpoint(suite / "theta.npz", -1.0)
+    environment = failing_disk(tmp_path, paths=(str(suite),), number=errno.ESTALE, seconds=0.3)
+    del environment["FAULT_CALLS"]
+    command = [sys.executable, "-c", LOOKING, str(suite), " ".join(ALL_CALLS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "remembered": 3,
+        "changed": None,
+        "changed then": None,
+        "edited": [],
+        "same code": True,
+        "data": "",
+        "theta": True,
+        "theta is there": True,
+        "copy": True,
+    }
+    assert (suite / "new" / "file").read_text() == "text"
+    assert (tmp_path / "faults.log").exists()
+
+
+def test_ledger_whose_disk_fails_for_a_moment_was_not_removed(tmp_path: Path) -> None:
+    code = "import os, sys; from pathlib import Path; from lobench.engine.store.ledger import Ledger\n"
+    code += "with Ledger.open(Path(sys.argv[1])) as ledger:\n"
+    code += "    os.environ['FAULT_CALLS'] = 'stat'\n    ledger.record_event('one')\n    del os.environ['FAULT_CALLS']"
+    environment = failing_disk(tmp_path, paths=("ledger.sqlite",))
+    del environment["FAULT_CALLS"]
+    command = [sys.executable, "-c", code, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "stat" in (tmp_path / "faults.log").read_text()

@@ -66,7 +66,7 @@ class Stored:
             raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=who.label)
         if who.is_optimizer:
             return who
-        if "://" not in who.uri and not Path(who.uri).exists():
+        if "://" not in who.uri and not path_exists(who.uri):
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
         if holds_theta(who.uri, who.sha256) is False:
             raise CheckpointError(

@@ -14,6 +14,7 @@ from lobench.core.errors import UsageError, suggestion
 from lobench.core.settings_field import option
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
 __all__ = [
@@ -197,7 +198,7 @@ def default_store(location: str, name: str) -> Path:
     """
     if "://" not in location:
         folder = Path(location)
-        if not folder.exists():
+        if not retried(folder.exists, may_forbid=False):
             near = sorted(other.name for other in folder.parent.iterdir()) if folder.parent.is_dir() else []
             raise UsageError("there is no run here", where=location, next_step=suggestion(folder.name, near))
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent

@@ -13,8 +13,10 @@ from lobench.api.dry_run import Costs, costs_of
 from lobench.api.engine_run import Watched, run_rounds
 from lobench.api.settings import WatchSettings, num_workers, texts
 from lobench.core.errors import UsageError
+from lobench.engine.checkpoints.files import exists
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.retries import retried
 from lobench.report.live.notebook_progress import default_progress
 from lobench.report.live.progress import SilentProgress
 
@@ -93,4 +95,13 @@ def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
 def _is_there(settings: WatchSettings) -> bool:
     """Returns whether something is at the location. Only a plugin's source knows locations with a scheme of its own."""
     is_own = settings.source in ("directory", "population")
-    return bool(path_of(settings.location).exists()) if is_own or "://" not in settings.location else True
+    return _exists(settings.location) if is_own or "://" not in settings.location else True
+
+
+def _exists(location: str) -> bool:
+    """Returns whether a location exists.
+
+    Raises:
+      OSError: It is inaccessible, or its disk has failed for half a minute.
+    """
+    return retried(lambda: exists(path_of(location)), may_forbid=False)

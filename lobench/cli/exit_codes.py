@@ -23,7 +23,11 @@ class ExitCode(enum.IntEnum):
         1,
         "done, and the verdict is bad: an expectation failed, B regressed, baselines are stale, stores conflict",
     )
-    USAGE = 2, "nothing was done: the command line, a file or a store is wrong; the message says what to change"
+    USAGE = (
+        2,
+        "the command line, a file, a store or its disk is wrong: nothing was done, or what was done is kept; "
+        "the message says what to change",
+    )
     ERROR = 3, "an evaluation, a command or a check had an error, or lobench itself has a fault: no verdict"
     BUDGET = 4, "the budget was too small: evaluations are left, or a search is undecided; the same command continues"
     INTERRUPTED = 130, "interrupted; nothing is lost, the same command continues"

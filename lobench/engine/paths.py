@@ -6,6 +6,8 @@ import errno
 from pathlib import Path
 from typing import Literal
 
+from lobench.engine.retries import retried_briefly
+
 __all__ = ["path_exists"]
 
 
@@ -18,12 +20,12 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
       text: Path to look up.
       kind: "file" or "folder" restrict the result to these.
     Raises:
-      OSError: This user may not look there.
+      OSError: This user may not look there, or the disk has failed for some seconds.
     """
     path = Path(text)
     look = {"any": path.exists, "file": path.is_file, "folder": path.is_dir}[kind]
     try:
-        return look()
+        return retried_briefly(look)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise

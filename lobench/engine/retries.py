@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["Pauses", "is_short_of_files", "is_transient", "patience_seconds", "retried"]
+__all__ = ["Pauses", "is_short_of_files", "is_transient", "patience_seconds", "retried", "retried_briefly"]
 
 _Value = TypeVar("_Value")
 
@@ -24,6 +24,7 @@ _NAMES = (
 )
 _TRANSIENT = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name)) | _SHORT_OF_FILES | _FORBIDDEN
 _OS_ERROR = re.compile(r"\bOS error (\d+)\b")  # as in messages of tensorstore
+_BRIEF_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
@@ -100,6 +101,14 @@ def retried(
                 raise
         sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def retried_briefly(action: Callable[[], _Value]) -> _Value:
+    """Does as `retried` for 5 s, and not if a permission is missing.
+
+    For files that are looked at again later, or that may be missing.
+    """
+    return retried(action, may_forbid=False, most_seconds=_BRIEF_SECONDS)
 
 
 class Pauses:

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
-from lobench.engine.retries import retried
+from lobench.engine.retries import retried_briefly
 
 __all__ = ["require_folder", "require_writable", "sync", "write_whole"]
-
-_PATIENCE_SECONDS = 5.0  # retries while a disk fails
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync_name: bool = True) -> None:
@@ -35,17 +33,18 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
       OSError: Writing failed, after retries for 5 s if the error may be transient. Nothing was replaced, and no
         temporary file is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if _is_written_to(path):
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     data = content.encode() if isinstance(content, str) else content
     write = partial(_write, path, data, durable=durable, sync_name=sync_name)
-    retried(write, may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+    if not retried_briefly(write):
+        path.write_bytes(data)
 
 
-def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
+def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> bool:
+    """Replaces a file by one with other content. Returns False if the path is a device or a pipe."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if _is_written_to(path):
+        return False
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
@@ -61,6 +60,7 @@ def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    return True
 
 
 def require_writable(path: Path) -> None:

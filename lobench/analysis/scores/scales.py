@@ -21,7 +21,7 @@ from lobench.analysis.scores.baseline_file import (
 )
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.analysis.scores.score_scale import ScoreScale, is_signed, merits, scores
-from lobench.analysis.store.snapshot import case_names
+from lobench.analysis.store.snapshot import case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
@@ -94,10 +94,11 @@ class Scales:
           BaselineError: A file cannot be read.
         """
         subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
-        for subject in subjects if among is None else among:
+        everybody = subjects if among is None else tuple(among)
+        for subject, label in zip(everybody, distinct_labels(everybody), strict=True):
             for identity, cell in subject.every_form().items():
                 cells.setdefault(identity, []).append(cell)
-                labels[id(cell)] = subject.label
+                labels[id(cell)] = label
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
         moved: tuple[str, ...] = ()
         if places is None:

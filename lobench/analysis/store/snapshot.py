@@ -28,7 +28,7 @@ from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["BestTrial", "Snapshot", "case_names", "read_store"]
+__all__ = ["BestTrial", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
 _BY_STEP = ("outer step ", "generation ")  # beginnings of labels that are not names
 
@@ -227,6 +227,15 @@ def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
+    return _told_apart(found, subjects)
+
+
+def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
+    """Returns the label of each subject, with more of the path or a hash where several have the same one."""
+    return _told_apart([one.label for one in subjects], subjects)
+
+
+def _told_apart(found: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
     for label in [label for label, count in Counter(found).items() if count > 1]:
         places = [place for place, other in enumerate(found) if other == label]
         for place, new_name in zip(places, _distinguished([subjects[place] for place in places]), strict=True):

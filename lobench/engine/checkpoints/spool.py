@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import exists, is_folder, mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
-from lobench.engine.retries import retried
+from lobench.engine.retries import is_transient, retried, retried_briefly
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
@@ -52,7 +53,7 @@ class Spool:
         self._root, self._folder = root, os.path.join(root, "")
         self._has_unsynced = True  # a killed chief may have left unsynced names
         with self._writing():
-            root.mkdir(parents=True, exist_ok=True)
+            retried_briefly(partial(root.mkdir, parents=True, exist_ok=True))
 
     def path(self, sha256: str) -> Path:
         return Path(self.location(sha256))
@@ -65,7 +66,12 @@ class Spool:
         return f"{self._folder}{sha256}.npz"
 
     def holds(self, sha256: str) -> bool:
-        return os.path.exists(self.location(sha256))
+        """Returns whether there is a copy of a theta; True if unknown, because the disk fails at the moment."""
+        try:
+            os.stat(self.location(sha256))
+        except OSError as error:
+            return is_transient(error)
+        return True
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
         """Returns a theta's hash and a number of its copy: 0 without a copy, another one after a new copy."""
@@ -116,7 +122,7 @@ class Spool:
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
             except (CheckpointError, StoreError) as error:
-                if left and not copy.exists():
+                if left and not os.path.exists(copy):  # also False while the disk fails
                     continue  # the copy was removed together with the spool
                 # The reader names the copy; the message should name the original.
                 text = str(error).replace(str(copy), seen.uri)
@@ -145,11 +151,10 @@ class Spool:
             raise _unreadable(source, error) from error
 
     def _keep(self, sha256: str, leaves: Mapping[str, np.ndarray]) -> None:
-        path = self.path(sha256)
-        if path.exists():
+        if os.path.exists(self.location(sha256)):
             return
         with self._writing():
-            write_whole(path, dump_theta(leaves), durable=True, sync_name=False)
+            write_whole(self.path(sha256), dump_theta(leaves), durable=True, sync_name=False)
         self._has_unsynced = True
 
     def sync(self) -> None:
@@ -264,7 +269,7 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
     if "://" in str(location):
         return None
     try:
-        if Path(location).exists() and reader_for(path_of(str(location)), _readers()) is None:
+        if retried(Path(location).exists) and reader_for(path_of(str(location)), _readers()) is None:
             return None
         return sha256 in digests_of(_leaves_at(location))
     except PickleRefused:

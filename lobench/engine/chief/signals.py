@@ -1,14 +1,18 @@
-"""Signal handling (Ctrl-C, SIGTERM) while a chief runs."""
+"""Signal handling (Ctrl-C, SIGTERM, SIGHUP) while a chief runs."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["Signals"]
+
+
+_OUTPUTS = (1, 2)  # standard output and standard error
 
 
 class Signals:
@@ -20,6 +24,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.count = 0
+        self._terminals: list[int] = []
 
     @contextlib.contextmanager
     def counted(self, waking: int) -> Iterator[None]:
@@ -31,7 +36,11 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {number: signal.signal(number, self._count) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
+            numbers.append(signal.SIGHUP)
+        self._terminals = [number for number in _OUTPUTS if os.isatty(number)]
+        previous = {number: signal.signal(number, self._count) for number in numbers}
         wakeup_before = signal.set_wakeup_fd(waking)
         try:
             yield
@@ -42,3 +51,11 @@ class Signals:
 
     def _count(self, number: int, frame: Any) -> None:
         self.count += 1
+        if number == signal.SIGHUP:
+            self._leave_terminals()
+
+    def _leave_terminals(self) -> None:
+        """Discards further output if its terminal was closed. Writing to it would fail."""
+        for number in self._terminals:
+            if not os.isatty(number):
+                os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), number)

@@ -8,12 +8,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import gin
 
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
+from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
     "INCLUDE",
@@ -67,8 +69,16 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
 
 
 def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
-    """Yields the files below a folder, except hidden and cached ones, virtual environments and stores."""
-    for root, folders, names in os.walk(folder, followlinks=follow_links):
+    """Yields the files below a folder, except hidden and cached ones, virtual environments and stores.
+
+    Raises:
+      OSError: The folder's disk has failed for some seconds.
+    """
+    yield from retried_briefly(lambda: list(_walked(folder, follow_links=follow_links)))
+
+
+def _walked(folder: Path, *, follow_links: bool) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder, onerror=_raise_if_transient, followlinks=follow_links):
         here = Path(root)
         folders[:] = [
             name
@@ -79,6 +89,12 @@ def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
             and not (follow_links and _is_circle(here / name))
         ]
         yield from (here / name for name in sorted(names) if (here / name).is_file() and not name.endswith(".pyc"))
+
+
+def _raise_if_transient(error: OSError) -> None:
+    """Lets a listing that fails for a moment fail, since its files would count as removed. Others list no file."""
+    if is_transient(error, may_forbid=False):
+        raise error
 
 
 def _is_circle(folder: Path) -> bool:
@@ -128,16 +144,27 @@ class SuiteFiles:
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
-            self._seen = {file: (_stamp(file), _digest(file)) for file in self.files()}
+            self._seen = retried_briefly(lambda: {file: _state(file) for file in self.files()})
 
     def add(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
         for file in files:
             if file not in self._code:
-                self._code[file] = (_stamp(file), _digest(file))
+                self._code[file] = retried_briefly(partial(_state, file))
 
     def changed(self) -> Path | None:
-        """Returns a file that was edited, created or removed since `remember`; None if there was no change."""
+        """Returns a file that was edited, created or removed since `remember`.
+
+        None if there was no change, or if it is unknown because the disk fails at the moment.
+        """
+        try:
+            return self._changed()
+        except OSError as error:
+            if not is_transient(error, may_forbid=False):
+                raise
+            return None
+
+    def _changed(self) -> Path | None:
         if self._seen is None:
             return None
         files = set(self.files())
@@ -155,9 +182,9 @@ class SuiteFiles:
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
         roots = [Path(suite).resolve() for suite in self._suites]
-        roots = [(suite if suite.is_dir() else suite.parent).parent for suite in roots]
+        roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
         found = {file: digest for file, (_, digest) in (self._seen or {}).items()}
-        found = found or {file: _digest(file) for file in self.files()}
+        found = found or retried_briefly(lambda: {file: _digest(file) for file in self.files()})
         names = {
             file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)
             for file in found
@@ -167,7 +194,7 @@ class SuiteFiles:
     def files(self) -> Iterator[Path]:
         """Yields the files that exist now."""
         for suite in self._suites:
-            with contextlib.suppress(OSError):  # a folder that is gone has no files
+            with _gone_has_none():
                 for file in files_of_suite(Path(suite).resolve()):
                     if file.suffix in _SUFFIXES and not (self._run and file.is_relative_to(self._run)):
                         yield file
@@ -220,10 +247,25 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
     return dropped
 
 
+@contextlib.contextmanager
+def _gone_has_none() -> Iterator[None]:
+    """Ends the body quietly if a folder is gone or closed to this user, and so has no files."""
+    try:
+        yield
+    except OSError as error:
+        _raise_if_transient(error)
+
+
+def _state(file: Path) -> tuple[tuple[int, int], str]:
+    """Returns the stamp and the hash of a file."""
+    return _stamp(file), _digest(file)
+
+
 def _stamp(file: Path) -> tuple[int, int]:
     try:
         found = file.stat()
-    except OSError:
+    except OSError as error:
+        _raise_if_transient(error)
         return -1, -1
     return found.st_size, found.st_ctime_ns
 
@@ -231,5 +273,6 @@ def _stamp(file: Path) -> tuple[int, int]:
 def _digest(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
+    except OSError as error:
+        _raise_if_transient(error)
         return ""

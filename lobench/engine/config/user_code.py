@@ -19,6 +19,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
+from lobench.engine.retries import retried_briefly
 
 __all__ = [
     "edited_files",
@@ -100,12 +102,8 @@ def fingerprint_of(
     key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path), as_imported)
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
-    at, walk = time.time(), _Walk(folders, as_imported=as_imported)
-    for file in key[0]:
-        walk.add_file(Path(file))
-    for name in key[1]:
-        walk.add_module(name)
-    found = walk.fingerprint()
+    at = time.time()
+    found = retried_briefly(lambda: _Walk(folders, as_imported=as_imported).fingerprint(*key[:2]))
     _remembered[key] = _Remembered(found, _marks_of(found), at)
     _made[found.id] = found
     return found
@@ -156,7 +154,7 @@ def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
 
 def _sha256_on_disk(file: str) -> str:
     try:
-        return _sha256_of_file(Path(file), Path(file).read_bytes())
+        return _sha256_of_file(Path(file), retried_briefly(Path(file).read_bytes))
     except OSError:
         return ""
 
@@ -239,12 +237,16 @@ class _Walk:
             Path, None
         ] = {}  # folders that the code itself adds to `sys.path`, as far as they can be inferred
 
-    def fingerprint(self) -> CodeFingerprint:
+    def fingerprint(self, files: Iterable[str], modules: Iterable[str]) -> CodeFingerprint:
+        for file in files:
+            self.add_file(Path(file))
+        for name in modules:
+            self.add_module(name)
         while self._waiting:
             self._follow(*self._waiting.pop())
         parts = dict(self._packages)
-        for file, sha256 in self._files.items():
-            name, above = _name_of(file), file.parent
+        for found, sha256 in self._files.items():
+            name, above = _name_of(found), found.parent
             while name in parts:  # for example, two files conftest.py
                 name, above = f"{above.name}/{name}", above.parent
                 if above == above.parent:
@@ -263,7 +265,7 @@ class _Walk:
             return
         content = imported_content(str(file)) if self._as_imported else None
         try:
-            content = file.read_bytes() if content is None else content
+            content = retried_briefly(file.read_bytes) if content is None else content
         except OSError:
             self._missing.add(str(file))
             return
@@ -370,7 +372,7 @@ def _modules_below(package: Path) -> Iterator[Path]:
     while folders and num_left > 0:
         folder = folders.pop()
         try:
-            entries = sorted(folder.iterdir())
+            entries = [folder / name for name in sorted(retried_briefly(partial(os.listdir, folder)))]
         except OSError:
             continue
         for entry in entries:

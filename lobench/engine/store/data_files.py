@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from lobench.core.wording import counted
 from lobench.engine.config.suite_files import files_below
+from lobench.engine.retries import retried_briefly
 from lobench.engine.store.bundle import BASELINES
 from lobench.engine.store.ledger import Ledger
 
@@ -34,7 +36,7 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
     folders = set[str]()
     for suite in suites:
         path = Path(os.path.abspath(suite))
-        folder = path if path.is_dir() else path.parent
+        folder = path if retried_briefly(path.is_dir) else path.parent
         folders.add(folder.name)
         for file in _data_of(path):
             if not (excluded and (str(file) == excluded or str(file).startswith(f"{excluded}{os.sep}"))):
@@ -51,22 +53,30 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
 
 def _data_of(suite: Path) -> Iterator[Path]:
     """Yields the data files of a suite: those below its folder, or those next to it if the suite is a gin file."""
-    files = files_below(suite) if suite.is_dir() else (one for one in suite.parent.iterdir() if one.is_file())
+    files = files_below(suite) if retried_briefly(suite.is_dir) else retried_briefly(partial(_files_in, suite.parent))
     for file in files:
         is_hidden = file.name.startswith(".")
         if not is_hidden and file.suffix not in _NO_DATA and file.parent.name != BASELINES:
             yield file
 
 
+def _files_in(folder: Path) -> list[Path]:
+    return [one for one in folder.iterdir() if one.is_file()]
+
+
 def _digest(file: Path) -> str:
     """Returns a hash of a file's content (of size and both ends, if the file is large); "" if it cannot be read."""
     try:
-        with file.open("rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            content = opened.read(size if size <= _WHOLE else _END)
-            if size > _WHOLE:
-                opened.seek(-_END, os.SEEK_END)
-                content += str(size).encode() + opened.read(_END)
+        return retried_briefly(partial(_sha256, file))
     except OSError:
         return ""
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        content = opened.read(size if size <= _WHOLE else _END)
+        if size > _WHOLE:
+            opened.seek(-_END, os.SEEK_END)
+            content += str(size).encode() + opened.read(_END)
     return hashlib.sha256(content).hexdigest()

@@ -20,6 +20,7 @@ from lobench.core.history import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
+from lobench.engine.retries import is_transient
 from lobench.engine.store.bundle import has_ledger, ledger_file
 from lobench.engine.store.codes import OF_CASES
 from lobench.engine.store.database import StoreLock, transaction
@@ -160,8 +161,8 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """Raises StoreError if the ledger's file was removed or replaced. Further writes to it would be lost."""
         try:
             is_there = self._file.stat().st_ino == self._inode
-        except OSError:
-            is_there = False
+        except OSError as error:
+            is_there = is_transient(error)  # whether it is there is unknown while the disk fails
         if not is_there:
             raise StoreError(
                 "the store was removed or replaced while it was in use",

@@ -375,6 +375,6 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the chief decides
     main(int(sys.argv[1]))
