@@ -7,13 +7,16 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import gin
 
+from lobench.core.errors import ConfigError
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
+from lobench.engine.config.syntax import parse_trainer_config
 
 __all__ = [
     "INCLUDE",
@@ -29,6 +32,7 @@ __all__ = [
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of files that can affect cases
+_SETTLED_SECONDS = 0.2  # in which a trainer that is writing its config.gin would go on
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
@@ -117,18 +121,28 @@ class SuiteFiles:
       suites: Folders or gin files.
       gin_files: Further gin files.
       run: Folder whose files do not belong to a suite, even if it is inside one.
+      run_config: Returns the path of the run's `config.gin`, or None while there is none. A trainer writes this file: a
+        change counts once the file can be parsed, and its removal does not count.
     """
 
-    def __init__(self, suites: Sequence[str], gin_files: Sequence[str] = (), run: str = "") -> None:
-        self._suites, self._gin_files = suites, gin_files
+    def __init__(
+        self,
+        suites: Sequence[str],
+        gin_files: Sequence[str] = (),
+        run: str = "",
+        run_config: Callable[[], Path | None] = lambda: None,
+    ) -> None:
+        self._suites, self._gin_files, self._run_config = suites, gin_files, run_config
         self._run = Path(run).resolve() if run else None
         self._seen: dict[Path, tuple[tuple[int, int], str]] | None = None  # size and time, sha256
         self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same, for code from elsewhere
+        self._configs: dict[Path, tuple[tuple[int, int], str]] = {}  # and for the run's `config.gin` with its includes
 
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
             self._seen = {file: (_stamp(file), _digest(file)) for file in self.files()}
+            self._configs = {file: (_stamp(file), _digest(file)) for file in self._config_files()}
 
     def add(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
@@ -150,7 +164,24 @@ class SuiteFiles:
                     if _digest(file) != digest:
                         return file
                     seen[file] = now, digest
+        return self._changed_config()
+
+    def _changed_config(self) -> Path | None:
+        """Returns a file of the run's configuration that was edited or created, once all of it can be parsed."""
+        for file in (files := list(self._config_files())):
+            stamp, digest = self._configs.get(file, ((-1, -1), ""))
+            now = _stamp(file)
+            if now == stamp:
+                continue
+            if _digest(file) == digest:
+                self._configs[file] = now, digest
+            elif _is_whole(files):
+                return file
         return None
+
+    def _config_files(self) -> Iterator[Path]:
+        if (config := self._run_config()) is not None:
+            yield from included_files(config, set(), config.resolve().parent)
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
@@ -218,6 +249,17 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
             del sys.modules[name]
             dropped.add(name)
     return dropped
+
+
+def _is_whole(configs: Sequence[Path]) -> bool:
+    """Returns whether the first of some gin files can be parsed, and none of them changes meanwhile."""
+    before = [_stamp(file) for file in configs]
+    time.sleep(_SETTLED_SECONDS)
+    try:
+        parse_trainer_config(configs[0])
+    except ConfigError:
+        return False
+    return before == [_stamp(file) for file in configs]
 
 
 def _stamp(file: Path) -> tuple[int, int]:
