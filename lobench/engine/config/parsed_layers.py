@@ -16,6 +16,7 @@ from lobench.engine.config.space_syntax import without_searches
 from lobench.engine.config.syntax import (
     Import,
     Statement,
+    gin_file_text,
     parse_data,
     parse_file,
     parse_text,
@@ -89,4 +90,4 @@ def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
     if not layers.trainer_config:
         return [], []
     path = Path(layers.trainer_config)
-    return parse_trainer_config(path), names_in_comments(path.read_text(encoding="utf-8"))
+    return parse_trainer_config(path), names_in_comments(gin_file_text(path))

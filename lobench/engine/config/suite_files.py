@@ -17,6 +17,7 @@ from lobench.core.errors import ConfigError
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.syntax import parse_trainer_config
+from lobench.engine.retries import retried
 
 __all__ = [
     "INCLUDE",
@@ -33,6 +34,7 @@ __all__ = [
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of files that can affect cases
 _SETTLED_SECONDS = 0.2  # in which a trainer that is writing its config.gin would go on
+_PATIENCE_SECONDS = 5.0  # with a disk that fails, in which the caller does nothing else
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
@@ -64,7 +66,7 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
         return
     seen.add(file)
     yield file
-    for name in INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
+    for name in INCLUDE.findall(_content(file).decode(errors="replace")):
         found = Path(os.path.normpath(file.parent / name))
         if below is None or found.resolve().is_relative_to(below):
             yield from included_files(found, seen, below)
@@ -270,8 +272,12 @@ def _stamp(file: Path) -> tuple[int, int]:
     return found.st_size, found.st_ctime_ns
 
 
+def _content(file: Path) -> bytes:
+    return retried(file.read_bytes, most_seconds=_PATIENCE_SECONDS)
+
+
 def _digest(file: Path) -> str:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(_content(file)).hexdigest()
     except OSError:
         return ""

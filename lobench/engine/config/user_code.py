@@ -29,6 +29,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
+from lobench.engine.retries import retried
 
 __all__ = [
     "edited_files",
@@ -156,7 +157,7 @@ def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
 
 def _sha256_on_disk(file: str) -> str:
     try:
-        return _sha256_of_file(Path(file), Path(file).read_bytes())
+        return _sha256_of_file(Path(file), retried(Path(file).read_bytes, may_forbid=False))
     except OSError:
         return ""
 
@@ -263,7 +264,7 @@ class _Walk:
             return
         content = imported_content(str(file)) if self._as_imported else None
         try:
-            content = file.read_bytes() if content is None else content
+            content = retried(file.read_bytes, may_forbid=False) if content is None else content
         except OSError:
             self._missing.add(str(file))
             return
