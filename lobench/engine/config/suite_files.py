@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gin
@@ -124,7 +125,7 @@ class SuiteFiles:
       gin_files: Further gin files.
       run: Folder whose files do not belong to a suite, even if it is inside one.
       run_config: Returns the path of the run's `config.gin`, or None while there is none. A trainer writes this file: a
-        change counts once the file can be parsed, and its removal does not count.
+        change of its statements counts once all can be parsed, and its removal does not count.
     """
 
     def __init__(
@@ -138,13 +139,15 @@ class SuiteFiles:
         self._run = Path(run).resolve() if run else None
         self._seen: dict[Path, tuple[tuple[int, int], str]] | None = None  # size and time, sha256
         self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same, for code from elsewhere
-        self._configs: dict[Path, tuple[tuple[int, int], str]] = {}  # and for the run's `config.gin` with its includes
+        self._config, self._config_stamps = "", list[tuple[int, int]]()  # of the run's `config.gin` and its includes
 
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
             self._seen = {file: (_stamp(file), _digest(file)) for file in self.files()}
-            self._configs = {file: (_stamp(file), _digest(file)) for file in self._config_files()}
+            configs = list(self._config_files())
+            self._config_stamps = list(map(_stamp, configs))
+            self._config = _statements_of(configs[0]) if configs else ""
 
     def add(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
@@ -169,16 +172,18 @@ class SuiteFiles:
         return self._changed_config()
 
     def _changed_config(self) -> Path | None:
-        """Returns a file of the run's configuration that was edited or created, once all of it can be parsed."""
-        for file in (files := list(self._config_files())):
-            stamp, digest = self._configs.get(file, ((-1, -1), ""))
-            now = _stamp(file)
-            if now == stamp:
-                continue
-            if _digest(file) == digest:
-                self._configs[file] = now, digest
-            elif _is_whole(files):
-                return file
+        """Returns the run's `config.gin` if it has other statements than before, once all of it can be parsed."""
+        files = list(self._config_files())
+        stamps = list(map(_stamp, files))
+        if not files or stamps == self._config_stamps:
+            return None
+        time.sleep(_SETTLED_SECONDS)
+        statements = _statements_of(files[0])
+        if not statements or stamps != list(map(_stamp, files)):
+            return None
+        if statements != self._config:
+            return files[0]
+        self._config_stamps = stamps
         return None
 
     def _config_files(self) -> Iterator[Path]:
@@ -253,15 +258,13 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
     return dropped
 
 
-def _is_whole(configs: Sequence[Path]) -> bool:
-    """Returns whether the first of some gin files can be parsed, and none of them changes meanwhile."""
-    before = [_stamp(file) for file in configs]
-    time.sleep(_SETTLED_SECONDS)
+def _statements_of(config: Path) -> str:
+    """Returns the statements of a run's `config.gin` as text; "" if it has none, or cannot be parsed."""
     try:
-        parse_trainer_config(configs[0])
+        statements = parse_trainer_config(config)
     except ConfigError:
-        return False
-    return before == [_stamp(file) for file in configs]
+        return ""
+    return "\n".join(repr(replace(one, where="")) for one in statements)
 
 
 def _stamp(file: Path) -> tuple[int, int]:

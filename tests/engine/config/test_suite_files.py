@@ -28,7 +28,8 @@ def suite_files(folder: Path) -> SuiteFiles:
 @pytest.mark.parametrize(
     ("text", "is_change"),
     [
-        (BEFORE, False),
+        (f"# 12:00\n\n{BEFORE}", False),
+        ("", False),
         (f"{BEFORE}LearnableSGD.initial_lr = 0.5\n", True),
         (f"{BEFORE}LearnableSGD.initial_lr = (", False),  # the trainer has not written all of it
         (f"{BEFORE}include 'more.gin'\n", False),  # or not the other file
