@@ -12,7 +12,17 @@ from pathlib import Path
 
 from tiny import write_checkpoint
 
-__all__ = ["COMMANDS", "EDITS", "Edit", "edit", "make_world", "notebook_losses", "num_trained", "run_text"]
+__all__ = [
+    "COMMANDS",
+    "EDITS",
+    "Edit",
+    "edit",
+    "make_world",
+    "notebook_losses",
+    "num_trained",
+    "run_text",
+    "watch_text",
+]
 
 FILES = {
     "suite/rules.py": '''
@@ -212,9 +222,14 @@ def _torch(folder: Path) -> int:
     return _passed(_lobench(folder, "lobench.cli", "run", "torch.gin", "--workers", "1"))
 
 
-def _watch(folder: Path) -> int:
+def watch_text(folder: Path) -> str:
+    """Returns what `lobench watch` prints."""
     options = ("--once", "--workers", "1", "--checkpoints", "all")
-    return _passed(_lobench(folder, "lobench.cli", "watch", "run", "--suite", "suite", *options))
+    return _lobench(folder, "lobench.cli", "watch", "run", "--suite", "suite", *options)
+
+
+def _watch(folder: Path) -> int:
+    return _passed(watch_text(folder))
 
 
 def _compare(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -97,6 +98,7 @@ def add(
     added: tuple[str, ...] | None = (),
     cost: StepCost | None = None,
     suite: str = "s",
+    bindings: str = "o",
 ) -> None:
     """Adds a checkpoint, or an optimizer: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -116,6 +118,7 @@ def add(
             test=test,
             primary_metric=primary_metric,
         )
+        info = dataclasses.replace(info, optimizer_hash=bindings)
         keys.append(info.key)
         key = EvaluationKey(
             checkpoint_sha256=subject.sha256,

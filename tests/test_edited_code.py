@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained, run_text
+from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained, run_text, watch_text
 
 from lobench.engine.store.ledger import Ledger
 
@@ -154,3 +154,25 @@ def test_pytest_session_in_which_a_module_is_edited_records_the_code_that_ran(tm
     assert num_trained(folder, "pytest") == 1
     assert is_trained(folder, ".lobench/suite") == [True, False]
     assert num_trained(folder, "pytest") == 0
+
+
+def test_watch_with_config_edited_between_two_cases_trains_both_with_the_same_bindings(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    config, tasks = folder / "run" / "config.gin", folder / "suite" / "tasks.py"
+    (folder / "config.next").write_text(config.read_text() + "Scaled.initial_lr = 0.5\n")
+    edit = f"import os\n        if os.path.exists({str(folder / 'config.next')!r}):\n"
+    edit += f"            os.rename({str(folder / 'config.next')!r}, {str(config)!r})\n        "
+    tasks.write_text(tasks.read_text().replace("self.center = center", f"{edit}self.center = center"))
+    with (folder / "suite" / "bowl.gin").open("a") as file:
+        file.write("second/Case.task = @Bowl()\n")
+    text = watch_text(folder)
+    assert text.count("config.gin has changed: beginning anew") == 1, text
+    with Ledger.open(folder / "run" / "lobench_results" / "suite", read_only=True) as ledger:
+        rows = list(ledger.evaluations())
+    assert {row.case.name for row in rows} == {"bowl", "second"}
+    edited: dict[str, set[bool]] = {}  # by the optimizer's hash
+    for row in rows:
+        assert row.curves is not None, row.message
+        bindings = row.curves.provenance.bindings
+        edited.setdefault(row.case.optimizer_hash, set()).add("initial_lr = 0.5" in bindings)
+    assert all(len(values) == 1 for values in edited.values()), edited

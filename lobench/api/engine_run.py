@@ -20,7 +20,7 @@ from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.wording import counted, first_of
-from lobench.engine.checkpoints.given import has_run_configs, run_variant
+from lobench.engine.checkpoints.given import has_run_configs, run_variant, trainer_config_at
 from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
@@ -160,7 +160,8 @@ def _run_round(
     progress: WatchProgress,
     guest: Guest | None,
 ) -> Ending:
-    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
+    run_config = partial(trainer_config_at, settings.location)
+    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
     # Workers may have another working directory, and a plugin may leave this one.
     folder = store.absolute()
     config = partial(worker_config, settings, named.manager, folder)

@@ -77,11 +77,11 @@ def ranked_text(store: Path, *, every: bool) -> str:
 
 
 def _notes(rows: Sequence[EvaluationRow], unread: Iterable[ResultRecord]) -> list[str]:
-    """Returns the lines below a table: several programs, several versions of the code, unreadable checkpoints."""
-    from lobench.analysis.store.subjects import codes_note
+    """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
+    from lobench.analysis.store.subjects import bindings_note, codes_note
     from lobench.core.wording import one_line
 
-    notes = [describe_programs({row.program for row in rows}), codes_note(rows)]
+    notes = [describe_programs({row.program for row in rows}), codes_note(rows), bindings_note(rows)]
     notes += [f"{record['outcome']}: {record['message']}" for record in unread]
     return [one_line(note) for note in notes if note]
 

@@ -54,6 +54,7 @@ class Train(Message):
     Attributes:
       theta: Path of a file of leaves; "" if there is no theta.
       code: Parts of the case's code as the caller imported it; empty if any code is right.
+      key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
       together, perturbation: As of `BlockRunner.repeat`.
     """
 
@@ -64,6 +65,7 @@ class Train(Message):
     where: str
     seed_block: SeedBlock
     code: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
     together: str = ""
     perturbation: int = 0
 
@@ -111,6 +113,7 @@ class IsolatedRunner:
         block: SeedBlock,
         *,
         code: Mapping[str, str] | None = None,
+        key: str = "",
         together: str = "",
         perturbation: int = 0,
     ) -> Curves:
@@ -120,8 +123,9 @@ class IsolatedRunner:
           layers: gin text around the case.
           spec, test, theta, block, together, perturbation: As of `BlockRunner.run` and `repeat`.
           code: `BoundCase.code_parts` of the case as the caller imported its code. None: any code is right.
+          key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.
         Raises:
-          EditedCode: The child imported other code.
+          EditedCode: The child imported other code, or read other gin files.
           LobenchError: The child raised an error, raised here in its class and as one line; or the child died.
         """
         asked = Train(
@@ -132,6 +136,7 @@ class IsolatedRunner:
             where=theta.where,
             seed_block=block,
             code=code or {},
+            key=key,
             together=together,
             perturbation=perturbation,
         )
@@ -218,8 +223,10 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
 
 
 def _refuse_other_code(asked: Train, runner: BlockRunner) -> None:
-    """Raises EditedCode if a file was edited between its import by the caller and that by this process."""
+    """Raises EditedCode if a file was edited after the caller imported or read it and before this process did."""
     bound = runner.bind(asked.spec, asked.test)
+    if asked.key and bound.info.whole_key != asked.key:
+        raise EditedCode.of(asked.spec, ["its gin files"])
     here = {**bound.code_parts, **parts_imported_otherwise(bound.info)}
     if edited := [name for name, sha256 in asked.code.items() if here.get(name, sha256) != sha256]:
         raise EditedCode.of(asked.spec, edited)

@@ -22,6 +22,7 @@ from lobench.core.result import Curves
 from lobench.core.wording import headline
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers, parse_own_bindings
 from lobench.engine.config.value_types import first_mistyped
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
@@ -92,6 +93,7 @@ class BlockRunner:
     ) -> None:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
+        self._parsed: dict[CaseSpec, ParsedLayers] = {}  # gin files are read once, for all bindings of checkpoints
         self._shared = programs or Programs()
         self._programs: dict[tuple[str, int, type[TrainingProgram]], Warm] = {}
         self._late = set[str]() if late is None else late
@@ -110,7 +112,7 @@ class BlockRunner:
         if key not in self._bound:
             claim_for(spec, self._layers)  # what the case imports may make arrays
             with late_flags(self._late):
-                bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
+                bound = bind_case(spec, self._layers, test=test, parsed=self._parsed_with(spec, own_bindings))
             bound.require_optimizer()
             refuse_missing_inputs(bound.case, f"{spec.path}: case {spec.name!r}")
             if own_bindings and bound.info.identity != self.bind(spec, test).info.identity:
@@ -125,6 +127,11 @@ class BlockRunner:
             self._bound[key] = bound
             self._forget_oldest()
         return self._bound[key]
+
+    def _parsed_with(self, spec: CaseSpec, own_bindings: str) -> ParsedLayers:
+        if spec not in self._parsed:
+            self._parsed[spec] = parse_layers(spec, self._layers)
+        return dataclasses.replace(self._parsed[spec], own=parse_own_bindings(own_bindings))
 
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
         """Returns a case that was bound before, as it was then."""

@@ -59,8 +59,10 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         except WrongThreads:
             item.stash[APART] = foreign_maker()
             runners.apart.compilation_cache = str(kept_in)
-            code = runners.here.bind(case, test).code_parts
-            curves = runners.apart.run(runners.layers, case, test, theta, block, code=code)
+            here = runners.here.bind(case, test)
+            curves = runners.apart.run(
+                runners.layers, case, test, theta, block, code=here.code_parts, key=here.info.whole_key
+            )
             if job is not None:
                 why = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                 curves = runners.together.apart(case, test, job, curves, why)

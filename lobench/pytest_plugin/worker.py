@@ -59,6 +59,9 @@ _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "
 _AS_A_GUEST = ("-p", "no:terminal", "-s")
 
 
+_EDITED = "was a gin file of the suite or of the run edited meanwhile?"
+
+
 class _Idle(pytest.Item):
     """Dummy `nextitem` of the session, so that pytest tears down everything but session fixtures between jobs."""
 
@@ -166,8 +169,7 @@ class Loop:
         item = known.items.get(job.case_key)
         if item is None:
             # This worker has read other files than the worker that described the cases.
-            line = "; ".join(known.problems) or "its worker has no such case: was the suite edited meanwhile?"
-            self._answer(job, Outcome.ERROR, line, replace=True)
+            self._give_back_gin(job, "; ".join(known.problems) or f"its worker has no such case: {_EDITED}")
             return
         case = next(one for one in known.cases if one.key == job.case_key)
         code = united_fingerprint(fingerprints_here([case]).values())
@@ -186,6 +188,9 @@ class Loop:
             raise
         if edited := parts_imported_otherwise(case):
             self._give_back(job, {**code.parts, **edited})
+            return
+        if _is_bound_otherwise(item, job):
+            self._give_back_gin(job, f"its worker has bound another case: {_EDITED}")
             return
         finished = self._finished()
         if finished is None:
@@ -207,6 +212,10 @@ class Loop:
         )
         self._chief.send(result)
 
+    def _give_back_gin(self, job: Job, line: str) -> None:
+        result = JobResult(lease=job.lease, outcome=Outcome.ERROR, message=line, replace=True, other_gin=True)
+        self._chief.send(result)
+
     def _finished(self) -> ItemResult | None:
         """Returns the result in the item's reports, or None. A failing teardown makes a passed item an error."""
         found = [ItemResult.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
@@ -225,6 +234,19 @@ class Loop:
 
     def _progress(self, step: int) -> None:
         self._chief.send(Progress(lease=self._lease, step=step))
+
+
+def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
+    """Returns whether an item trained another case than the job's, as after an edit of a gin file.
+
+    The gin files are read once to describe the cases, and again when a case is first trained.
+    """
+    from lobench.pytest_plugin.items import runners_of, test_name
+
+    spec = case_of(item)
+    assert spec is not None
+    bound = runners_of(item.config, job.variant).here.bound(spec, test_name(item))
+    return bound is not None and bound.info.key != job.case_key
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:

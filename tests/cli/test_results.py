@@ -194,6 +194,18 @@ def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) ->
     assert [record["program"] for record in records] == [first, second]
 
 
+def test_checkpoints_evaluated_with_other_bindings_of_their_optimizer_have_a_note(tmp_path: Path) -> None:
+    finals = {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}
+    for step, bindings in ((1, "before"), (2, "before"), (3, "today")):
+        add(tmp_path / "store", step, finals, bindings=bindings)
+    note = "2 different bindings of their optimizer, and differ in more than theta: outer steps 1, 2; 3;"
+    shown = " ".join(lobench("results", "--store", tmp_path / "store").stdout.split())
+    assert note in shown, shown
+    for step in (1, 2):
+        add(tmp_path / "store", step, finals, bindings="today")
+    assert "different bindings" not in lobench("results", "--store", tmp_path / "store").stdout
+
+
 def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> None:
     for place in ("left", "right"):
         add(tmp_path, 100, {"a": {"train/loss": [1.0]}}, uri=f"{place}/theta.npz", sha256=place[0].encode().hex() * 32)

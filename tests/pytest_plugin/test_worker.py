@@ -182,6 +182,17 @@ def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_e
     world.trained(adam["two"], ADAM, theta="")
 
 
+def test_job_of_a_case_whose_gin_file_was_edited_before_its_first_training_is_given_back(world: World) -> None:
+    faster = Variant(bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.3"))
+    case, file = world.described(faster)["one"], world.suite / "worker.gin"
+    file.write_text(GIN.replace("num_inner_steps = 4", "num_inner_steps = 5"))
+    try:
+        result = world.ask(Job(lease=7, **world.of(case, faster, theta="")), JobResult)
+    finally:
+        file.write_text(GIN)
+    assert (result.outcome, result.replace, result.other_gin) == (Outcome.ERROR, True, True), result.message
+
+
 def test_a_suite_that_cannot_be_collected_is_told_with_its_reason(tmp_path: Path) -> None:
     world = World(tmp_path, broken=True)
     try:

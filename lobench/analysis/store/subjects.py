@@ -23,6 +23,7 @@ from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
+from lobench.core.wording import first_of
 from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -34,6 +35,7 @@ __all__ = [
     "Cell",
     "StoredSubject",
     "are_common",
+    "bindings_note",
     "codes_note",
     "headline_metrics",
     "last_on_most_cases",
@@ -45,6 +47,7 @@ __all__ = [
 NOT_RUN = "not run"  # a planned seed without an evaluation
 NOT_IMPORTED = "not imported"  # an imported seed that only other curves of its training, or the other side, have
 ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
+_MOST_STEPS = 6  # outer steps named of each group
 _LABELS = ""  # draws of seeds that are labels
 
 
@@ -438,6 +441,41 @@ def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
 def codes_note(rows: Iterable[EvaluationRow]) -> str:
     """Returns a line on results of several versions of the user's code; "" if there is one version."""
     return describe_codes({_code_of(row) for row in rows if row.code})
+
+
+def bindings_note(rows: Iterable[EvaluationRow]) -> str:
+    """Returns a line on checkpoints of one run that were evaluated with different bindings of their optimizer.
+
+    They then differ in more than their thetas. Of a checkpoint, the evaluation that was recorded last counts.
+    Checkpoints with bindings of their own are methods of their own, and are left out.
+
+    Returns:
+      The line, on the run with the most such checkpoints; "" if there is none.
+    """
+    latest: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
+    for row in rows:
+        for who in row.subjects:
+            if who.kind == "checkpoint" and not who.variant.bindings and who not in row.superseded:
+                known = latest.setdefault((who.run, who.generation, row.case.identity), {})
+                if who not in known or known[who].id < row.id:
+                    known[who] = row
+    found: dict[str, list[Who]] = {}
+    for known in latest.values():
+        by_bindings: dict[str, list[Who]] = {}
+        for who, row in known.items():
+            by_bindings.setdefault(row.case.optimizer_hash, []).append(who)
+        if len(by_bindings) > max(len(found), 1):
+            found = by_bindings
+    groups = sorted(sorted({who.outer_step for who in group}) for group in found.values())
+    if not groups:
+        return ""
+    steps = "; ".join(first_of(list(map(str, group)), _MOST_STEPS) for group in groups)
+    run = next(iter(found.values()))[0].run
+    return (
+        f"checkpoints{f' of {run}' if run else ''} were evaluated with {len(groups)} different bindings of their "
+        f"optimizer, and differ in more than theta: outer steps {steps}; "
+        "`lobench watch --checkpoints all` evaluates all with those of today"
+    )
 
 
 def _repeated(cells: Sequence[Cell]) -> set[str]:

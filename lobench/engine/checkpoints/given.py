@@ -13,8 +13,9 @@ from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.engine.checkpoints.places import absolute_place, path_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import INCLUDE
-from lobench.engine.config.syntax import parse_file, parse_text, parse_trainer_config
+from lobench.engine.config.syntax import gin_file_text, parse_file, parse_text, parse_trainer_config
 from lobench.engine.paths import path_exists
+from lobench.engine.retries import retried
 from lobench.plugins import PluginManager
 
 __all__ = [
@@ -152,7 +153,7 @@ def trainer_config_at(uri: str) -> Path | None:
     path = Path(uri).absolute()
     candidates = [path / _CONFIG] if path.is_dir() else []
     candidates.append(path.parent / _CONFIG)
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
+    return next((candidate for candidate in candidates if retried(candidate.is_file)), None)
 
 
 def has_run_configs(location: str) -> bool:
@@ -193,7 +194,7 @@ def run_variant(location: str, uri: str) -> Variant:
     if folder == root or not folder.is_relative_to(root):
         return Variant()
     folders = [*reversed([parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)])][1:]
-    configs = [one / _CONFIG for one in folders if (one / _CONFIG).is_file()]
+    configs = [one / _CONFIG for one in folders if retried((one / _CONFIG).is_file)]
     if not configs:
         return Variant()
     above = trainer_config_at(location)
@@ -211,7 +212,7 @@ def _inlined(path: Path, parse: Callable[[Path], object]) -> str:
     parse(path)  # checks that each file exists and none includes itself
 
     def text_of(file: Path) -> str:
-        content = file.read_text(encoding="utf-8")
+        content = gin_file_text(file)
         return INCLUDE.sub(lambda found: text_of((file.parent / found[1]).resolve()), content)
 
     return text_of(path.resolve())

@@ -24,7 +24,7 @@ class Dispatch:
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
         self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
         self._leases: dict[int, planner.Lease] = {}  # by worker
-        self._given_back: set[EvaluationId] = set()  # evaluations given back once by a worker with other code
+        self._given_back: set[EvaluationId] = set()  # evaluations given back once by a worker
         self._copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job
 
     @property
@@ -72,14 +72,15 @@ class Dispatch:
         """Returns a worker's result as an event, with its curves.
 
         An error is void, and retried, if the theta was lost from the spool meanwhile. It is also void, once per
-        evaluation, if the worker has other code: the worker that replaces it may have the current code.
+        evaluation, if the worker has other code or gin files: the worker that replaces it may have the current ones.
         """
         lease = self._leases.get(worker)
         self.forget(worker)
         event, curves = finished_of(worker, result, now)
         before = self._copies.pop(worker, None)
         is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
-        if result.other_code and lease is not None and lease.evaluation not in self._given_back:
+        is_given_back = bool(result.other_code) or result.other_gin
+        if is_given_back and lease is not None and lease.evaluation not in self._given_back:
             self._given_back.add(lease.evaluation)
             is_void = True
         return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)

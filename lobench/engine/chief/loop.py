@@ -392,6 +392,8 @@ class Chief:
             case (worker, JobResult() as result):
                 if result.other_code:
                     result = self._with_other_code(result)
+                elif result.other_gin:
+                    self._is_suite_edited()
                 return [self._dispatch.returned(worker, result, now)]
             case WorkerExited(worker=worker, message=why, is_oom=True) if ended := self._dispatch.killed_for_memory(
                 worker, why, now

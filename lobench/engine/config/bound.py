@@ -117,7 +117,9 @@ def as_identified(case: Case) -> Case:
     return replace(case, **{name: getattr(usual, name) for name in _NO_IDENTITY})
 
 
-def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True) -> BoundCase:
+def bind_case(
+    spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True, parsed: ParsedLayers | None = None
+) -> BoundCase:
     """Binds one case.
 
     Args:
@@ -125,6 +127,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
       layers: gin text before and after the case's own file.
       test: Name of the test function, which is part of the identity.
       build: Whether task and optimizer are created. Otherwise only plain values are set.
+      parsed: The layers as they were read before. None: reads their files.
     Raises:
       ConfigError: An unknown name (with a suggestion), an unknown parameter, a value out of range, or a failing
         constructor.
@@ -132,7 +135,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
     prepare_import_path(paths[0])
     with isolated_gin(*paths):
-        parsed = parse_layers(spec, layers)
+        parsed = parse_layers(spec, layers) if parsed is None else parsed
         problems = _bind_layers(parsed)
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)

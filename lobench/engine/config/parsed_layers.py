@@ -16,13 +16,14 @@ from lobench.engine.config.space_syntax import without_searches
 from lobench.engine.config.syntax import (
     Import,
     Statement,
+    gin_file_text,
     parse_data,
     parse_file,
     parse_text,
     parse_trainer_config,
 )
 
-__all__ = ["ParsedLayers", "parse_layers"]
+__all__ = ["ParsedLayers", "parse_layers", "parse_own_bindings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +67,19 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
         modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
         trainer=trainer,
         trainer_comments=comments,
-        own=parse_data(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}") if layers.own_bindings else [],
+        own=parse_own_bindings(layers.own_bindings),
         case=without_searches(parse_file(Path(spec.path))),
         overrides=[*overrides, *cell_bindings(spec, overrides)],
     )
+
+
+def parse_own_bindings(text: str) -> list[Statement]:
+    """Parses the bindings that a checkpoint carries; "" for none.
+
+    Raises:
+      ConfigError: The text has a syntax error, or includes a file.
+    """
+    return parse_data(text, f"the checkpoint's {OWN_BINDINGS}") if text else []
 
 
 def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
@@ -80,4 +90,4 @@ def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
     if not layers.trainer_config:
         return [], []
     path = Path(layers.trainer_config)
-    return parse_trainer_config(path), names_in_comments(path.read_text(encoding="utf-8"))
+    return parse_trainer_config(path), names_in_comments(gin_file_text(path))

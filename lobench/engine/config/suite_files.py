@@ -7,14 +7,18 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import gin
 
+from lobench.core.errors import ConfigError
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
+from lobench.engine.config.syntax import parse_trainer_config
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of files that can affect cases
+_SETTLED_SECONDS = 0.2  # in which a trainer that is writing its config.gin would go on
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
@@ -62,7 +67,7 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
         return
     seen.add(file)
     yield file
-    for name in INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
+    for name in INCLUDE.findall(retried_briefly(file.read_bytes).decode(errors="replace")):
         found = Path(os.path.normpath(file.parent / name))
         if below is None or found.resolve().is_relative_to(below):
             yield from included_files(found, seen, below)
@@ -133,18 +138,30 @@ class SuiteFiles:
       suites: Folders or gin files.
       gin_files: Further gin files.
       run: Folder whose files do not belong to a suite, even if it is inside one.
+      run_config: Returns the path of the run's `config.gin`, or None while there is none. A trainer writes this file: a
+        change of its statements counts once all can be parsed, and its removal does not count.
     """
 
-    def __init__(self, suites: Sequence[str], gin_files: Sequence[str] = (), run: str = "") -> None:
-        self._suites, self._gin_files = suites, gin_files
+    def __init__(
+        self,
+        suites: Sequence[str],
+        gin_files: Sequence[str] = (),
+        run: str = "",
+        run_config: Callable[[], Path | None] = lambda: None,
+    ) -> None:
+        self._suites, self._gin_files, self._run_config = suites, gin_files, run_config
         self._run = Path(run).resolve() if run else None
         self._seen: dict[Path, tuple[tuple[int, int], str]] | None = None  # size and time, sha256
         self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same, for code from elsewhere
+        self._config, self._config_stamps = "", list[tuple[int, int]]()  # of the run's `config.gin` and its includes
 
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
             self._seen = retried_briefly(lambda: {file: _state(file) for file in self.files()})
+            configs = list(self._config_files())
+            self._config_stamps = retried_briefly(lambda: list(map(_stamp, configs)))
+            self._config = _statements_of(configs[0]) if configs else ""
 
     def add(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
@@ -177,7 +194,26 @@ class SuiteFiles:
                     if _digest(file) != digest:
                         return file
                     seen[file] = now, digest
+        return self._changed_config()
+
+    def _changed_config(self) -> Path | None:
+        """Returns the run's `config.gin` if it has other statements than before, once all of it can be parsed."""
+        files = list(self._config_files())
+        stamps = list(map(_stamp, files))
+        if not files or stamps == self._config_stamps:
+            return None
+        time.sleep(_SETTLED_SECONDS)
+        statements = _statements_of(files[0])
+        if not statements or stamps != list(map(_stamp, files)):
+            return None
+        if statements != self._config:
+            return files[0]
+        self._config_stamps = stamps
         return None
+
+    def _config_files(self) -> Iterator[Path]:
+        if (config := self._run_config()) is not None:
+            yield from included_files(config, set(), config.resolve().parent)
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
@@ -259,6 +295,15 @@ def _gone_has_none() -> Iterator[None]:
 def _state(file: Path) -> tuple[tuple[int, int], str]:
     """Returns the stamp and the hash of a file."""
     return _stamp(file), _digest(file)
+
+
+def _statements_of(config: Path) -> str:
+    """Returns the statements of a run's `config.gin` as text; "" if it has none, or cannot be parsed."""
+    try:
+        statements = parse_trainer_config(config)
+    except ConfigError:
+        return ""
+    return "\n".join(repr(replace(one, where="")) for one in statements)
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from typing import Any
 from gin import config_parser
 
 from lobench.core.errors import ConfigError
+from lobench.engine.retries import retried
 
 __all__ = [
     "Binding",
@@ -23,6 +24,7 @@ __all__ = [
     "Statement",
     "binding_text",
     "case_scopes",
+    "gin_file_text",
     "gin_text",
     "last_name",
     "only_bindings",
@@ -120,7 +122,7 @@ def parse_trainer_config(path: Path) -> list[Statement]:
     Raises:
       ConfigError: As in `parse_file`. Also if the file, or one that it includes, is not a regular file or is elsewhere.
     """
-    if not path.is_file():
+    if not retried(path.is_file):
         raise ConfigError("cannot read the gin file", where=str(path), expected="a regular file")
     try:
         return _parse_file(path, (), functools.partial(_below, path.resolve().parent))
@@ -143,6 +145,19 @@ def parse_data(text: str, where: str, *, is_file: bool = False) -> list[Statemen
     return list(_statements(text, where, Path(where) if is_file else None, (), _nothing))
 
 
+def gin_file_text(path: Path) -> str:
+    """Returns the text of a gin file. A disk that fails for a while is tried again.
+
+    Raises:
+      ConfigError: The file cannot be read, or is not text.
+    """
+    try:
+        return retried(lambda: path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("cannot read the gin file", where=str(path), got=reason) from error
+
+
 def _below(root: Path, folder: Path, name: str, where: str) -> Path:
     path = (folder / name).resolve()
     if not path.is_relative_to(root) or not path.is_file():
@@ -162,12 +177,7 @@ def _parse_file(path: Path, includers: tuple[Path, ...], included: _Included) ->
     path = path.resolve()
     if path in includers:
         raise ConfigError("the file includes itself", where=str(path), got=" -> ".join(p.name for p in includers))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError("cannot read the gin file", where=str(path), got=reason) from error
-    return list(_statements(text, str(path), path, includers, included))
+    return list(_statements(gin_file_text(path), str(path), path, includers, included))
 
 
 def _statements(

@@ -224,6 +224,8 @@ class JobResult(Message):
       message: Error message in one line; "" if there was no error.
       replace: Whether the worker should be replaced, because its state is unknown.
       other_code: Parts of the code that differ from the job's; if any, the result does not count. Empty: none differ.
+      other_gin: Whether the worker read other gin files than those that the job's case was described from; then the
+        result does not count.
       payload: `Curves.to_payload()`; b"" for a result without curves.
     """
 
@@ -232,6 +234,7 @@ class JobResult(Message):
     message: str = ""
     replace: bool = False
     other_code: Mapping[str, str] = field(default_factory=dict)
+    other_gin: bool = False
     payload: bytes = b""
 
 

@@ -20,7 +20,7 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import codes_note
+from lobench.analysis.store.subjects import bindings_note, codes_note
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
@@ -281,6 +281,8 @@ def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
     if several := describe_programs({row.program for row in snapshot.rows}):
         lines.insert(0, _Cell(text=several))
     if several := codes_note(snapshot.rows):
+        lines.insert(0, _Cell(text=several))
+    if several := bindings_note(snapshot.rows):
         lines.insert(0, _Cell(text=several))
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
