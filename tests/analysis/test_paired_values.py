@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -129,6 +130,21 @@ def test_headline_case_and_gate_say_the_same_of_equal_finals() -> None:
         assert found.primary.values["s/case"].p_value == pytest.approx(case.paired.p_value, rel=1e-9)
         assert found.primary.comparison.verdict is Effect.UNDECIDED
         assert found.primary.gate.verdict is not Verdict.REGRESSED
+
+
+def test_compare_subjects_bounds_of_values_are_of_the_level_of_the_rows_verdict() -> None:
+    """Holm finds the second case worse, which Bonferroni leaves open."""
+    shifts = {"s/one": 0.05, "s/two": 0.0125}
+    sides = []
+    for name, factor in (("a", 0), ("b", 1)):
+        ends = {key: [x + factor * shift for x in (1.0, 1.01, 0.99, 1.005, 0.995)] for key, shift in shifts.items()}
+        cases = {key: case_info(key[2:], primary_metric="val/loss") for key in ends}
+        cells = {key: dataclasses.replace(imported(values), case=cases[key]) for key, values in ends.items()}
+        sides.append(StoredSubject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells=cells, name=name))
+    (found,) = compare_subjects(sides)
+    for row in found.primary.comparison.cases:
+        values = found.primary.values[row.case]
+        assert row.verdict is Effect.WORSE and row.paired.upper < 0 and values.lower > 0, row.case
 
 
 def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:
