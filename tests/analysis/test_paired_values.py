@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -82,6 +83,32 @@ def test_a_difference_without_a_scale_is_relative_or_of_the_values() -> None:
     assert rising[1] == pytest.approx(0.2)
 
 
+def test_paired_values_of_losses_with_a_zero_stay_on_the_log_scale() -> None:
+    a, b = (1e-6, 1.1e-6, 0.9e-6, 0.0), (1e-3, 1.1e-3, 0.9e-3, 1e-3)
+    for start in ((1.0,) * 4, ()):
+        (found,) = compare_subjects([subject("a", imported(a, start)), subject("b", imported(b, start))])
+        assert found.primary.gate.verdict is not Verdict.PASS
+        assert found.primary.comparison.overall.mean < -0.4
+    assert "as logarithms" in between(imported(a), imported(b))[2]
+    assert between(imported((0.0,) * 4), imported((0.0,) * 4))[1] == 0
+
+
+def test_paired_values_of_signed_losses_without_step_0_are_relative_to_their_size() -> None:
+    a, b = (-1.0, -2.0, 1.0, 0.5), (-0.5, -1.0, 2.0, 1.5)
+    p_value, difference, note = between(imported(a), imported(b))
+    assert difference == pytest.approx(-0.875 / 1.1875) and "relative to their size" in note
+    for factor in (1e-6, 1e6):
+        scaled = [imported([factor * value for value in side]) for side in (a, b)]
+        assert between(*scaled)[:2] == pytest.approx((p_value, difference), rel=1e-4)
+
+
+def test_paired_values_of_mostly_lost_seeds_name_the_reason_for_their_unit() -> None:
+    lost = imported((math.nan, math.nan, 1.0), (2.3,) * 3)
+    assert "no side that keeps half of its seeds ends better than step 0" in between(lost, lost)[2]
+    high = imported((2.4, 2.5, 2.6), (2.3,) * 3)
+    assert "both end no better than step 0" in between(high, high)[2]
+
+
 def test_false_alarms_where_starts_differ_by_3_percent_are_at_the_level() -> None:
     draw, alarms = np.random.default_rng(0), 0
     for _ in range(1000):
@@ -103,6 +130,21 @@ def test_headline_case_and_gate_say_the_same_of_equal_finals() -> None:
         assert found.primary.values["s/case"].p_value == pytest.approx(case.paired.p_value, rel=1e-9)
         assert found.primary.comparison.verdict is Effect.UNDECIDED
         assert found.primary.gate.verdict is not Verdict.REGRESSED
+
+
+def test_compare_subjects_bounds_of_values_are_of_the_level_of_the_rows_verdict() -> None:
+    """Holm finds the second case worse, which Bonferroni leaves open."""
+    shifts = {"s/one": 0.05, "s/two": 0.0125}
+    sides = []
+    for name, factor in (("a", 0), ("b", 1)):
+        ends = {key: [x + factor * shift for x in (1.0, 1.01, 0.99, 1.005, 0.995)] for key, shift in shifts.items()}
+        cases = {key: case_info(key[2:], primary_metric="val/loss") for key in ends}
+        cells = {key: dataclasses.replace(imported(values), case=cases[key]) for key, values in ends.items()}
+        sides.append(StoredSubject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells=cells, name=name))
+    (found,) = compare_subjects(sides)
+    for row in found.primary.comparison.cases:
+        values = found.primary.values[row.case]
+        assert row.verdict is Effect.WORSE and row.paired.upper < 0 and values.lower > 0, row.case
 
 
 def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:

@@ -50,6 +50,17 @@ def test_eight_orders_of_magnitude_are_a_difference_and_no_pass(tmp_path: Path) 
     assert "2 (B) is worse than" in text.replace("theta_2.npz", "2") and "> 10,000 times" in text
 
 
+@pytest.mark.parametrize(("num_a", "num_b"), [(0, 4), (4, 0)])
+def test_comparison_text_of_a_side_without_converged_seeds_counts_cases_and_seeds(
+    tmp_path: Path, num_a: int, num_b: int
+) -> None:
+    for step, lost in ((1, num_a), (2, num_b)):
+        add(tmp_path, step, {"a": {"train/loss": [math.nan] * lost + [0.5, 0.6, 0.4, 0.55][lost:]}})
+    found, _ = compared(tmp_path)
+    first = comparison_text([found], scale="").splitlines()[0]
+    assert ", 1 case x 4 seeds; " in first and f"diverged or exploded {num_b} of 4 against {num_a} of 4" in first
+
+
 def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from lobench.analysis.stats.comparison import (
     PairComparison,
     compare_cases,
     effect_words,
-    mean_difference,
+    simultaneous_differences,
 )
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
@@ -280,7 +280,7 @@ def _effect(
         margins=margins,
         tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
         ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
-        values={key: mean_difference(one.samples, 1 - rules.alpha / len(found)) for key, one in ends.items()},
+        values=simultaneous_differences({key: one.samples for key, one in ends.items()}, alpha=rules.alpha),
         is_of_finals=all(one.is_of_finals for one in found.values()),
         notes=notes,
         directions={key: scales.direction(cases[key], names[key]) for key in ends},

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
+from lobench.analysis.scores.score_scale import ROUNDED_ZERO, ScaleKind, ScoreScale, scores
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.pair_block import PairBlock, rounding_steps
 from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
@@ -317,8 +317,11 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     lowest = min(finite, default=math.nan)
     declared = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
-    is_log = declared != ScaleKind.LINEAR and lowest > 0 and (is_loss or bool(declared))
     start, why = _common_start(a, b, metric)
+    # Losses of 0 count as the floor, and do not make the scale linear, on which their orders of magnitude are nothing.
+    least = ROUNDED_ZERO * (start - low) if start > low else 0.0
+    is_log = (is_loss or bool(declared)) and declared != ScaleKind.LINEAR
+    is_log = is_log and lowest >= least and max(finite) > 0
     made = ScoreScale.among(
         metric,
         direction,
@@ -329,10 +332,15 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     )
     if made.is_usable:
         return made, "final values, in units of the better one's gain from step 0"
-    unit = 1.0 if is_log or direction is Direction.MIN else -1.0
-    floor = 1e-12 * lowest if is_log else -math.inf
+    if math.isfinite(start) and any(2 * sum(map(math.isfinite, side.values())) < len(side) for side in finals):
+        why = "no side that keeps half of its seeds ends better than step 0"
+    unit, how = (1.0 if direction is Direction.MIN else -1.0), ""
+    if is_log:
+        unit, how = 1.0, ", relative to their mean" if _is_narrow(finite) else ", as logarithms"
+    elif is_loss and (size := math.fsum(map(abs, finite)) / max(len(finite), 1)) > 0:
+        unit, how = size, ", relative to their size"  # a margin would else depend on the unit of the loss
+    floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf
     made = dataclasses.replace(made, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
-    how = (", relative to their mean" if _is_narrow(finite) else ", as logarithms") if is_log else ""
     return made, f"final values{how}: {why}"
 
 

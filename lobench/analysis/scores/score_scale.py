@@ -25,6 +25,7 @@ __all__ = [
     "BEST_SCORE",
     "DEFAULT_MARGINS",
     "DIVERGED_SCORE",
+    "ROUNDED_ZERO",
     "SCORE_VERSION",
     "SIGNED",
     "ScaleKind",
@@ -46,7 +47,7 @@ SCORE_VERSION = 2
 # Advice for losses below 0 on a log scale.
 SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
 
-_SIGNED = -1e-6  # times L0: a lower loss is not a rounding error of 0
+ROUNDED_ZERO = -1e-6  # times L0: a lower loss is not a rounding error of 0
 
 K = TypeVar("K")  # key of a seed
 
@@ -253,7 +254,7 @@ def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
     if scale.kind is ScaleKind.LINEAR or scale.minimum is not None:
         return False
     values = np.asarray(final, np.float64)
-    return bool((values[np.isfinite(values)] < _SIGNED * scale.untrained).any())
+    return bool((values[np.isfinite(values)] < ROUNDED_ZERO * scale.untrained).any())
 
 
 def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
@@ -325,7 +326,7 @@ def _kind(
     if declared:
         return ScaleKind(declared)
     is_loss = metric.rsplit("/", 1)[-1] == "loss" and direction is Direction.MIN
-    is_positive = zero > 0 and bool((starts > 0).all()) and not bool((ends < _SIGNED * zero).any())
+    is_positive = zero > 0 and bool((starts > 0).all()) and not bool((ends < ROUNDED_ZERO * zero).any())
     return ScaleKind.LOG if is_loss and is_positive else ScaleKind.LINEAR
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "holm",
     "mean_difference",
     "simultaneous",
+    "simultaneous_differences",
 ]
 
 
@@ -353,6 +354,16 @@ def simultaneous(
         step = mean_difference(samples, 1 - level)
         lower, upper = (step.lower, upper) if paired.mean > 0 else (lower, step.upper)
     return dataclasses.replace(paired, lower=lower, upper=upper)
+
+
+def simultaneous_differences(samples: Mapping[str, Samples], *, alpha: float) -> dict[str, MeanDifference]:
+    """Returns the difference on each case, with the bounds of `simultaneous`."""
+    found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
+    adjusted = holm([paired.p_value for paired in found.values()])
+    return {
+        case: simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples))
+        for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
+    }
 
 
 @dataclass(frozen=True, slots=True)

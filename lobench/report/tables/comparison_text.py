@@ -120,7 +120,9 @@ def _why_nothing(effect: MetricEffect) -> str:
 
 def _cases_and_seeds(effect: MetricEffect) -> str:
     """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
-    cases = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.mean)]
+    # A case without a mean is compared too if the counts of diverged seeds are.
+    compared = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.p_value)]
+    cases = compared or [one.paired for one in effect.comparison.cases]
     text = counted(len(cases), "case")
     if cases and all(one.method == "paired" for one in cases):
         seeds = sorted({one.num_seeds for one in cases})
