@@ -192,6 +192,14 @@ def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: 
     assert "no difference of the score is shown; better on more seeds than not, P = 0.88" in report
 
 
+def test_comparison_text_where_every_seed_of_a_side_diverged_says_so(tmp_path: Path) -> None:
+    add(tmp_path, 1, {name: {"train/loss": [0.2, 0.3, 0.25]} for name in "ab"})
+    add(tmp_path, 2, {name: {"train/loss": [math.nan] * 3} for name in "ab"})
+    found, _ = compared(tmp_path)
+    first = comparison_text([found], scale="").splitlines()[0]
+    assert "no case with seeds that converge on both sides" in first and "6 of 6 against 0 of 6" in first
+
+
 def test_a_margin_is_the_scales_default_unless_it_was_set(tmp_path: Path) -> None:
     finals = {"train/loss": [0.5, 0.5], "test/accuracy": [3.0, 3.0]}
     add(tmp_path, 1, {"a": finals})

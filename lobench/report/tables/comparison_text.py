@@ -121,6 +121,8 @@ def _why_nothing(effect: MetricEffect) -> str:
 def _cases_and_seeds(effect: MetricEffect) -> str:
     """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
     cases = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.mean)]
+    if not cases:
+        return "no case with seeds that converge on both sides"
     text = counted(len(cases), "case")
     if cases and all(one.method == "paired" for one in cases):
         seeds = sorted({one.num_seeds for one in cases})
