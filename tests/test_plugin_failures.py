@@ -9,6 +9,8 @@ from commands import Done
 from commands import lobench_here as lobench
 from tiny import make_run, make_suite, results
 
+from lobench.core.wording import cause, headline
+
 DECLARED = {
     "lobench_checkpoint_sources": "source",
     "lobench_checkpoint_readers": "reader",
@@ -97,6 +99,15 @@ def test_a_declaring_hook_that_raises_does_not_stop_a_watch_that_does_not_need_i
     done = watch(tmp_path, f"import sys\n\ndef {hook}():\n    {code}\n")
     assert done.returncode == 0, done.stderr
     assert hook == "lobench_result_sinks" or f"hook {hook} failed" in done.stdout
+
+
+def test_headline_of_an_exception_without_a_text_names_its_class() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError("planted")
+
+    assert headline(Silent()) == "Silent: its text cannot be made (ValueError)"
+    assert "cannot be made" in cause(Silent())
 
 
 @pytest.mark.parametrize("code", ["raise ZeroDivisionError('planted')", "import sys; sys.exit(0)"])
