@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import lobench
 from curve_scripts import NUMPY
+from left_behind import traceless
+from tiny import GIN, make_suite
 
+from lobench.core.result import Curves
 from lobench.engine.config.experiment.file import read_experiment
 from lobench.tools.audit.audit import Audit, audit
 
@@ -27,6 +32,16 @@ rate/Real.high = 1.0
 plain/Method.command = "python train.py --seed {session} --lr 0.1 --out {out}"
 plain/Method.curves = "{out}/curves.jsonl"
 plain/Method.until_step = 40
+"""
+_METRIC = """
+from lobench.hookspecs import Declaration
+
+def lobench_metrics():
+    return [Declaration(name="ratio", factory=":ratio", summary="", metric_directions={"train/ratio": "min"})]
+
+def ratio(curves):
+    rows = curves.metrics["train/loss"].tolist()
+    return {"train/ratio": [row[-1] / row[0] for row in rows]}
 """
 
 
@@ -75,3 +90,24 @@ def test_read_experiment_of_another_machine_needs_none_of_its_files(tmp_path: Pa
     )
     methods = read_experiment(tmp_path / "e.gin", is_elsewhere=True).experiment.methods
     assert [(one.name, one.kind) for one in methods] == [("kept", "checkpoint"), ("logged", "curves")]
+
+
+def test_audit_makes_the_metrics_of_a_suites_conftest_again(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", ""))
+    (suite / "conftest.py").write_text(_METRIC)
+    (tmp_path / "e.gin").write_text('import tiny_tasks\nExperiment.suites = ["tiny"]\nsgd/Method.optimizer = @sgd()\n')
+    assert lobench("run", "e.gin", "--store", "store", cwd=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / "store/ledger.sqlite") as db:
+        ((number, payload),) = db.execute("SELECT id, payload FROM evaluations").fetchall()
+        curves = Curves.from_payload(payload)
+        values = np.array(curves.metrics["train/ratio"])
+        values[0, 0] /= 2
+        curves = dataclasses.replace(curves, metrics={**curves.metrics, "train/ratio": values.data})
+        db.execute("UPDATE evaluations SET payload = ? WHERE id = ?", [curves.to_payload(), number])
+    db.close()
+    assert lobench("publish", tmp_path / "store", "--output", tmp_path / "b.lobench").returncode == 0
+    with traceless():
+        found = audit(tmp_path / "b.lobench")
+    (checked,) = found.checked
+    assert checked.verdict == "differs" and "train/ratio of seed 0" in checked.why
+    assert not any("metric" in one for one in found.unaudited)
