@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -308,7 +308,8 @@ class PluginManager(pluggy.PluginManager):
 
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         try:
-            declared = list(function() or ())
+            returned: Any = function()
+            declared = list(returned) if isinstance(returned, Iterable) else [returned]
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:

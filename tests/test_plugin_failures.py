@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
 from tiny import make_run, make_suite, results
+
+from lobench.core.wording import cause, headline
+from lobench.plugins import PluginManager
 
 DECLARED = {
     "lobench_checkpoint_sources": "source",
@@ -97,6 +101,26 @@ def test_a_declaring_hook_that_raises_does_not_stop_a_watch_that_does_not_need_i
     done = watch(tmp_path, f"import sys\n\ndef {hook}():\n    {code}\n")
     assert done.returncode == 0, done.stderr
     assert hook == "lobench_result_sinks" or f"hook {hook} failed" in done.stdout
+
+
+@pytest.mark.parametrize(("returned", "got"), [("None", "NoneType"), ("5", "int"), ("'mine'", "str")])
+def test_declaring_hook_that_returns_no_declarations_is_named_with_what_it_returned(returned: str, got: str) -> None:
+    manager = PluginManager()
+    module = ModuleType("mine")
+    exec(f"def lobench_metrics():\n    return {returned}", vars(module))
+    manager.take(module, "mine")
+    assert manager.usable_declarations("lobench_metrics") == {}
+    (broken,) = manager.broken
+    assert f"hook lobench_metrics returned something else than declarations; got {got};" in broken.cause
+
+
+def test_headline_of_an_exception_without_a_text_names_its_class() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError("planted")
+
+    assert headline(Silent()) == "Silent: its text cannot be made (ValueError)"
+    assert "cannot be made" in cause(Silent())
 
 
 @pytest.mark.parametrize("code", ["raise ZeroDivisionError('planted')", "import sys; sys.exit(0)"])

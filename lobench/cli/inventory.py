@@ -131,11 +131,12 @@ def _list_declared(hook: str) -> list[Item]:
 
     manager = load_plugins()
     hidden = own_commands() if hook == "lobench_cli_commands" else {}
-    found = {name: one for name, one in manager.declarations(hook).items() if name not in hidden}
-    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
-        raise PluginFailure(failed[0].cause)
+    found = {name: one for name, one in manager.usable_declarations(hook).items() if name not in hidden}
     if found:
         show(described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in found.items()))
+    manager.declarations(hook)  # raises for a wrong declaration; the list above has the others
+    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
+        raise PluginFailure(failed[0].cause)
     return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]
 
 

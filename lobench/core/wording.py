@@ -97,7 +97,7 @@ def headline(error: BaseException) -> str:
     """
     if isinstance(error, LobenchError):
         return cause(error)
-    return _first(f"{type(error).__name__}: {error}")
+    return _first(f"{type(error).__name__}: {_text_of(error)}")
 
 
 def cause(error: BaseException) -> str:
@@ -105,7 +105,15 @@ def cause(error: BaseException) -> str:
 
     Example: "No space left on device" for "[Errno 28] No space left on device: '/data/store'".
     """
-    return getattr(error, "strerror", None) or _first(str(error)) or type(error).__name__
+    return getattr(error, "strerror", None) or _first(_text_of(error)) or type(error).__name__
+
+
+def _text_of(error: BaseException) -> str:
+    """Returns the text of an exception, also of a class whose `__str__` fails."""
+    try:
+        return str(error)
+    except Exception as failed:  # noqa: BLE001  (a stranger's class)
+        return f"its text cannot be made ({type(failed).__name__})"
 
 
 def _first(text: str) -> str:

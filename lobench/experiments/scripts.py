@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.analysis.comparisons.event_numbers import row_of
-from lobench.analysis.scores.trial_fitness import fitness
+from lobench.analysis.scores.trial_fitness import fitness_of_sessions
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
@@ -198,15 +198,8 @@ class ScriptCurves:
         return self._fitness(self.rows(name), sessions)
 
     def _fitness(self, rows: Sequence[EvaluationRow], sessions: Collection[int]) -> float | None:
-        kept = [row for row in rows if row.key.seed_block.start in sessions]
-        cases = {row.case.identity: row.case for row in kept}
-        numbers = sorted(sessions)
-        every = [
-            replace(case, first_seed=numbers[0], block_sizes=(1,) * len(numbers), num_seeds=len(numbers))
-            for case in cases.values()
-        ]
         try:
-            return fitness(kept, every, range(numbers[0], numbers[-1] + 1), self._experiment.suites)
+            return fitness_of_sessions(rows, sessions, self._experiment.suites)
         except LobenchError as error:
             self._say(str(error))
             return None

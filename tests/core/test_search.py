@@ -26,6 +26,19 @@ def trial(number: int, fitness: float | None) -> Trial:
     return Trial(number=number, parameters={}, state="done", fitness=fitness, wave=0)
 
 
+def test_run_search_of_a_search_without_an_end_stops_soon() -> None:
+    asked: list[int] = []
+
+    class Endless(Grid):
+        def next_wave(self, *arguments: Any, width: int, **keywords: Any) -> list[dict[str, Value]]:
+            asked.append(width)
+            return [{}] * width
+
+    with pytest.raises(AssertionError, match="has no end"):
+        run_search(Endless, sample_spaces()["ranges"], num_trials=3)
+    assert sum(asked) < 40
+
+
 def test_a_grid_is_the_product_and_equal_leaf_names_vary_apart() -> None:
     space = Space([real("adam.learning_rate", 3), real("outer/adam.learning_rate", 4), real("adam.b1", 2)])
     trials = run_search(Grid, space)

@@ -127,6 +127,18 @@ def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sql
     return folder / "changed.lobench"
 
 
+def test_audit_of_an_optimizer_that_is_called_a_checkpoint_names_it(
+    world: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """Without a theta it would be no more than not auditable."""
+
+    def hide(db: sqlite3.Connection) -> None:
+        db.execute("UPDATE subjects SET kind = 'checkpoint' WHERE kind = 'optimizer'")
+
+    found = audit(_changed(world, tmp_path, hide), sample="0")
+    assert any("is an optimizer, and the ledger says checkpoint" in one.what for one in found.contradictions)
+
+
 def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
     def invent(db: sqlite3.Connection) -> None:
         for number, payload, case in db.execute("SELECT id, payload, case_json FROM evaluations").fetchall():

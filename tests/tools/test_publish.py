@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -14,7 +15,7 @@ from report_store import make_store
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import StoreError
 from lobench.engine.config.origin import Revision
-from lobench.engine.store.bundle import ResultBundle, merkle_root
+from lobench.engine.store.bundle import ResultBundle, merkle_root, write_bundle
 from lobench.engine.store.ledger import Ledger
 
 
@@ -43,6 +44,24 @@ def test_a_bundle_of_a_bundle_has_the_same_ledger(bundle: Path, tmp_path: Path) 
     lobench("publish", bundle, "--output", tmp_path / "again.lobench")
     for name in ResultBundle(bundle).below("ledger"):
         assert ResultBundle(bundle).read(name) == ResultBundle(tmp_path / "again.lobench").read(name)
+
+
+def test_publish_of_a_bundle_elsewhere_keeps_its_suites_and_thetas(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = {name: ResultBundle(bundle).read(name) for name in ResultBundle(bundle).names}
+    extra = {"suites/0/s/s.gin": b"# the suite\n", "about.json": members["about.json"]}
+    about = json.loads(members["about.json"]) | {"suites": {"s": "suites/0/s"}, "left_out": ["what was left out"]}
+    extra["about.json"] = f"{json.dumps(about, indent=1, sort_keys=True)}\n".encode()
+    kept = {name: data for name, data in members.items() if name.partition("/")[0] in ("theta", "suites")}
+    with Ledger.open(bundle, read_only=True) as ledger:
+        write_bundle(ledger.connection, tmp_path / "given.lobench", {**kept, **extra, "card.md": members["card.md"]})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lobench("publish", tmp_path / "given.lobench", "--output", tmp_path / "again.lobench")
+    before, after = ResultBundle(tmp_path / "given.lobench"), ResultBundle(tmp_path / "again.lobench")
+    assert (before.below("suites"), before.below("theta")) == (after.below("suites"), after.below("theta"))
+    assert "what was left out" in json.loads(after.read("about.json"))["left_out"]
 
 
 @pytest.mark.parametrize("name", ["ledger/payloads", "card.md", "about.json", "ledger/subjects.jsonl"])

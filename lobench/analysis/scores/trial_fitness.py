@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lobench.analysis.scores.baseline_file import BaselineCase
@@ -23,7 +24,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["fitness"]
+__all__ = ["fitness", "fitness_of_sessions"]
 
 
 def fitness(
@@ -54,6 +55,26 @@ def fitness(
         direction = _direction(scales, case, subject)
         means.append(_mean_score(case, cell, wanted, scales.tuned.get(case.identity), direction))
     return math.fsum(means) / len(means)
+
+
+def fitness_of_sessions(
+    rows: Sequence[EvaluationRow], sessions: Collection[int], places: Sequence[str | Path]
+) -> float | None:
+    """Returns the fitness of a script, whose sessions are evaluations of their own; None if a session has no curve.
+
+    Args:
+      rows: Evaluations of one subject, each of one session.
+      sessions: Sessions that count.
+      places: Suites whose baselines define the scales.
+
+    Raises:
+      LobenchError: As in `fitness`.
+    """
+    kept = [row for row in rows if row.key.seed_block.start in sessions]
+    first, count = min(sessions), len(sessions)
+    cases = {row.case.identity: row.case for row in kept}
+    every = [replace(case, first_seed=first, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()]
+    return fitness(kept, every, range(first, max(sessions) + 1), places)
 
 
 def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direction:

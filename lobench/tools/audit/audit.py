@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from lobench.analysis.stats.rounding import NUM_PERTURBED, RoundingTest, differences, excess, rounding_test
+from lobench.api.components import plugins_of
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
@@ -140,8 +141,8 @@ def audit(
       StoreError: The file is not a bundle.
       UsageError: There is a sample without a beacon, or the signature does not match.
     """
-    bundle, log = ResultBundle(path), (progress or WatchProgress()).log
-    signed_by, manager = signer(bundle, allowed_signers), load_plugins()
+    bundle, shown = ResultBundle(path), progress or WatchProgress()
+    signed_by, log = signer(bundle, allowed_signers), shown.log
     with tempfile.TemporaryDirectory(prefix="lobench-audit-") as name:
         folder = Path(name)
         _extract(bundle, folder)
@@ -161,10 +162,13 @@ def audit(
         places = drawn(count, len(rows), root=bundle.root, beacon=beacon)
         thetas = {Path(one).stem: folder / one for one in bundle.below("theta")}
         folders = suite_folders(bundle, folder)
-        suites = Suites(folders, manager)
-        repeats = Repeats(workers, thetas, folder / "compiled", manager)
+        suites = Suites(folders, load_plugins())
+        repeats = Repeats(workers, thetas, folder / "compiled")
         try:
             with modules_meanwhile([str(one) for one in folders]):
+                repeats.metrics = {
+                    one: plugins_of([str(one)], shown).usable_declarations("lobench_metrics") for one in folders
+                }
                 # The cases of all results are checked; those of the sample are evaluated too.
                 cases, problems = _cases(suites, rows, bundle.below("suites"))
                 found += problems

@@ -144,6 +144,8 @@ def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], 
     for who in sightings:
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
             yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than the ledger says")
+        if who.has_theta and optimizer_sha256(who.uri) == who.sha256:
+            yield Contradiction("label", f"{who.uri!r} is an optimizer, and the ledger says {who.kind}")
     for text, is_second_name in renamed(planned, sightings):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for form in ledger.experiments():

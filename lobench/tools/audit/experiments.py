@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lobench.analysis.scores.trial_fitness import fitness
+from lobench.analysis.scores.trial_fitness import fitness, fitness_of_sessions
 from lobench.core.errors import LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.subject import Subject
@@ -64,7 +64,7 @@ def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
     file = folder / f"{form.name.replace('/', '-')}.gin"
     file.write_text("\n".join(lines) + "\n")
     try:
-        return read_experiment(file).experiment
+        return read_experiment(file, is_elsewhere=True).experiment
     finally:
         file.unlink()
 
@@ -114,6 +114,12 @@ def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: S
     if method.kind == "optimizer":
         wanted = _settings("; ".join((optimizer_text(method), *values)))
         found = [_settings(who.uri) for who in own if who.is_optimizer]
+        if method.python:
+            yield Unaudited(f"the environment of method {method.name!r}")
+            found = [
+                (head, {name: text for name, text in one.items() if not _is_of_environment(name)})
+                for head, one in found
+            ]
         if not any(_is_same(wanted, one) for one in found):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
     elif method.kind == "checkpoint":
@@ -132,6 +138,10 @@ def _settings(text: str) -> tuple[str, dict[str, str]]:
     bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
     found = {f"{one.scope}/{one.name}.{one.parameter}".lstrip("/"): gin_text(one.value) for one in bindings}
     return head, found
+
+
+def _is_of_environment(name: str) -> bool:
+    return name.rpartition(".")[2] in ("python", "library")
 
 
 def _is_same(wanted: tuple[str, dict[str, str]], found: tuple[str, dict[str, str]]) -> bool:
@@ -155,7 +165,11 @@ def _of_trials(
         if trial.state not in _STATES:
             yield Contradiction("record", f"{where}: there is no state {trial.state!r}")
         method = methods.get(trial.method.partition("/")[0])
-        if method is not None and method.search is not None:
+        if trial.method != trial.method.partition("/")[0] or (method is not None and method.search is None):
+            if trial.fitness is not None:  # it is a session of a command, or of a command's trial
+                yield Contradiction("record", f"{where}: a session of a command has no fitness")
+            continue
+        if method is not None:
             wanted = {one.path: one for one in method.space}
             for path in trial.parameters:
                 if path not in wanted:
@@ -188,6 +202,8 @@ def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Seq
         return None  # each session trains a command's trials again
     cases = list({row.case.identity: row.case for row in rows}.values())
     try:
+        if all(one.is_imported for row in rows for one in row.sightings):  # a script's
+            return fitness_of_sessions(rows, sorted({row.key.seed_block.start for row in rows}), folders)
         return fitness(rows, cases, experiment.sessions, folders)
     except LobenchError:
         return None

@@ -24,7 +24,7 @@ from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
-from lobench.plugins import PluginManager
+from lobench.plugins import PluginManager, Registered
 
 __all__ = ["OtherCase", "RepeatableCase", "Repeats", "Suites", "bindings_of"]
 
@@ -155,11 +155,15 @@ class Repeats:
       num_workers: Number of processes.
       thetas: Files of thetas, by hash.
       cache: Folder of compiled programs, which perturbed trainings share with the others.
-      manager: Plugins, whose metrics are computed too.
+
+    Attributes:
+      metrics: Metrics of plugins, which are computed too, by the folder of a suite: a suite's conftest.py is a plugin
+        for its own cases.
     """
 
-    def __init__(self, num_workers: int, thetas: Mapping[str, Path], cache: Path, manager: PluginManager) -> None:
-        self._thetas, self._metrics = thetas, manager.usable_declarations("lobench_metrics")
+    def __init__(self, num_workers: int, thetas: Mapping[str, Path], cache: Path) -> None:
+        self._thetas = thetas
+        self.metrics: Mapping[Path, Mapping[str, Registered]] = {}
         self._num_workers = num_workers
         self._idle: queue.SimpleQueue[IsolatedRunner] = queue.SimpleQueue()
         self._runners = [IsolatedRunner(keeps_executables=False) for _ in range(num_workers)]
@@ -210,4 +214,5 @@ class Repeats:
             together=together,
             perturbation=perturbation,
         )
-        return with_metrics(curves, self._metrics)
+        own = (declared for place, declared in self.metrics.items() if Path(found.spec.path).is_relative_to(place))
+        return with_metrics(curves, next(own, {}))

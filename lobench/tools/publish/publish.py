@@ -21,13 +21,13 @@ from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_readers, reader_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
 from lobench.engine.store.about import ledger_about, ledger_gaps, short_place
-from lobench.engine.store.bundle import write_bundle
+from lobench.engine.store.bundle import ResultBundle, write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import sign
 from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
-from lobench.tools.publish.suites import LARGEST, BundledSuites, suites_of
+from lobench.tools.publish.suites import LARGEST, BundledSuites, suites_in, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
 
@@ -66,7 +66,7 @@ def publish(
         record["root"]
 
     Args:
-      store: Folder of the store.
+      store: Folder of the store; or a bundle, whose files are taken as they are.
       output: Path of the bundle, with a suffix.
       suites: Folders of suites whose location is not in the store.
       has_thetas: Whether to include thetas.
@@ -88,10 +88,17 @@ def publish(
         about = ledger_about(ledger, rows)
         gaps = ledger_gaps(ledger, rows)
         patch_files = patch_files_of(ledger)
-    found = suites_of(store, rows, suites)
-    thetas, without = _thetas(store, subjects) if has_thetas else ({}, _not_included(subjects))
+    bundle = ResultBundle(store) if store.is_file() else None
+    found = suites_of(store, rows, suites) if bundle is None or suites else suites_in(bundle)
+    if not has_thetas:
+        thetas, without = dict[str, bytes](), _not_included(subjects)
+    elif bundle is None:
+        thetas, without = _thetas(store, subjects)
+    else:
+        thetas, without = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}, []
     without_patch = [] if has_patches else _patches_left_out(patch_files)
-    left_out = [*gaps, *without, *found.left_out, *without_patch]
+    before = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
+    left_out = list(dict.fromkeys([*gaps, *before, *without, *found.left_out, *without_patch]))
     private = _private(patch_files if has_patches else [], subjects, rows)
     for line in (*private, *_listed(found)):
         log(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,10 @@ from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.engine.config.reached_files import reached_files
 from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.store.bundle import ResultBundle, ledger_file
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["LARGEST", "BundledSuites", "suites_of"]
+__all__ = ["LARGEST", "BundledSuites", "suites_in", "suites_of"]
 
 LARGEST = 100_000_000  # bytes; of larger files, a bundle contains only the hash
 
@@ -88,6 +90,18 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
     found = tuple(folders)
     return BundledSuites(
         members=members, folders=found, places=places, not_included=not_included, left_out=tuple(left_out)
+    )
+
+
+def suites_in(bundle: ResultBundle) -> BundledSuites:
+    """Returns the files of suites that a bundle has, for another bundle of the same results."""
+    about = json.loads(bundle.read("about.json"))
+    base = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
+    return BundledSuites(
+        members={name: bundle.read(name) for name in bundle.below("suites")},
+        folders=tuple(base / place for place in about["suites"].values()),
+        places=about["suites"],
+        not_included=about["files_not_included"],
     )
 
 

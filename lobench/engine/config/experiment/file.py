@@ -105,12 +105,14 @@ def is_experiment(statements: Sequence[Statement]) -> bool:
     return any(one.name in ("Experiment", "Method") for one in only_bindings(statements))
 
 
-def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFile:
+def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere: bool = False) -> ExperimentFile:
     """Reads an experiment.
 
     Args:
       path: Path of the file.
       gin_params: Lines bound after those of the file.
+      is_elsewhere: Whether it ran on another machine: checkpoints, files of curves and environments that methods name
+        need not exist, and a method of an environment lacks the bindings of it.
     Raises:
       ConfigError: A line that nothing reads, a method without a subject or with two, a method that binds a field
         which must be equal for all, a missing checkpoint or command, or no case.
@@ -127,7 +129,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     reach = Reach(bindings, suite_statements([Path(suite) for suite in experiment.suites if Path(suite) != path]))
     _check_scopes(bindings, names, own_cases, reach)
     check_spaces(bindings, names)
-    methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
+    methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach, is_elsewhere) for name in names)
     _check_labels(methods, path)
     _check_pythons(methods, path)
     if not experiment.suites and any(method.kind not in ("script", "curves") for method in methods):
@@ -274,7 +276,9 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
             )
 
 
-def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach) -> Method:
+def _method(
+    name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach, is_elsewhere: bool
+) -> Method:
     keys = [one for one in bindings if one.name == "Method" and one.scope == name]
     scoped = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
     own = effective([one for one in scoped if not is_of_search(one, bindings)])
@@ -286,14 +290,14 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
     method = Method(name=name, **values)
     if method.checkpoint and "://" not in method.checkpoint:
         place = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
-        if not place.exists():
+        if not (is_elsewhere or place.exists()):
             raise ConfigError(f"method {name!r}: there is no such checkpoint", where=where, got=str(place))
         method = replace(method, checkpoint=str(place))
     if method.command:
         _check_command(method, [_path(name, one) for one in own], folder, where)
-    if method.kind == "curves":
+    if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
-    if method.python:
+    if method.python and not is_elsewhere:
         own += _of_environment(method, own, folder, next(one.where for one in keys if one.parameter == "python"))
     method = replace(method, space=space_of(name, own, bindings))
     knobs = _knobs(method, keys, is_searched=search is not None)
