@@ -69,6 +69,19 @@ def test_curves_of_a_seed_are_those_of_its_later_evaluation(tmp_path: Path) -> N
     assert curves.diverged_at.tolist() == [-1, -1, -1]
 
 
+def test_curves_frame_seeds_that_end_at_different_steps_keeps_all_of_their_steps(tmp_path: Path) -> None:
+    rows = [
+        f"adam,c,{seed},{step},loss,{3 - seed - step / 10}" for seed, last in ((0, 5), (1, 2)) for step in range(last)
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
+    lobench.import_curves(tmp_path / "a.csv", store=tmp_path / "store")
+    found = lobench.open_results(tmp_path / "store")
+    frame = found.curves_frame("loss")
+    assert frame.groupby("seed").step.max().to_dict() == {0: 4, 1: 1}
+    np.testing.assert_allclose(frame.value, [3.0, 2.9, 2.8, 2.7, 2.6, 2.0, 1.9])
+    assert found.curves("loss")[0].steps.tolist() == [0, 1]
+
+
 def test_no_store_is_one_clear_line(store: Path) -> None:
     with pytest.raises(lobench.StoreError, match="there is no result store here"):
         lobench.open_results(store / "none")

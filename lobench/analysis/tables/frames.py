@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class CaseCurves:
       case: The case.
       subject: Checkpoint, optimizer without theta, or imported method.
       metric: Name of the metric.
-      steps: Inner steps, int64[num_evals].
+      steps: Inner steps, int64[num_evals]. Imported curves may differ in their steps; these are the common ones.
       seeds: Seeds, int64[num_seeds].
       values: Curves, float32[num_seeds, num_evals].
       diverged_at: First inner step with a non-finite loss, int64[num_seeds]; -1 if there was none.
@@ -147,14 +147,17 @@ class StoredResults:
         import pandas as pd
 
         known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        if metric is not None:
+            self._require(metric)
+        blocks = list(self._blocks(case=case))
         parts = []
         for name in [metric] if metric is not None else sorted(known):
-            for one in self.curves(name, case=case):
-                index = np.arange(one.values.size)
-                seeds, steps = np.repeat(one.seeds, len(one.steps)), np.tile(one.steps, len(one.seeds))
-                columns = dict(zip(_SUBJECT, _subject(one.case, one.subject, one.case.optimizer_hash), strict=True))
-                columns |= zip(_CURVE, (seeds, name, steps, one.values.ravel()), strict=True)
-                parts.append(pd.DataFrame(columns, index=index).astype(dict.fromkeys(_STEPS, "Int64")))
+            for info, who, latest in blocks:
+                found = _of_metric(name, latest)
+                columns = dict(zip(_SUBJECT, _subject(info, who, info.optimizer_hash), strict=True))
+                for seed, (steps, values) in found.items():
+                    columns |= zip(_CURVE, (seed, name, steps, values), strict=True)
+                    parts.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
         empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
         return pd.concat(parts, ignore_index=True) if parts else empty
 
@@ -206,6 +209,14 @@ class StoredResults:
           UsageError: The store has no such metric.
         """
         self._require(metric)
+        blocks = self._blocks(case=case, outer_step=outer_step, checkpoint=checkpoint)
+        joined = (_joined(metric, *block) for block in blocks)
+        return [curves for curves in joined if curves is not None]
+
+    def _blocks(
+        self, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
+    ) -> Iterator[tuple[CaseInfo, Subject, _Latest]]:
+        """Yields each case and subject with the evaluation that counts of each seed, sorted by seed."""
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, who in self._sightings():
             wanted = case is None or row.case.is_called(case)
@@ -214,8 +225,13 @@ class StoredResults:
             found = row.curves if wanted else None
             if found is not None:
                 groups.setdefault((row.case.key, who), []).append((row, found))
-        joined = (_joined(metric, who, blocks, self._current) for (_, who), blocks in groups.items())
-        return [curves for curves in joined if curves is not None]
+        for (_, who), blocks in groups.items():
+            curves_of = {id(row): curves for row, curves in blocks}
+            rows = self._current.ordered(who, [row for row, _ in blocks])
+            latest: _Latest = {}
+            for curves in [curves_of[id(row)] for row in rows]:
+                latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
+            yield rows[-1].case, who, dict(sorted(latest.items()))
 
     def _require(self, metric: str) -> None:
         known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
@@ -328,30 +344,33 @@ def _provenance(curves: Curves | None) -> dict[str, Any]:
     return {name: found.get(name) for name in names}
 
 
-def _joined(
-    metric: str, who: Subject, blocks: list[tuple[EvaluationRow, Curves]], current: CurrentCases
-) -> CaseCurves | None:
-    latest: dict[int, tuple[Curves, int]] = {}
-    curves_of = {id(row): curves for row, curves in blocks}
-    rows = current.ordered(who, [row for row, _ in blocks])
-    for curves in [curves_of[id(row)] for row in rows]:
-        latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
-    found = {seed: latest[seed] for seed in sorted(latest) if metric in latest[seed][0].metrics}
+_Latest: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its place in them
+
+
+def _of_metric(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Returns the steps and the values of each seed that has the metric."""
+    return {
+        seed: (
+            np.asarray(curves.log_steps if is_of_batch(metric) else curves.eval_steps, np.int64),
+            np.asarray(curves.metrics[metric])[place],
+        )
+        for seed, (curves, place) in latest.items()
+        if metric in curves.metrics
+    }
+
+
+def _joined(metric: str, case: CaseInfo, who: Subject, latest: _Latest) -> CaseCurves | None:
+    found = _of_metric(metric, latest)
     if not found:
         return None
-    grids = {id(curves): curves.log_steps if is_of_batch(metric) else curves.eval_steps for curves, _ in found.values()}
     # Imported curves may differ in their steps; use the common ones.
-    steps = sorted(set.intersection(*map(set, grids.values())))
-    views = {
-        id(curves): np.asarray(curves.metrics[metric])[:, np.isin(grids[id(curves)], steps)]
-        for curves, _ in found.values()
-    }
+    steps = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in found.values())))
     return CaseCurves(
-        case=rows[-1].case,
+        case=case,
         subject=who,
         metric=metric,
         steps=np.asarray(steps, np.int64),
         seeds=np.asarray(list(found), np.int64),
-        values=np.stack([views[id(curves)][place] for curves, place in found.values()]),
-        diverged_at=np.asarray([curves.diverged_at[place] for curves, place in found.values()], np.int64),
+        values=np.stack([values[np.isin(own, steps)] for own, values in found.values()]),
+        diverged_at=np.asarray([latest[seed][0].diverged_at[latest[seed][1]] for seed in found], np.int64),
     )

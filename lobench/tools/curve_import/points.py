@@ -24,6 +24,7 @@ __all__ = [
     "Points",
     "RequestedMetrics",
     "bare_name",
+    "has_seed",
     "named_run",
     "named_runs",
     "step_numbers",
@@ -222,6 +223,11 @@ def bare_name(path: PurePath) -> str:
     return name
 
 
+def has_seed(name: str) -> bool:
+    """Returns whether a run's name has a seed in it, as `adam_seed3` has."""
+    return _WITH_SEED.fullmatch(name) is not None
+
+
 def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool = False) -> CurveRun:
     """Returns the run for a name: `adam_seed3` is seed 3 of adam, unless there is a pattern.
 
@@ -260,8 +266,15 @@ def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str
         raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
     found = next((one for text in texts if (one := pattern.fullmatch(text))), None)
     if found is None:
-        raise UsageError("--pattern does not fit a run's name", got=f"{texts[0]!r}, {asked.pattern!r}")
-    return {key: value for key, value in found.groupdict().items() if value}
+        raise UsageError(
+            "--pattern does not fit a run's name",
+            got=f"{asked.pattern!r}; the run is {', '.join(map(repr, dict.fromkeys(texts)))}",
+            expected="an expression that matches one of these from its beginning to its end",
+        )
+    parts = {key: value for key, value in found.groupdict().items() if value}
+    if not {"method", "seed"} & pattern.groupindex.keys() and (seeded := _WITH_SEED.fullmatch(name)):
+        return seeded.groupdict() | parts
+    return parts
 
 
 def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:

@@ -438,3 +438,33 @@ def test_compare_accepts_every_spelling_of_a_stored_metric(tmp_path: Path) -> No
             done = lobench("compare", "adam", "sgd", "--store", tmp_path / "s", *words)
             assert done.returncode == 0, done.stderr
             assert "val/accuracy" in done.stdout
+
+
+def test_a_single_file_with_a_seed_in_its_name_is_that_seed(tmp_path: Path) -> None:
+    (tmp_path / "adam_seed3.csv").write_text("step,val_loss\n0,2\n10,1\n")
+    store = tmp_path / "store"
+    import_curves(tmp_path / "adam_seed3.csv", store=store, case="c", metrics=("val_loss",))
+    (found,) = open_results(store).curves("val/loss")
+    assert (found.subject.uri, found.seeds.tolist()) == ("imported:adam", [3])
+
+
+def test_a_pattern_for_the_case_alone_leaves_method_and_seed_to_the_name(tmp_path: Path) -> None:
+    for case, last in (("mnist", 1), ("wiki", 2)):
+        chart = tmp_path / "charts" / case / "wandb_export.csv"
+        chart.parent.mkdir(parents=True)
+        chart.write_text(f'"Step","adam_seed3 - val/loss"\n"0","3"\n"10","{last}"\n')
+    with pytest.raises(UsageError, match=r"mnist/wandb_export\.csv/adam_seed3.*from its beginning to its end"):
+        import_curves(tmp_path / "charts", store=tmp_path / "store", pattern="(?P<case>mnist|wiki)/")
+    import_curves(tmp_path / "charts", store=tmp_path / "store", pattern="(?P<case>mnist|wiki)/.*")
+    found = open_results(tmp_path / "store").curves("val/loss")
+    assert {(one.case.name, one.subject.uri, *one.seeds.tolist(), one.values[0, -1]) for one in found} == {
+        ("mnist", "imported:adam", 3, 1.0),
+        ("wiki", "imported:adam", 3, 2.0),
+    }
+
+
+def test_empty_values_of_a_long_table_are_counted_in_a_note(tmp_path: Path) -> None:
+    rows = ["adam,c,0,0,loss,2", "adam,c,0,10,loss,", "adam,c,0,20,loss", "adam,c,0,20,other,1", "adam,c,0,10,other,"]
+    (tmp_path / "a.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
+    notes = import_curves(tmp_path / "a.csv", store=tmp_path / "store", metrics=("loss",)).notes
+    assert any("2 of 3 rows have no value, and are read as NaN" in note for note in notes)

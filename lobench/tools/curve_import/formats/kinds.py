@@ -73,7 +73,7 @@ class FileKind:
 _SHIPPED: dict[str, FileKind] = {
     "tidy": FileKind(
         about="csv, TSV, JSON or parquet with method, case, seed, step, metric, value, or a column for each metric",
-        read=lambda path, asked, notes: tables.read_table(path, asked),
+        read=tables.read_table,
         columns=("method", "case", "seed", "step", "metric", "value"),
     ),
     "lobench": FileKind(

@@ -30,6 +30,7 @@ from lobench.tools.curve_import.points import (
     NotCurves,
     Points,
     bare_name,
+    has_seed,
     named_run,
     step_numbers,
 )
@@ -408,10 +409,10 @@ def _text(value: object) -> str:
     return "" if value is None or value != value else str(int(value) if is_whole else value)  # type: ignore[call-overload]
 
 
-def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
+def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a tidy table.
 
-    Without a column for it, the method is the requested one, or the source's name if it is one of many.
+    Without a column for it, the method is the requested one, or the source's name if it is one of many or has a seed.
 
     Raises:
       UsageError: A column is missing, a value is not a number, or a name is empty; the message has the line.
@@ -445,12 +446,16 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
     columns = [*texts, *(place[role] for role in needed if role not in names), *wide]
     if twice := [name for name in columns if found.count(name) > 1]:
         raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
+    num_rows, num_empty = 0, 0
     for part in parts_of(path, columns, texts=texts):
         steps = part.steps(place["step"])
         runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed, asked)
         if not wide:
             metrics, metric = part.names(place["metric"])
             values = part.values(place["value"])
+            is_asked = np.asarray([not asked.metrics or name in asked.metrics for name in metrics], bool)[metric]
+            num_rows += int(is_asked.sum())
+            num_empty += int((is_asked & ~part.is_given(place["value"])).sum())
             yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
             continue
         for name in wide:
@@ -458,13 +463,19 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
             none = np.zeros(int(there.sum()), np.int64)
             at = (run[there], none, steps[there], values[there], part.lines[there])
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
+    if num_empty:
+        notes.append(
+            f"{path}: {num_empty:,} of {num_rows:,} rows have no {place['value']}, and are read as NaN: their runs "
+            "count as diverged there; delete the rows of what was not logged"
+        )
 
 
 def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: Mapping[str, str]) -> dict[str, str]:
     """Returns the method, case and seed of tables without a column for them; "" if unknown."""
     fixed = {"method": asked.method, "case": asked.case, "seed": asked.seed}
     is_named = place["method"] in found
-    if not is_named and (asked.pattern or asked.is_one_of_many):
+    of_name = not asked.seed and place["seed"] not in found and has_seed(asked.name or bare_name(path))
+    if not is_named and (asked.pattern or asked.is_one_of_many or of_name):
         run = named_run(asked.name or bare_name(path), asked, is_file=True)
         fixed = {"method": run.method, "case": run.case or UNNAMED_CASE, "seed": run.seed}
     elif asked.pattern or asked.is_one_of_many:
