@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import lobench, pytest_session
+from pages import Story, follow
 from tiny import PATIENCE, results
 
 from lobench.core.errors import LobenchError
@@ -143,3 +144,13 @@ def test_read_curves_of_epochs_without_steps_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps({"epoch": 1, "val/loss": 2.0}))
     with pytest.raises(LobenchError, match="lacks the column step"):
         read_curves(tmp_path / "m.json", "val/loss")
+
+
+def test_page_of_torch_runs_as_it_stands(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `ci/test --all` installs it")
+    follow("any_evaluator.md", tmp_path, Story())
+    found = results(tmp_path / "runs/torch/lobench_results/lm")
+    assert sorted((one["checkpoint"]["outer_step"], one["outcome"]) for one in found) == [
+        *[(150, "passed")] * 2,
+        *[(200, "passed")] * 2,
+    ]

@@ -14,24 +14,28 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from etils import epath
 
 from lobench.api.settings import ImportSettings
 from lobench.core.case import COMMAND, CaseSpec, SeedBlock
-from lobench.core.errors import LobenchError
+from lobench.core.errors import CheckpointError, LobenchError
 from lobench.core.metric import spread_directions, stored_spelling
 from lobench.core.result import Curves, Outcome, Provenance
 from lobench.core.wording import first_of
+from lobench.engine.checkpoints.spool import fingerprint
+from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.config.bound import BoundCase
+from lobench.engine.paths import identity_in
 from lobench.engine.store.provenance import provenance
 from lobench.engine.workers.command import CommandRunner, command_words, filled
 from lobench.engine.workers.devices import cpu_class
 from lobench.engine.workers.last_words import tail_of
 from lobench.engine.workers.protocol import Command
-from lobench.evaluation.request import DeadlinePassed
+from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, with_item
@@ -94,15 +98,57 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
         values = {**bound.values, **given, "out": str(out)}
         words, folder = command_words(shlex.split(case.command), values), Path(bound.spec.path).parent
         began = time.monotonic()
+        files = _Files(given["checkpoint"]) if given["checkpoint"] else None
         asked = Command(lease=0, words=words, folder=str(folder), log=str(log))
         result = CommandRunner().run(asked, timeout_seconds=case.timeout_seconds)
         seconds = time.monotonic() - began
+        if files is not None:
+            files.check()
         if result.outcome is not Outcome.PASSED:
             _show(shlex.join(words), log)
             kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise kind(f"the command {_how(result.message)}")
         metrics = _metrics(case.curves, values, folder, case.primary_metric)
-        return _as_curves(bound, block, metrics, seconds)
+        curves = _as_curves(bound, block, metrics, seconds)
+        by = files.identified_by if files is not None else ""
+        return dataclasses.replace(curves, provenance=dataclasses.replace(curves.provenance, identified_by=by))
+
+
+class _Files:
+    """Files of a checkpoint during an evaluation. A trainer may rewrite them in place, as a kept copy may be links.
+
+    Args:
+      path: Path of the checkpoint.
+    Attributes:
+      identified_by: `FileIdentity.by` of a checkpoint that is kept as it is; "" for a theta.
+    Raises:
+      RewrittenCheckpoint: It is not the checkpoint that was kept.
+    """
+
+    _known: ClassVar[dict[str, tuple[str, str]]] = {}  # by path: its last checked stamp, and `identified_by`
+
+    def __init__(self, path: str) -> None:
+        self._path, self._stamp = epath.Path(path), self._look(path)
+        self.identified_by = ""
+        if not (sha256 := identity_in(path)):
+            return
+        if self._known.get(path, ("", ""))[0] != self._stamp:
+            found = identity_of(self._path)
+            if found.sha256 != sha256:
+                raise RewrittenCheckpoint("its files were rewritten in place since it was kept", where=path)
+            self._known[path] = self._stamp, found.by
+        self.identified_by = self._known[path][1]
+
+    def _look(self, path: str) -> str:
+        try:
+            return fingerprint(epath.Path(path))
+        except CheckpointError as error:
+            raise RewrittenCheckpoint("it was removed", where=path) from error
+
+    def check(self) -> None:
+        """Raises RewrittenCheckpoint if the files have changed since this object was made."""
+        if self._look(str(self._path)) != self._stamp:
+            raise RewrittenCheckpoint("its files were rewritten in place during the evaluation", where=str(self._path))
 
 
 @contextlib.contextmanager

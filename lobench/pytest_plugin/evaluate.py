@@ -15,7 +15,7 @@ from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
 from lobench.engine.config.command_case import is_command
 from lobench.engine.config.user_code import fingerprints_here
-from lobench.evaluation.request import DeadlinePassed
+from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.pytest_plugin import case_of
@@ -150,6 +150,8 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
     message = headline(error) if error is not None else "no exception"
     if isinstance(error, DeadlinePassed):
         return Outcome.TIMEOUT, message
+    if isinstance(error, RewrittenCheckpoint):
+        return Outcome.EXPIRED, message
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in message:
         return Outcome.OOM, message
     if isinstance(error, AssertionError | pytest.fail.Exception):

@@ -29,6 +29,7 @@ from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import exists, is_folder, mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
+from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
@@ -265,12 +266,21 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
         return None
     try:
         if Path(location).exists() and reader_for(path_of(str(location)), _readers()) is None:
-            return None
-        return sha256 in digests_of(_leaves_at(location))
+            return _is_whole(location, sha256) or None
+        if sha256 in digests_of(_leaves_at(location)):
+            return True
     except PickleRefused:
         return None
     except (CheckpointError, OSError):
-        return False
+        pass
+    return _is_whole(location, sha256)
+
+
+def _is_whole(location: str | Path, sha256: str) -> bool:
+    """Returns whether the hash is that of the files themselves, as a suite of commands has it."""
+    with contextlib.suppress(OSError):
+        return identity_of(path_of(str(location))).sha256 == sha256
+    return False
 
 
 def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
