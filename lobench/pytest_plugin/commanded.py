@@ -194,9 +194,9 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
     try:
         found = read_curves(place, primary)
     except LobenchError as error:
-        is_there = place.exists()
-        what = error.what if is_there else "the command wrote no such file"
-        raise LobenchError(what, where=curves, got=error.got if is_there else "") from error
+        if "no such file" in error.what:
+            raise LobenchError("the command wrote no such file", where=curves) from error
+        raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
     name = stored_spelling(primary, found)
     if name not in found:
         got = first_of(sorted(found), _MOST_SHOWN)

@@ -16,7 +16,15 @@ from etils import epath
 from lobench.core.checkpoint import Checkpoint, CheckpointContent
 from lobench.core.errors import CheckpointError, CheckpointGone
 from lobench.core.wording import one_line_of
-from lobench.engine.checkpoints.files import ends_as_zip, exists, index_in_name, is_folder, is_settled, mark_of
+from lobench.engine.checkpoints.files import (
+    ends_as_zip,
+    exists,
+    files_in,
+    index_in_name,
+    is_folder,
+    is_settled,
+    mark_of,
+)
 from lobench.engine.checkpoints.places import absolute_place, path_of
 from lobench.engine.checkpoints.readers import SafetensorsReader
 from lobench.hookspecs import CheckpointReader
@@ -105,11 +113,10 @@ def _sha256(file: epath.Path) -> str:
 
 def files_below(path: epath.Path) -> Iterator[epath.Path]:
     """Yields the files below a folder, or the file itself."""
-    if not is_folder(path):
+    if is_folder(path):
+        yield from files_in(path)
+    else:
         yield path
-        return
-    for entry in path.iterdir():
-        yield from files_below(entry)
 
 
 class WholeFile:
