@@ -22,7 +22,11 @@ from lobench import open_results
 ALL = sorted(path.name for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
 PAGES = [page for page in ALL if "```" in path_of(page).read_text()]
 # Pages whose tests promise more than that their blocks run.
-FOLLOWED_IN = {"sinks.md": "test_docs_sinks.py", "pytorch.md": "test_docs_imports.py"}
+FOLLOWED_IN = {
+    "any_evaluator.md": "test_command_cases.py",
+    "pytorch.md": "test_docs_imports.py",
+    "sinks.md": "test_docs_sinks.py",
+}
 
 
 def suite(folder: Path, name: str, *lines: str) -> None:

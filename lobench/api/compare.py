@@ -23,7 +23,7 @@ from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subject_of
-from lobench.api.components import plugins_of
+from lobench.api.components import plugins_of, readers_for
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import (
     Stored,
@@ -39,8 +39,9 @@ from lobench.core.errors import CheckpointError, LobenchError, UsageError
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
-from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
+from lobench.engine.checkpoints.readers import load_checkpoint, reader_for
 from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.checkpoints.whole_files import WholeFolder, whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.paths import path_exists
@@ -343,7 +344,7 @@ def named_subjects(
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
     """
     manager = plugins_of(suites, progress)
-    readers = load_readers(manager, allow_pickle=False)
+    readers = readers_for(suites, manager, allow_pickle=False)
     return [_pinned(*_named(name, readers, store, manager, candidates, kept)) for name in names]
 
 
@@ -360,16 +361,17 @@ def _named(
     candidates: Collection[SubjectKey],
     kept: Sequence[Choice],
 ) -> tuple[Given, Who]:
+    is_whole = isinstance(readers.get("folder"), WholeFolder)
     if (name := _run_folder(text, readers)) is None:
         given = find_given(text, store, candidates=candidates)
-        return given, read_given(given, manager)
+        return given, read_given(given, manager, is_whole=is_whole)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
     checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in reversed(_checkpoints(name, readers))]
     if not candidates:
-        return checkpoints[0], read_given(checkpoints[0], manager)
+        return checkpoints[0], read_given(checkpoints[0], manager, is_whole=is_whole)
     place = str(Path(name).resolve())
     wanted = {one.reference for one in kept if one.candidate in candidates and one.chosen_in == place}
-    others = ((one, read_given(one, manager)) for one in checkpoints)
+    others = ((one, read_given(one, manager, is_whole=is_whole)) for one in checkpoints)
     fit = (pair for pair in others if pair[1].key not in candidates)
     found = next(fit, None)
     if wanted and found is not None and found[1].key not in wanted:
@@ -408,13 +410,19 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[s
     return [one.uri for one in found]
 
 
-def read_given(given: Given, manager: PluginManager) -> Who:
+def read_given(given: Given, manager: PluginManager, *, is_whole: bool = False) -> Who:
     """Returns the subject that a store will record for a given checkpoint or optimizer.
 
+    Args:
+      given: The checkpoint or optimizer.
+      manager: Plugins, whose readers read the checkpoint.
+      is_whole: Whether the checkpoint is taken as it is, for suites of commands.
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """
     if isinstance(given, Who):
         return given
+    if is_whole:
+        return given.read_as(whole_checkpoint(given.uri))
     checkpoint, _ = load_checkpoint(given.uri, manager, allow_pickle=False)
     return given.read_as(checkpoint)

@@ -19,8 +19,10 @@ from lobench.core.errors import LobenchError, PluginError
 from lobench.core.wording import headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
+from lobench.engine.checkpoints.whole_files import whole_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
+from lobench.engine.config.suite import has_only_commands
 from lobench.engine.store.delivery import Deliverer, plugins_contained
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -44,6 +46,7 @@ __all__ = [
     "make_deliverer",
     "make_sinks",
     "plugins_of",
+    "readers_for",
     "worker_config",
 ]
 
@@ -92,7 +95,9 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
     make_executor = manager.find("lobench_executors", settings.executor, kind="executor").make
-    readers = load_readers(manager, allow_pickle=settings.allow_pickle)
+    readers = readers_for(
+        settings.suites, manager, allow_pickle=settings.allow_pickle, complete_when=settings.complete_when
+    )
     context = SourceContext(location=absolute_location(settings.location), readers=readers)
     for broken in manager.broken:
         progress.log(f"plugin {broken}; going on")
@@ -107,6 +112,15 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
         ),
         make_executor=partial(make_executor, where=f"--executor {settings.executor}"),
     )
+
+
+def readers_for(
+    suites: Sequence[str], manager: PluginManager, *, allow_pickle: bool, complete_when: str = ""
+) -> Mapping[str, CheckpointReader]:
+    """Returns the readers of checkpoints by name. Suites of commands take any checkpoint as it is."""
+    if has_only_commands(*suites):
+        return whole_readers(complete_when)
+    return load_readers(manager, allow_pickle=allow_pickle)
 
 
 def absolute_location(location: str) -> str:

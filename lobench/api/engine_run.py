@@ -20,12 +20,14 @@ from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.wording import counted, first_of
+from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.given import has_run_configs, run_variant, trainer_config_at
 from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
 from lobench.engine.chief.loop import Chief
+from lobench.engine.config.suite import has_only_commands
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
@@ -165,6 +167,7 @@ def _run_round(
     # Workers may have another working directory, and a plugin may leave this one.
     folder = store.absolute()
     config = partial(worker_config, settings, named.manager, folder)
+    make_spool = FileSpool if has_only_commands(*settings.suites) else Spool
     with (
         Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,
@@ -181,7 +184,7 @@ def _run_round(
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,
-            spool=Spool(folder / "spool", progress.log),
+            spool=make_spool(folder / "spool", progress.log),
             source=source,
             given=given,
             arrivals=arrivals,

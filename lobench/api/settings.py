@@ -61,6 +61,9 @@ class WatchSettings(WatchOptions):
     gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
     gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
     allow_pickle: bool = option(False, "Load pickled checkpoints, which can run code.")
+    complete_when: str = option(
+        "", "For commands: pattern of paths in a checkpoint's folder, one of which completes it.", metavar="GLOB"
+    )
 
     import_folders: tuple[str, ...] = ()
 

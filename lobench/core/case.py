@@ -1,4 +1,4 @@
-"""Case: one inner-training job (task, budget, metrics), which is one pytest item."""
+"""Case: one inner-training job (task, budget, metrics), or one command that evaluates; it is one pytest item."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lobench.core.phases import Phase
 from lobench.core.suite_place import SuitePlace
 
 __all__ = [
+    "COMMAND",
     "HEADLINES",
     "OPTIMIZER_FIELDS",
     "ROLES",
@@ -42,6 +43,7 @@ Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # (axis, value) pairs of on
 ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
+COMMAND = "command"  # `CaseInfo.evaluator` of a case with `Case.command`
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # fields of `Case` and `Phase`
 _GIN_NODE = re.compile(r"((?:.*/)?[^/:]+\.gin)::?([^:]+)")  # digits.gin:relu32, suites/quick/digits.gin::relu32
 _TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/test_quick.py::test_digits[relu32]
@@ -55,11 +57,15 @@ class LeftToDefault(float):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One inner-training job, as bound by gin.
+    """One inner-training job, or a command that evaluates a checkpoint, as bound by gin.
 
     Example:
         relu32/Case.task = @DigitsMLP()
         relu32/Case.num_inner_steps = 500
+
+        perplexity/Case.command = "python eval.py --checkpoint {checkpoint} --seed {seed} --out {out}"
+        perplexity/Case.curves = "{out}/metrics.jsonl"
+        perplexity/Case.primary_metric = "valid/loss"
 
     Attributes:
       task: `Task` or `TaskFamily` to train.
@@ -106,6 +112,14 @@ class Case:
         bound to its value.
       stop_after: Fraction of the training after which it stops, between 0 and 1. The result ends with the last
         evaluation before. Set by median stopping (`Method.median_stopping`).
+      command: Command that evaluates a checkpoint for one seed, in place of a task. It runs in the folder of the gin
+        file. Placeholders: `{checkpoint}` (path of the kept copy), `{step}`, `{run}`, `{seed}`, `{out}` (an empty
+        folder), `{devices}` (numbers of the worker's devices, separated by commas), and `{NAME}` for each macro of the
+        case's scope, such as `perplexity/NAME = 8`.
+      curves: File that the command writes, in any format of `lobench import`, or a JSON object of final values.
+      files: Further files whose content belongs to the identity of a command's results, as patterns relative to the
+        gin file: `("lib/*.py",)`. The scripts that the command names need not be listed.
+      metric_directions: Directions of a command's metrics other than losses and accuracies: `{"bleu": "max"}`.
     """
 
     task: Any = None
@@ -134,6 +148,10 @@ class Case:
     time_gradient: bool = False
     axes: Mapping[str, Sequence[Any]] | None = None
     stop_after: float | None = None
+    command: str = ""
+    curves: str = ""
+    files: Sequence[str] = ()
+    metric_directions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -221,6 +239,7 @@ class CaseInfo:
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
         the optimizer. Not part of the key. "" if there is no such code, and in stores of older versions.
       task_code: Fingerprint of the code behind the task alone, on which a tuned baseline depends.
+      evaluator: What evaluates it: "" for a training by lobench, "command" for a command.
     """
 
     identity: str
@@ -250,6 +269,7 @@ class CaseInfo:
     case_code: str = ""
     subject_code: str = ""
     task_code: str = ""
+    evaluator: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON has no tuples
@@ -297,6 +317,7 @@ class Expectations:
       max_final_loss: Upper bound of the final `train/loss`, averaged over seeds.
       max_final_test_loss: Upper bound of the final `test/loss`, averaged over seeds.
       min_final_accuracy: Lower bound of the final `test/accuracy`, averaged over seeds.
+      max_final, min_final: Upper and lower bound of the final value of the primary metric, averaged over seeds.
       no_divergence: Whether a seed with a non-finite loss fails the case.
       margin: Loss of score that a gate tolerates on this case. None: the margin of the gate. Also used for cases with
         a test.
@@ -305,6 +326,8 @@ class Expectations:
     max_final_loss: float | None = None
     max_final_test_loss: float | None = None
     min_final_accuracy: float | None = None
+    max_final: float | None = None
+    min_final: float | None = None
     no_divergence: bool = False
     margin: float | None = None
 
@@ -334,7 +357,7 @@ class CaseSpec:
 
     Attributes:
       path: Absolute path of the `.gin` file.
-      scope: gin scope that binds `Case.task`.
+      scope: gin scope that binds `Case.task` or `Case.command`.
       root: Folder above the suite. The path in a case's identity is relative to it.
       cell: Combination of the values of `Case.axes`; empty if the scope has no axes.
     """

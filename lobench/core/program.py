@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lobench.core.result import Provenance
 
-__all__ = ["ELSEWHERE", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_programs"]
+__all__ = ["COMMANDED", "ELSEWHERE", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_programs"]
 
 # Raise it when a change of the inner program changes its numbers; then tests/test_golden_bits.py fails.
 PROGRAM_VERSION = "5"
@@ -23,6 +23,7 @@ ELSEWHERE = "elsewhere"  # device of work whose machine is unknown until it ends
 
 _HASHED = 10  # hex digits
 _IMPORTED = "imported"  # version of results that lobench did not compute
+_COMMANDED = "command"  # version of results of a case's own command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Program:
     @classmethod
     def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
         """Returns the program of a result, from the fields of its provenance."""
+        if provenance.evaluator == _COMMANDED:
+            return COMMANDED
         place, _, count = provenance.together.partition(" of ")
         return cls(
             version=version,
@@ -68,8 +71,8 @@ class Program:
         return _key(self)
 
     def __str__(self) -> str:
-        if self.version == _IMPORTED:
-            return _IMPORTED
+        if self.version in (_IMPORTED, _COMMANDED):
+            return self.version
         if not (self.jax or self.jaxlib or self.device):
             return f"unknown program (version {self.version})"
         versions = f"jax {self.jax or '?'}" + ("" if self.jaxlib in ("", self.jax) else f" (jaxlib {self.jaxlib})")
@@ -88,16 +91,18 @@ def _key(program: Program) -> str:
 
 
 IMPORTED = Program(version=_IMPORTED)
+COMMANDED = Program(version=_COMMANDED)  # a command may compute with anything; its own code is in `CaseInfo.code`
 
 
 def describe_programs(programs: Collection[Program | str]) -> str:
     """Returns a line on results of several programs; "" if there are fewer than two.
 
     Args:
-      programs: Programs, or their texts. Imported results are ignored, and so are differences in `at_once`, which
-        depends on the case.
+      programs: Programs, or their texts. Results that are imported or of commands are ignored, and so are differences
+        in `at_once`, which depends on the case.
     """
-    named = sorted({str(one.whole if isinstance(one, Program) else one) for one in programs} - {_IMPORTED})
+    texts = {str(one.whole if isinstance(one, Program) else one) for one in programs}
+    named = sorted(texts - {_IMPORTED, _COMMANDED})
     return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""
 
 

@@ -29,7 +29,14 @@ _encode = json.JSONEncoder(
 _decode = json.JSONDecoder().raw_decode  # `raw_decode`, because a payload has no white space around its header
 _STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
-_SELDOM = ("together", "at_once", "optimizer", "imported")  # fields of a provenance that are omitted if empty
+_SELDOM = (
+    "together",
+    "at_once",
+    "optimizer",
+    "imported",
+    "evaluator",
+    "identified_by",
+)  # fields of a provenance that are omitted if empty
 
 
 class Outcome(enum.StrEnum):
@@ -125,6 +132,8 @@ class Provenance:
       imported: For imported curves: `file`, its `sha256`, the `kind` of file, the name of the `run` in it, the group of
         `draws` that its seeds belong to (see `lobench.analysis.store.subjects.Cell`), and the `training` if curves of
         other cases may be of the same one. Empty for other results.
+      evaluator: `CaseInfo.evaluator`: "command" for the result of a case's command; "" otherwise.
+      identified_by: How a checkpoint that lobench does not read is identified; "" for a theta.
     """
 
     host: str = ""
@@ -138,6 +147,8 @@ class Provenance:
     at_once: int = 0
     optimizer: str = ""
     imported: Mapping[str, str] = field(default_factory=dict)
+    evaluator: str = ""
+    identified_by: str = ""
 
     @property
     def alone_because(self) -> str:

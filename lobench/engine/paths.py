@@ -8,7 +8,9 @@ from typing import Literal
 
 from lobench.engine.retries import retried_briefly
 
-__all__ = ["path_exists"]
+__all__ = ["WHOLE_SUFFIX", "identity_in", "path_exists"]
+
+WHOLE_SUFFIX = ".files"  # of a spool's folder with a checkpoint that is kept as it is
 
 
 def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "any") -> bool:
@@ -30,3 +32,13 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
         if error.errno != errno.ENAMETOOLONG:
             raise
         return False
+
+
+def identity_in(path: str) -> str:
+    """Returns the hash in the path of a spool's copy of a whole checkpoint; "" for another path.
+
+    >>> identity_in("store/spool/5e3f.files/checkpoint-500")
+    '5e3f'
+    """
+    home = Path(path).parent.name
+    return home.removesuffix(WHOLE_SUFFIX) if home.endswith(WHOLE_SUFFIX) else ""

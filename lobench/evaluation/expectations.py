@@ -9,7 +9,7 @@ from lobench.evaluation.result import Result
 __all__ = ["failed_expectations"]
 
 
-def failed_expectations(expectations: Expectations, result: Result) -> list[str]:
+def failed_expectations(expectations: Expectations, result: Result, primary_metric: str) -> list[str]:
     """Returns a line for each expectation that the result does not meet; NaN meets none."""
     problems = []
     if expectations.no_divergence and result.diverged.any():
@@ -20,6 +20,8 @@ def failed_expectations(expectations: Expectations, result: Result) -> list[str]
         ("max_final_loss", expectations.max_final_loss, "train/loss", 1.0),
         ("max_final_test_loss", expectations.max_final_test_loss, "test/loss", 1.0),
         ("min_final_accuracy", expectations.min_final_accuracy, "test/accuracy", -1.0),
+        ("max_final", expectations.max_final, primary_metric, 1.0),
+        ("min_final", expectations.min_final, primary_metric, -1.0),
     )
     for name, bound, metric, sign in bounds:
         if bound is None:

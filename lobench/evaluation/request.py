@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lobench.core.case import CaseSpec
     from lobench.plugins import PluginManager
 
-__all__ = ["DeadlinePassed", "EditedCode", "ThetaLeaves", "WrongThreads"]
+__all__ = ["DeadlinePassed", "EditedCode", "RewrittenCheckpoint", "ThetaLeaves", "WrongThreads"]
 
 
 _MOST_BYTES = 1 << 27  # of thetas that a process keeps after it has read them
@@ -40,6 +40,10 @@ class EditedCode(LobenchError):
             got=", ".join(sorted(names)),
             next_step="start it again",
         )
+
+
+class RewrittenCheckpoint(LobenchError):
+    """The files of a checkpoint were rewritten in place before an evaluation of it ended."""
 
 
 class WrongThreads(LobenchError):

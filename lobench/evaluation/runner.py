@@ -21,6 +21,7 @@ from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
 from lobench.core.wording import headline
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
+from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers, parse_own_bindings
 from lobench.engine.config.value_types import first_mistyped
@@ -106,10 +107,17 @@ class BlockRunner:
           test: Name of the test.
           own_bindings: Bindings of the checkpoint.
         Raises:
-          ConfigError: See `bind_case`; or no optimizer is bound; or the checkpoint's bindings would make another case.
+          ConfigError: See `bind_case`; or the case is a command; or no optimizer is bound; or the checkpoint's bindings
+            would make another case.
         """
         key = (spec, test, own_bindings)
         if key not in self._bound:
+            if is_command(spec):
+                raise ConfigError(
+                    "the case is a command, which is no training",
+                    where=f"{spec.path}: case {spec.name!r}",
+                    next_step="`lobench watch`, `lobench compare` and pytest evaluate it",
+                )
             claim_for(spec, self._layers)  # what the case imports may make arrays
             with late_flags(self._late):
                 bound = bind_case(spec, self._layers, test=test, parsed=self._parsed_with(spec, own_bindings))

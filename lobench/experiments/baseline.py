@@ -14,11 +14,13 @@ from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, Baseli
 from lobench.analysis.scores.baseline_grids import GRIDS, BaselineGrid, BaselineSearch, named_grid
 from lobench.api.settings import BaselineSettings, TuneSettings, command_text, texts
 from lobench.core.case import CaseSpec
+from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
 from lobench.engine.config.suite import specs_called
@@ -260,6 +262,9 @@ def default_layers() -> Layers:
 def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
     from lobench.evaluation.runner import claim_for
 
-    for spec in specs_called(command.cases, suite):
+    specs = [spec for spec in specs_called(command.cases, suite) if not is_command(spec)]
+    if not specs:
+        raise SuiteError("all cases are commands, for which nothing is tuned", where=str(suite))
+    for spec in specs:
         claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
         yield spec, bind_case(spec, layers, build=False)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lobench.core.code import CodeFingerprint, changed_code_line
-from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method
+from lobench.engine.config.command_files import CommandFiles
 from lobench.engine.config.experiment.file import ExperimentFile
-from lobench.engine.config.user_code import fingerprint_of
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["CommandCode", "code_of_commands", "record_command_codes", "with_code"]
 
 _EVENT = "method_code"  # of the ledger: which code a command was run with, in order
 _SHOWN = 8  # digits of a fingerprint in the name of a folder
-_SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
-_MAKEFILES = ("Makefile", "makefile", "justfile")
 _OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # of commands of an older lobench, whose code is not known
 
 
@@ -85,9 +80,9 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
 
 
 def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
-    todays = fingerprint_of(
-        _files_of(method, folder), modules=_modules_of(method), folders=[str(folder)], as_imported=False
-    )
+    called = f"method {method.name!r}: Method.files"
+    files = CommandFiles(command=method.command, folder=folder, values=method.values, files=method.files, called=called)
+    todays = files.fingerprint()
     if ledger is None:
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
     recorded, folders = _recorded(ledger, method.name), _folders_done(ledger, method.name)
@@ -119,85 +114,3 @@ def _folders_done(ledger: Ledger, name: str) -> list[str]:
     rows = [row for form in ledger.experiments() for row in ledger.trials(form.id) if row.state == "done"]
     folders = [str(row.parameters.get("folder", "")).partition("/")[0] for row in rows]
     return [one for one in folders if re.fullmatch(re.escape(name) + r"(-[0-9a-f]{8}){1,2}", one)]
-
-
-def _words_of(method: Method) -> list[str]:
-    """Returns the words of a command with values in place of `{NAME}`, if these are equal in all sessions."""
-    values = method.values
-    filled = (
-        re.sub(r"\{([\w./]+)\}", lambda found: values.get(found[1], found[0]), word)
-        for word in shlex.split(method.command)
-    )
-    return [word for word in filled if "{" not in word or " " in word]
-
-
-def _files_of(method: Method, folder: Path) -> list[Path]:
-    """Returns the files that a command names, and those of `Method.files`."""
-    found: dict[Path, None] = {}
-    for place, word in enumerate(_words_of(method)):
-        is_program = place == 0 and ("/" not in word or word.startswith("/"))
-        found.update({} if is_program else _files_named(word, [folder]))
-    for pattern in method.files:
-        files = sorted(one for one in folder.glob(pattern) if one.is_file()) if pattern else []
-        if not files:
-            raise ConfigError(
-                f"method {method.name!r}: Method.files names no file",
-                where=str(folder),
-                got=repr(pattern),
-                expected="a path or a pattern relative to the experiment's file, such as 'lib/*.py'",
-            )
-        found.update(dict.fromkeys(files))
-    return list(found)
-
-
-def _files_named(text: str, folders: Sequence[Path], seen: dict[Path, None] | None = None) -> dict[Path, None]:
-    """Returns the files that a word of a command names: a file, `--config=FILE`, or a line for a shell that names some.
-
-    A shell's script is read for those that it names itself, from the working directory or from its own folder.
-    """
-    found = {} if seen is None else seen
-    for name in (text, text.partition("=")[2]):
-        for folder in folders if name and "{" not in name else ():
-            file = Path(os.path.normpath(folder / name))
-            if not _is_file(file):
-                continue
-            if file not in found:
-                found[file] = None
-                inside = [*dict.fromkeys([*folders, file.parent])]
-                for word in _words_in(file.read_text(encoding="utf-8", errors="replace")) if _is_script(file) else ():
-                    _files_named(word, inside, found)
-            return found
-    for word in _words_in(text) if re.search(r"\s", text) else ():  # words have no spaces
-        _files_named(word, folders, found)
-    return found
-
-
-def _words_in(text: str) -> list[str]:
-    """Returns the words of a shell script that may name files, without comments; of `$HERE/x.py`, the last part."""
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
-    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"\s-m\s+([\w.]+)", text)]
-    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules])]
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except (OSError, ValueError):  # a whole line for a shell is no name of a file
-        return False
-
-
-def _is_script(file: Path) -> bool:
-    if file.suffix in _SHELL_SUFFIXES or file.name in _MAKEFILES:
-        return True
-    try:
-        with file.open("rb") as opened:
-            return re.match(rb"#!.*\b(ba|da|z|k)?sh\b", opened.readline(200)) is not None
-    except OSError:
-        return False
-
-
-def _modules_of(method: Method) -> list[str]:
-    """Returns the module of `python -m my_package.train`."""
-    words = [word for word in _words_of(method) if " " not in word]
-    return [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]

@@ -13,13 +13,14 @@ from lobench.core.code import parts_of_code
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
+from lobench.engine.config.command_case import is_command
 from lobench.engine.config.user_code import fingerprints_here
-from lobench.evaluation.request import DeadlinePassed
+from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ItemResult
-from lobench.pytest_plugin.items import blocks_of, case_info, runners_of, test_name, variant_of
+from lobench.pytest_plugin.items import blocks_of, bound_command, case_info, runners_of, test_name, variant_of
 from lobench.pytest_plugin.reuse import KEPT, OUTDATED, known_info, reused
 
 __all__ = ["BLOCK_VERDICT", "attach_evaluations", "evaluator"]
@@ -38,7 +39,13 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         found = reused(item, info, blocks) if info is not None and blocks else None
         if found is not None:
             item.stash.setdefault(DONE, []).extend(zip(blocks, found, strict=True))
+            if is_command(case):
+                return Result(found, lambda: bound_command(item, case, variant).case)
             return Result(found, lambda: runners_of(item.config, variant).here.bind(case, test_name(item)).case)
+        if is_command(case):
+            from lobench.pytest_plugin.commanded import commanded
+
+            return commanded(item, case)
         from lobench.pytest_plugin.training import trained  # imports jax
 
         return trained(item, case)
@@ -143,6 +150,8 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
     message = headline(error) if error is not None else "no exception"
     if isinstance(error, DeadlinePassed):
         return Outcome.TIMEOUT, message
+    if isinstance(error, RewrittenCheckpoint):
+        return Outcome.EXPIRED, message
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in message:
         return Outcome.OOM, message
     if isinstance(error, AssertionError | pytest.fail.Exception):

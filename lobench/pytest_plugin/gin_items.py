@@ -1,7 +1,8 @@
-"""Items from bare gin files: each scope that binds `Case.task`, with its expectations."""
+"""Items from bare gin files: each scope that binds `Case.task` or `Case.command`, with its expectations."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector |
                 return None
         except ConfigError:
             # A broken file is reported only if it was given explicitly or contains a case.
-            if "Case.task" not in path.read_text(encoding="utf-8", errors="replace"):
+            if not re.search(r"Case\.(task|command)", path.read_text(encoding="utf-8", errors="replace")):
                 return None
     collector: GinFile = GinFile.from_parent(parent, path=path)
     return collector
@@ -48,8 +49,8 @@ class GinFile(pytest.File):
             raise self.CollectError(str(error)) from error
         if not specs:
             raise self.CollectError(
-                f"{self.path}: the file holds no case; expected a scope that binds Case.task, "
-                "such as `x/Case.task = @MyTask()`"
+                f"{self.path}: the file holds no case; expected a scope that binds "
+                "Case.task or Case.command, such as `x/Case.task = @MyTask()`"
             )
         for spec in specs:
             members = members_of(self.config, self.path, spec)
@@ -68,12 +69,13 @@ class GinItem(pytest.Item):
 
     def runtest(self) -> None:
         result, expectations = evaluator(self)(self.case_spec), expectations_of(self)
-        problems = failed_expectations(expectations, result)
+        primary = result.case.primary_metric if result.case is not None else ""
+        problems = failed_expectations(expectations, result, primary)
         if self.member is not None:
             # The ledger's evaluation is of the whole block, for all sessions.
             message = headline(AssertionError("; ".join(problems))) if problems else ""
             self.stash[BLOCK_VERDICT] = (Outcome.FAILED if problems else Outcome.PASSED), message
-            problems = failed_expectations(expectations, result.only(self.member.session))
+            problems = failed_expectations(expectations, result.only(self.member.session), primary)
         if problems:
             raise AssertionError("; ".join(problems))
 

@@ -16,6 +16,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
 from lobench.engine.config.bound import BoundCase
+from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.user_code import fingerprint_of, united_fingerprint
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Runners",
     "blocks_of",
+    "bound_command",
     "case_info",
     "expectations_of",
     "plain_node_id",
@@ -120,6 +122,8 @@ def expectations_of(item: pytest.Item) -> Expectations:
     """Returns the expectations in the gin file of an evaluated item. If it was not trained, its case is not bound."""
     spec = case_of(item)
     assert spec is not None
+    if is_command(spec):
+        return bound_command(item, spec, variant_of(item)).expectations
     if item.stash.get(REUSED, False):
         found = binding.expectations_of(spec, _layers_of(item.config, variant_of(item)))
         if found is not None:
@@ -135,6 +139,8 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     """
     spec = case_of(item)
     assert spec is not None
+    if is_command(spec):
+        return with_item(bound_command(item, spec, variant), item)
     known = item.config.stash.get(_RUNNERS, None)
     runners = known.get(variant) if known is not None else None
     bound = runners.here.bound(spec, test_name(item)) if runners is not None else None
@@ -146,6 +152,15 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return with_item(bound, item)
+
+
+def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundCase:
+    """Returns an item's case that is a command. Nothing is imported for it.
+
+    Raises:
+      ConfigError: The case cannot be bound.
+    """
+    return binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item))
 
 
 def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:

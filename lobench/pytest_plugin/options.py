@@ -14,8 +14,10 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.core.wording import first_of
 from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import has_only_commands
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.plugins import PluginManager, Registered, load_plugins
@@ -39,6 +41,7 @@ __all__ = [
     "register_conftests",
     "resolve_names",
     "subject_of",
+    "takes_whole_checkpoints",
 ]
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
@@ -260,11 +263,19 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     if method not in known:
         given = config.stash[EXPERIMENT].given[method] if method else _given(config)
         theta = ThetaLeaves(leaves=None, where=given.uri)
-        if isinstance(given, GivenCheckpoint):
+        if isinstance(given, GivenCheckpoint) and not method and takes_whole_checkpoints(config):
+            given = given.read_as(whole_checkpoint(given.uri))
+        elif isinstance(given, GivenCheckpoint):
             checkpoint, theta = read_checkpoint(config, given.uri)
             given = given.read_as(checkpoint)
         known[method] = LoadedSubject(subject=given, theta=theta)
     return known[method]
+
+
+def takes_whole_checkpoints(config: pytest.Config) -> bool:
+    """Returns whether the session's cases are all commands, which take any checkpoint as it is."""
+    paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
+    return has_only_commands(*paths)
 
 
 def _given(config: pytest.Config) -> Given:

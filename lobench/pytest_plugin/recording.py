@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.case import SeedBlock
+from lobench.core.case import COMMAND, SeedBlock
 from lobench.core.code import changed_code_line
 from lobench.core.errors import LobenchError
 from lobench.core.metric import final_columns
-from lobench.core.program import Program
+from lobench.core.program import COMMANDED, Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin.item_result import CURRENT_JOB, ItemResult
@@ -225,6 +225,8 @@ def _program_of(finished: ItemResult) -> Program:
     """Returns the program that computed an evaluation, or that would have computed it if it gave no curves."""
     from lobench.engine.store.programs import program_here
 
+    if finished.case.evaluator == COMMAND:
+        return COMMANDED
     if finished.payload:
         return Program.of(Curves.from_payload(finished.payload).provenance)
     return program_here(num_gpus=finished.case.num_gpus)

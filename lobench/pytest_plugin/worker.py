@@ -25,6 +25,7 @@ from lobench.engine.config.user_code import (
     parts_imported_otherwise,
     united_fingerprint,
 )
+from lobench.engine.paths import identity_in
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import CommandRunner
@@ -161,7 +162,7 @@ class Loop:
     def _here(self, path: str) -> str:
         """Returns the path on this machine of a file named in a message."""
         folder = self._configure.file_folder
-        return str(Path(folder) / Path(path).name) if folder and path else path
+        return str(Path(folder) / Path(path).name) if folder and path and not identity_in(path) else path
 
     def _run(self, job: Job, idle: pytest.Item) -> None:
         assert self._cases is not None

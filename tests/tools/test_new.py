@@ -146,3 +146,12 @@ def test_it_says_what_can_be_begun() -> None:
     done = lobench("new", "sinc", "x")
     assert done.returncode == 2 and "did you mean 'sink'?" in done.stderr
     assert "lobench new plugin mine" in lobench("new", "--help").stdout
+
+
+def test_suite_of_commands_evaluates_its_example_with_the_next_command(tmp_path: Path) -> None:
+    done = lobench("new", "suite", "evals", "--command", cwd=tmp_path)
+    assert done.returncode == 0 and "next: lobench watch evals/example --suite evals --once" in done.stdout
+    done = lobench("watch", "evals/example", "--suite", "evals", "--once", cwd=tmp_path)
+    assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
+    done = lobench("new", "task", "mine", "--command", cwd=tmp_path)
+    assert done.returncode == 2 and "--command is of a suite" in done.stderr

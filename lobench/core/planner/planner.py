@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lobench.core import schedule
 from lobench.core.admission import AdmissionPolicy
-from lobench.core.case import CaseInfo
+from lobench.core.case import COMMAND, CaseInfo
 from lobench.core.planner import events
 from lobench.core.planner.backlog import Backlog
 from lobench.core.planner.events import Action, CommandId, EvaluationId, History, Left
@@ -23,6 +23,7 @@ from lobench.core.subject import SubjectKey
 
 __all__ = ["Planner"]
 
+_STOPPING_SECONDS = 10.0  # in which a worker stops a command that ran past its deadline, before the worker is killed
 _GUESS_SECONDS = 1e-3  # an inner step of one seed of a case that never ran: only the order matters
 _OUTCOMES = {schedule.End.TIMEOUT: Outcome.TIMEOUT, schedule.End.POISONED: Outcome.POISONED}
 _COMMANDS_RANK = -1  # before any evaluation, because they take longest and produce further work
@@ -250,10 +251,10 @@ class Planner:
             key=evaluation,
             warm_key=case.program_key,
             size=_size(case),
-            timeout_seconds=case.timeout_seconds,
+            timeout_seconds=case.timeout_seconds + (_STOPPING_SECONDS if case.evaluator == COMMAND else 0.0),
             rank=position,
             guess_seconds=self._seconds.get(case.key, self._seconds.get(case.program_key, guess)),
-            alike=(evaluation.case_key, evaluation.block) if evaluation.block in case.blocks() else None,
+            alike=(evaluation.case_key, evaluation.block) if _may_be_together(evaluation, case) else None,
         )
 
     # Results.
@@ -357,6 +358,11 @@ class Planner:
 
 def _size(case: CaseInfo) -> schedule.Size:
     return schedule.Size(case.num_cpus, case.num_gpus)
+
+
+def _may_be_together(evaluation: EvaluationId, case: CaseInfo) -> bool:
+    """Returns whether one program may compute an evaluation for several subjects. A command has one checkpoint."""
+    return case.evaluator != COMMAND and evaluation.block in case.blocks()
 
 
 def _command_work(command: CommandId, size: schedule.Size) -> schedule.Work:

@@ -30,6 +30,7 @@ __all__ = [
     "content_of",
     "ends_as_zip",
     "exists",
+    "files_in",
     "flatten",
     "index_in_name",
     "is_folder",
@@ -110,6 +111,21 @@ def is_folder(path: epath.Path) -> bool:
         if error.errno == errno.ELOOP:
             return False
         raise
+
+
+def files_in(folder: epath.Path) -> Iterator[epath.Path]:
+    """Yields every file below a folder, because etils has no recursive glob.
+
+    Broken links, and links to a folder above, are skipped.
+    """
+    for entry in folder.iterdir():
+        is_remote = "://" in str(entry)
+        if not is_remote and os.path.islink(entry) and not exists(entry):
+            continue
+        if not is_folder(entry):
+            yield entry
+        elif is_remote or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
+            yield from files_in(entry)
 
 
 def ends_as_zip(path: epath.Path) -> bool:

@@ -27,9 +27,10 @@ from lobench.core.checkpoint import (
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
 from lobench.core.wording import cause, one_line_of
-from lobench.engine.checkpoints.files import exists, is_folder, mark_of
+from lobench.engine.checkpoints.files import exists, files_in, is_folder, mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
+from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.retries import is_transient, retried, retried_briefly
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
@@ -137,7 +138,7 @@ class Spool:
         try:
             names = [source]
             if is_folder(source):
-                names = list(_files(source))
+                names = list(files_in(source))
                 copy.mkdir()
             for name in names:
                 target = copy if name == source else copy / name.relative_to(source)
@@ -202,21 +203,6 @@ class Spool:
         return one_line_of(OSError, StoreError, "cannot write the spool", where=self._root, next_step=next_step)
 
 
-def _files(folder: epath.Path) -> Iterator[epath.Path]:
-    """Yields every file below a folder, because etils has no recursive glob.
-
-    Broken links, and links to a folder above, are skipped.
-    """
-    for entry in folder.iterdir():
-        is_remote = "://" in str(entry)
-        if not is_remote and os.path.islink(entry) and not exists(entry):
-            continue
-        if not is_folder(entry):
-            yield entry
-        elif is_remote or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
-            yield from _files(entry)
-
-
 def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
     return CheckpointError("the checkpoint cannot be copied", where=str(path), got=cause(error))
 
@@ -231,7 +217,7 @@ def fingerprint(path: epath.Path) -> str:
     try:
         if not is_folder(path):
             return "{}:{}".format(*mark_of(path))
-        files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in _files(path))
+        files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in files_in(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
     except OSError as error:
@@ -270,12 +256,21 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
         return None
     try:
         if retried(Path(location).exists) and reader_for(path_of(str(location)), _readers()) is None:
-            return None
-        return sha256 in digests_of(_leaves_at(location))
+            return _is_whole(location, sha256) or None
+        if sha256 in digests_of(_leaves_at(location)):
+            return True
     except PickleRefused:
         return None
     except (CheckpointError, OSError):
-        return False
+        pass
+    return _is_whole(location, sha256)
+
+
+def _is_whole(location: str | Path, sha256: str) -> bool:
+    """Returns whether the hash is that of the files themselves, as a suite of commands has it."""
+    with contextlib.suppress(OSError):
+        return identity_of(path_of(str(location))).sha256 == sha256
+    return False
 
 
 def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:

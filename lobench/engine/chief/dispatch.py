@@ -64,6 +64,8 @@ class Dispatch:
             companions=tuple(self._companion(other) for other in action.companions),
             code=self._subjects.known_cases(subject.variant.key)[evaluation.case_key].code,
             variant=subject.variant,
+            outer_step=subject.outer_step,
+            run=subject.run,
         )
         self._workers.run(action.worker, job)
         return None

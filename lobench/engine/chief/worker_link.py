@@ -12,6 +12,7 @@ from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome, curves_of
 from lobench.core.subject import Variant
+from lobench.engine.paths import identity_in
 from lobench.engine.workers import protocol
 from lobench.engine.workers.protocol import Command, Job, JobResult, StopCommand
 from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
@@ -84,8 +85,12 @@ class WatchWorkers:
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
-        """Sends a job. The worker's cores count as used until its result arrives or it dies."""
-        self._begin(worker, job, [path for path in (job.theta_path, *(path for _, path in job.companions)) if path])
+        """Sends a job. The worker's cores count as used until its result arrives or it dies.
+
+        A checkpoint that is kept as it is, is not sent: its worker reads it where it lies.
+        """
+        paths = (job.theta_path, *(path for _, path in job.companions))
+        self._begin(worker, job, [path for path in paths if path and not identity_in(path)])
 
     def command(self, worker: int, command: Command) -> None:
         """Lets a command use a worker's cores. The worker receives no other messages until the command ends."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import gin
 
-from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseInfo, CaseSpec, Expectations, Suite
+from lobench.core.case import COMMAND, OPTIMIZER_FIELDS, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
@@ -21,7 +21,18 @@ from lobench.engine.config.arguments import Settings, settings_of, settings_of_p
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.case_code import modules_reached, modules_without_names
-from lobench.engine.config.gin_state import bindings_in, enclosing, isolated_gin, reached_from, task_lines
+from lobench.engine.config.command_case import (
+    NOT_OF_COMMANDS,
+    check_command,
+    check_task,
+    is_command,
+    macros_of,
+    named_in,
+    of_command,
+    reads_checkpoint,
+)
+from lobench.engine.config.command_files import CommandFiles
+from lobench.engine.config.gin_state import BINDINGS, bindings_in, enclosing, isolated_gin, reached_from, task_lines
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
@@ -74,6 +85,7 @@ class BoundCase:
       problems: One line for each invalid binding of a known name by a trainer or a checkpoint.
       case_code: User's code behind the task, without that of tests.
       subject_code: User's code behind the optimizer.
+      values: Values of the placeholders of a command that its scope binds, as text.
     """
 
     spec: CaseSpec
@@ -89,6 +101,7 @@ class BoundCase:
     problems: tuple[str, ...] = ()
     case_code: CodeFingerprint = field(default_factory=CodeFingerprint)
     subject_code: CodeFingerprint = field(default_factory=CodeFingerprint)
+    values: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def phase_lines(self) -> tuple[str, ...]:
@@ -101,8 +114,8 @@ class BoundCase:
         return {**self.case_code.parts, **self.subject_code.parts}
 
     def require_optimizer(self) -> None:
-        """Raises ConfigError if no layer binds an optimizer."""
-        if not self.optimizer_bindings:
+        """Raises ConfigError if no layer binds an optimizer. A command needs none."""
+        if not self.optimizer_bindings and not self.case.command:
             raise ConfigError(
                 "no optimizer",
                 where=self.spec.path,
@@ -134,6 +147,8 @@ def bind_case(
     """
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
     prepare_import_path(paths[0])
+    if is_command(spec):
+        return _bind_command(spec, layers, test)
     with isolated_gin(*paths):
         parsed = parse_layers(spec, layers) if parsed is None else parsed
         problems = _bind_layers(parsed)
@@ -156,6 +171,7 @@ def bind_case(
             expectations, part, suite = _EXPECT(), _CHECKPOINT().theta, _SUITE()
         role = role_of(suite, bindings_in(spec.scope, "lobench.Case"), where)
     check_case(case, expectations, where)
+    check_task(case, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     of_task = task_lines(spec.scope, reached_case)
@@ -193,6 +209,59 @@ def bind_case(
     )
 
 
+def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
+    """Binds a case that is a command. Nothing that other cases name is imported."""
+    where = f"{spec.path}: case {spec.name!r}"
+    with isolated_gin():
+        parsed = of_command(parse_layers(spec, layers))
+        problems = _bind_layers(parsed)
+        fields_bound = bindings_in(spec.scope, "lobench.Case")
+        check_command(_plain_case(spec.scope, where), BINDINGS.get((spec.scope, "lobench.Case"), {}), where)
+        case = replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1)
+        with gin.config_scope(spec.scope):
+            expectations, suite = _EXPECT(), _SUITE()
+        named = {*named_in(case.command), *named_in(case.curves)}
+        macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in named}
+        lines, _ = reached_from(spec.scope, "lobench.Case", fields_bound.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
+        asked = bindings_in(spec.scope, "lobench.expect")
+        reached = [
+            *lines,
+            *(f"{name} = {value!r}" for name, value in sorted(macros.items())),
+            *(f"expect.{name} = {value!r}" for name, value in sorted(asked.items())),
+        ]
+        role = role_of(suite, fields_bound, where)
+    check_case(case, expectations, where)
+    values = {name: value if isinstance(value, str) else repr(value) for name, value in macros.items()}
+    folder, called = Path(spec.path).parent, f"{where}: Case.files"
+    files = CommandFiles(command=case.command, folder=folder, values=values, files=case.files, called=called)
+    code = files.fingerprint()
+    info = _info(
+        spec,
+        case,
+        identity=_sha256(_home_of(spec, parsed.case), spec.name, test, *reached),
+        optimizer_hash=_sha256(),
+        case_code=code.id,
+        task_code=code.id,
+        problem=_sha256(*(line.removeprefix(f"{spec.scope}/") for line in reached)),
+        role=role,
+        headline=suite.headline,
+        evaluator=COMMAND,
+    )
+    return BoundCase(
+        spec=spec,
+        case=case,
+        expectations=expectations,
+        info=info,
+        bindings="\n".join(reached),
+        optimizer_bindings="",
+        prefixes=(),
+        settings=Settings(),
+        problems=tuple(problems),
+        case_code=code,
+        values=values,
+    )
+
+
 def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
     """Returns the part of a case's place that belongs to its identity.
 
@@ -203,7 +272,11 @@ def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
     bindings = only_bindings(statements)
     if not any(one.name in _OF_EXPERIMENTS for one in bindings):
         return spec.relative_path
-    homes = [one.where for one in bindings if (one.scope, one.name, one.parameter) == (spec.scope, "Case", "task")]
+    homes = [
+        one.where
+        for one in bindings
+        if (one.scope, one.name) == (spec.scope, "Case") and one.parameter in ("task", "command")
+    ]
     path = _file_of(homes[-1]) if homes else Path(spec.path)
     if not any(one.name in _OF_EXPERIMENTS and _file_of(one.where) == path for one in bindings):
         return path.relative_to(path.parent.parent).as_posix()
@@ -288,8 +361,11 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
 def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
     """Returns whether a case binds an optimizer, so that none has to be given. Imports nothing, as `number_of`.
 
-    For a case with phases that have optimizers, only binding shows whether all have one.
+    For a case with phases that have optimizers, only binding shows whether all have one. A command needs none; if it
+    names a checkpoint, one has to be given.
     """
+    if is_command(spec):
+        return not reads_checkpoint(spec)
     parsed = parse_layers(spec, layers)
     scopes = enclosing(spec.scope)
     bound = [one for one in only_bindings((*parsed.case, *parsed.overrides)) if one.parameter == "optimizer"]
@@ -335,7 +411,8 @@ def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list
     """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
     bindings = bindings_in(scope, "lobench.Case")
     if "task" not in bindings:
-        raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
+        line = "a line such as `x/Case.task = @T()`"
+        raise ConfigError("the scope binds no Case.task", where=where, expected=line)
     phase_lines = [line for phase in phases for line in phase.case_lines]
     # Bindings of phases are not bindings of the case, nor is the number of steps that the phases replace.
     left_out = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}

@@ -70,7 +70,7 @@ def _check_expectations(expectations: Expectations, where: str) -> None:
     if type(expectations.no_divergence) is not bool:
         got = repr(expectations.no_divergence)
         raise ConfigError("expect.no_divergence", where=where, got=got, expected="True or False")
-    for name in ("max_final_loss", "max_final_test_loss", "min_final_accuracy", "margin"):
+    for name in ("max_final_loss", "max_final_test_loss", "min_final_accuracy", "max_final", "min_final", "margin"):
         value = getattr(expectations, name)
         if value is not None and not (_is_finite(value) and (name != "margin" or value >= 0)):
             expected = "a number >= 0" if name == "margin" else "a finite number"

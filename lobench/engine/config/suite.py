@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lobench.core.case import CaseSpec, split_case
 from lobench.core.errors import LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
+from lobench.engine.config.command_case import is_command
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
@@ -24,6 +25,7 @@ __all__ = [
     "claimed_gin_files",
     "find_case",
     "gin_files_of",
+    "has_only_commands",
     "names_of_one",
     "spec_called",
     "specs_called",
@@ -54,6 +56,15 @@ def specs_of(*suites: str | Path) -> list[CaseSpec]:
     return [spec for file in files for spec in specs_in(file)]
 
 
+def has_only_commands(*suites: str | Path) -> bool:
+    """Returns whether all cases of suites are commands, and there is one. No learned optimizer is evaluated then."""
+    try:
+        specs = specs_of(*suites)
+        return bool(specs) and all(map(is_command, specs))
+    except (LobenchError, OSError):
+        return False  # a worker reports it
+
+
 def gin_files_of(suite: Path) -> list[Path]:
     """Returns the gin files of a folder, in order, or the file itself."""
     return sorted(file for file in files_below(suite) if file.suffix == ".gin") if suite.is_dir() else [suite]
@@ -75,7 +86,7 @@ def specs_called(names: Sequence[str], *suites: str | Path) -> list[CaseSpec]:
             raise SuiteError(
                 f"no case {name!r}" if name else "the suite holds no case",
                 where=", ".join(map(str, suites)),
-                expected=f"one of {known}" if specs else "a scope that binds Case.task",
+                expected=f"one of {known}" if specs else "a scope that binds Case.task or Case.command",
                 next_step=suggestion(name, [each for spec in specs for each in spec.names]),
             )
     return [spec for spec in specs if not names or any(map(spec.is_called, names))]
@@ -134,7 +145,7 @@ def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
 
 
 def cases(path: str | Path) -> pytest.MarkDecorator:
-    """Parametrizes a test with the cases of a gin file, one for each scope that binds `Case.task`.
+    """Parametrizes a test with the cases of a gin file, one for each scope that binds `Case.task` or `Case.command`.
 
     Args:
       path: Path of the gin file, relative to the calling file.
@@ -152,7 +163,7 @@ def cases(path: str | Path) -> pytest.MarkDecorator:
         raise pytest.Collector.CollectError(str(error)) from error
     if not specs:
         raise pytest.Collector.CollectError(
-            f"{file}: the file holds no case; expected a scope that binds Case.task, such as `x/Case.task = @MyTask()`"
+            f"{file}: the file holds no case; expected a scope that binds Case.task or Case.command"
         )
     return pytest.mark.parametrize("case", specs, ids=[spec.name for spec in specs])
 

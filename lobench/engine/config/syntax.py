@@ -255,11 +255,11 @@ def _parsed(text: str) -> tuple[Any, ...]:
 
 
 def case_scopes(statements: Sequence[Statement]) -> list[str]:
-    """Returns the scopes that bind `Case.task`, in order of first appearance.
+    """Returns the scopes that bind `Case.task` or `Case.command`, in order of first appearance.
 
     A binding without a scope defines no case.
     """
-    cases = (one for one in only_bindings(statements) if (one.name, one.parameter) == ("Case", "task"))
+    cases = (one for one in only_bindings(statements) if one.name == "Case" and one.parameter in ("task", "command"))
     return list(dict.fromkeys(one.scope for one in cases if one.scope))
 
 

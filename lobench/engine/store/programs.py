@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.program import ELSEWHERE, Program
+from lobench.core.program import COMMANDED, ELSEWHERE, Program
 from lobench.core.result import Provenance, read_header
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.devices import cpu_class, devices_here, known_device
@@ -125,8 +125,8 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
 
 
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
-    """As `accepted`, for keys of expected programs."""
-    keys, known = set(expected), known_programs(db)
+    """As `accepted`, for keys of expected programs. Results of commands always count: no machine is expected."""
+    keys, known = {*expected, COMMANDED.key}, known_programs(db)
     if not known:
         return keys
     # The number of trainings computed at once depends on the case, and is known only after tracing.

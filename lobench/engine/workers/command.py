@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -54,9 +56,19 @@ class CommandRunner:
         self._lease = -1
         self._stopped: set[int] = set()
 
-    def run(self, asked: Command) -> JobResult:
-        """Runs a command until it ends or is stopped. Its output is appended to its log."""
-        problem = self._run(asked)
+    def run(self, asked: Command, *, timeout_seconds: float = math.inf) -> JobResult:
+        """Runs a command until it ends, is stopped, or has run for too long. Its output is appended to its log."""
+        if timeout_seconds == math.inf:
+            problem = self._run(asked)
+        else:
+            timer = threading.Timer(min(timeout_seconds, threading.TIMEOUT_MAX), self.stop, [asked.lease])
+            timer.daemon, began = True, time.monotonic()
+            timer.start()
+            problem = self._run(asked)
+            timer.cancel()
+            if problem and time.monotonic() - began >= timeout_seconds:
+                text = f"ran past its deadline; got more than {timeout_seconds:g} s"
+                return JobResult(lease=asked.lease, outcome=Outcome.TIMEOUT, message=text)
         outcome = Outcome.FAILED if problem else Outcome.PASSED
         return JobResult(lease=asked.lease, outcome=outcome, message=problem)
 

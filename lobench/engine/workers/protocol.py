@@ -86,6 +86,7 @@ class Job(Message):
       companions: URIs and theta files of checkpoints whose otherwise equal jobs this worker will get next.
       code: `CaseInfo.code` of the case, with which the result will be recorded; "" if unknown.
       variant: Bindings of the subject.
+      outer_step, run: Position of the checkpoint.
     """
 
     lease: int
@@ -96,6 +97,8 @@ class Job(Message):
     companions: tuple[tuple[str, str], ...] = ()
     code: str = ""
     variant: Variant = field(default_factory=Variant)
+    outer_step: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import counted
+from lobench.engine.config.suite import has_only_commands
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.text import subject_name
 
@@ -66,7 +67,9 @@ class CheckpointLines:
         self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
         self._ledger: Ledger | None = None
         self._scores: StoreScores | None = None
-        self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]))
+        # A baseline is tuned on tasks, and a command has none.
+        is_tunable = not has_only_commands(*suites)
+        self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]) if is_tunable else "")
         self._scale = ""
         self._last: tuple[object, int] | None = None
         self._num_logged = 0

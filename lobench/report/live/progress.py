@@ -127,7 +127,9 @@ class PlainProgress(SilentProgress):
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
         if not cases:  # cases of scripts are known only from their output
             return
-        self.log(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
+        compiled = "; a program is compiled for each when it first runs"
+        is_trained = any(not case.evaluator for case in cases)
+        self.log(f"{counted(len(cases), 'case')}: {names}{compiled if is_trained else ''}")
 
     def admitted(self, subject: Subject) -> None:
         if self._verbose:

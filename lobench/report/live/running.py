@@ -30,6 +30,7 @@ class _Lease:
       since: Time of its start.
       is_new: Whether its program has not run before, so that it is compiled first.
       step: Current inner step.
+      is_command: Whether it is a command, whose steps are unknown.
     """
 
     name: str
@@ -38,6 +39,7 @@ class _Lease:
     since: float
     is_new: bool
     step: int = 0
+    is_command: bool = False
 
 
 class Running:
@@ -63,6 +65,7 @@ class Running:
             num_steps=case.num_inner_steps,
             since=self._clock(),
             is_new=program not in self._seconds,
+            is_command=bool(case.evaluator),
         )
 
     def step(self, lease: int, step: int) -> None:
@@ -119,6 +122,8 @@ class Running:
         return [(one.name, self._far(one)) for one in list(self._leases.values())]
 
     def _far(self, one: _Lease) -> str:
+        if one.is_command:
+            return f"runs for {duration(self._clock() - one.since)}"
         if one.step:
             return f"{one.step}/{one.num_steps}"
         return f"compiling {duration(self._clock() - one.since)}" if one.is_new else f"0/{one.num_steps}"

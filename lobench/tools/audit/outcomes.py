@@ -52,7 +52,8 @@ class Outcomes:
         result = Result(curves)
         if file.endswith(".gin"):
             try:
-                return Outcome.FAILED if failed_expectations(found.bound.expectations, result) else Outcome.PASSED
+                failed = failed_expectations(found.bound.expectations, result, row.case.primary_metric)
+                return Outcome.FAILED if failed else Outcome.PASSED
             except KeyError as error:
                 return headline(error)
         return self._of_test(Path(file), item.partition("[")[0], found.spec, result)

@@ -13,7 +13,7 @@ from etils import epath
 
 from lobench.analysis.stats.change_point import Belief, believe, is_located, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
-from lobench.api.components import absolute_location, plugins_of
+from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.rounds import RoundProgress
@@ -23,13 +23,14 @@ from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
+from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.checkpoints.spool import holds_theta
+from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import names_of_one, specs_called
+from lobench.engine.config.suite import has_only_commands, names_of_one, specs_called
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
@@ -130,7 +131,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("there is no run here", where=str(location))
     manager = plugins_of(places, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress)
+    checkpoints = _checkpoints(run, manager, rows, progress, suites=places)
     checkpoints = [
         one
         for one in checkpoints
@@ -347,10 +348,15 @@ def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], Cu
 
 
 def _checkpoints(
-    run: RunFolder, manager: PluginManager, rows: Sequence[EvaluationRow], progress: WatchProgress
+    run: RunFolder,
+    manager: PluginManager,
+    rows: Sequence[EvaluationRow],
+    progress: WatchProgress,
+    *,
+    suites: Sequence[str],
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order, including evaluated ones that have been deleted."""
-    readers = load_readers(manager, allow_pickle=False)
+    readers, is_whole = readers_for(suites, manager, allow_pickle=False), has_only_commands(*suites)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
@@ -364,11 +370,16 @@ def _checkpoints(
     stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
     for each in seen:
         try:
-            one, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
+            if is_whole:
+                one = whole_checkpoint(each.uri)
+                hashes: tuple[str, ...] = (one.sha256,)
+            else:
+                one, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
+                hashes = digests_of(leaves)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        if not any((_resolved(one.uri), sha256) in stored for sha256 in digests_of(leaves)):
+        if not any((_resolved(one.uri), sha256) in stored for sha256 in hashes):
             found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:

@@ -18,6 +18,7 @@ _KINDS = ["suite", "task", "optimizer", "sink", "plugin"]
     epilog="""\b
 Examples:
   lobench new suite mysuite
+  lobench new suite myevals --command
   lobench new task my_task --into mysuite
   lobench new optimizer MyLOpt
   lobench new sink mydb --into mysuite
@@ -30,15 +31,16 @@ Exit codes: 0, 2 usage: nothing was written."""
 @click.option(
     "--into", type=click.Path(path_type=Path), help="Existing folder to write into (default: a new folder NAME)."
 )
+@click.option("--command", is_flag=True, help="With suite: cases that are commands, in any framework.")
 @format_option("text", "json", prints={"new": "lobench.tools.new.new:NewRecord"})
-def new(what: str, name: str, into: Path | None, kind: str) -> None:
+def new(what: str, name: str, into: Path | None, command: bool, kind: str) -> None:
     """Write a new suite, task, optimizer, sink or plugin: working files with their tests, for you to edit.
 
     NAME is the name of the module; a class gets it in CamelCase. Nothing is overwritten.
     """
     from lobench.tools.new.new import new as made
 
-    found = made(what, name, into=into)  # type: ignore[arg-type]  # checked by click
+    found = made(what, name, into=into, command=command)  # type: ignore[arg-type]  # checked by click
     for path in found.files:
         click.echo(path)
     click.echo(f"\nnext: {found.next_command}")

@@ -31,9 +31,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST = 60  # characters; some file systems reject longer paths
+_COMMANDS = "command_suite"  # templates of a suite of commands
 _DECLARES = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
 _NEXT = {
     "suite": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
+    _COMMANDS: "lobench watch {folder}/example --suite {folder} --once",
     "task": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
     "optimizer": "python {file} && pytest {folder} --lobench-checkpoint {theta}",
     "sink": "pytest {folder}",
@@ -63,7 +65,7 @@ class Skeleton:
 NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: what was written."]
 
 
-def new(kind: Kind, name: str, *, into: str | Path | None = None) -> Skeleton:
+def new(kind: Kind, name: str, *, into: str | Path | None = None, command: bool = False) -> Skeleton:
     """Writes a skeleton.
 
     Example:
@@ -74,24 +76,27 @@ def new(kind: Kind, name: str, *, into: str | Path | None = None) -> Skeleton:
       kind: "suite", "task", "optimizer", "sink" or "plugin".
       name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`).
       into: Existing folder for the files, such as a suite. None: a new folder, NAME or lobench-NAME.
+      command: Whether the cases of a suite are commands that evaluate a checkpoint, in place of tasks.
     Raises:
       UsageError: The name is invalid or taken, or a file would be overwritten. Nothing is written then.
     """
+    if command and kind != "suite":
+        raise UsageError("--command is of a suite", got=f"a {kind}", expected="lobench new suite NAME --command")
     module, title = _names(kind, name)
     folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
     if into is None and _is_there(folder):
         raise UsageError("this is there already", where=str(folder), next_step="take another name, or remove it")
     if into is not None and not folder.is_dir():
         raise UsageError("--into is no folder", where=str(folder), expected="one that is there")
-    contents = {folder / path: text for path, text in _contents(kind, module, title).items()}
+    contents = {folder / path: text for path, text in _contents(_COMMANDS if command else kind, module, title).items()}
     for path in contents:
         if _is_there(path):
             raise UsageError("this is there already", where=str(path), next_step="nothing was written")
     _check_free(kind, module, title)
     _write(contents, new_folder=folder if into is None else None)
     places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
-    command = _NEXT[kind].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
-    return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=command)
+    line = _NEXT[_COMMANDS if command else kind].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
+    return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=line)
 
 
 def _names(kind: Kind, name: str) -> tuple[str, str]:
@@ -160,7 +165,7 @@ def _used_names(kind: Kind) -> set[str]:
     return used - {"skeleton", "Skeleton"}
 
 
-def _contents(kind: Kind, module: str, title: str) -> dict[Path, str]:
+def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
     """Returns the texts of the files by path in the folder."""
     folder = _TEMPLATES / kind
     return {

@@ -214,7 +214,7 @@ def _no_case(path: Path) -> ConfigError:
     return ConfigError(
         "the experiment has no case",
         where=str(path),
-        expected="Experiment.suites, or a scope that binds Case.task",
+        expected="Experiment.suites, or a scope that binds Case.task or Case.command",
         next_step='write `Experiment.suites = ["suites/quick"]`; paths are relative to the file; "quick" is ours',
     )
 

@@ -33,7 +33,9 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     for suite in suites:
         found = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
         if not case_scopes(found) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
-            raise ConfigError("the suite holds no case", where=str(suite), expected="a scope that binds Case.task")
+            raise ConfigError(
+                "the suite holds no case", where=str(suite), expected="a scope that binds Case.task or Case.command"
+            )
         statements += found
     return statements
 

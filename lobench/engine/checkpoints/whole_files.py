@@ -1,0 +1,235 @@
+"""Checkpoints that lobench does not read, for suites of commands: which are complete, and how they are identified.
+
+Nothing is unpickled: only names, sizes, the ends of zip archives, the headers of safetensors and JSON are looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from etils import epath
+
+from lobench.core.checkpoint import Checkpoint, CheckpointContent
+from lobench.core.errors import CheckpointError, CheckpointGone
+from lobench.core.wording import one_line_of
+from lobench.engine.checkpoints.files import (
+    ends_as_zip,
+    exists,
+    files_in,
+    index_in_name,
+    is_folder,
+    is_settled,
+    mark_of,
+)
+from lobench.engine.checkpoints.places import absolute_place, path_of
+from lobench.engine.checkpoints.readers import SafetensorsReader
+from lobench.hookspecs import CheckpointReader
+
+__all__ = [
+    "BY_CONTENT",
+    "BY_NAMES",
+    "FileIdentity",
+    "WholeFolder",
+    "files_below",
+    "identity_of",
+    "whole_checkpoint",
+    "whole_readers",
+]
+
+BY_CONTENT, BY_NAMES = "content", "names, sizes and times of its files"
+_MOST_HASHED = 256 << 20  # bytes of a checkpoint that is identified by its content
+_CHUNK = 1 << 20
+_SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors", ".npz", ".msgpack")
+_STATES = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")  # beside the weights, of trainers
+_FOLDER = re.compile(r"(checkpoint|ckpt|global_step|step|iter|iteration|epoch|model)[-_=]?\d+([-_=].*)?|\d+", re.I)
+_MARKS = ("trainer_state.json", ".metadata", "_CHECKPOINT_METADATA", "config.json")
+_ORBAX = ("_CHECKPOINT_METADATA", "commit_success.txt")  # written last, or with the rename that ends the writing
+# Files beside the folders of a trainer, which name the last complete one, by the beginnings of the folders' names.
+_LATEST = {"global_step": "latest", "iter_": "latest_checkpointed_iteration.txt"}
+_ZIP = b"PK\x03\x04"
+_MOST_JSON = 1 << 26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileIdentity:
+    """Identity of a checkpoint's files.
+
+    Attributes:
+      sha256: Hash (hex) of the content, or of names, sizes and times.
+      by: Which of both, `BY_CONTENT` or `BY_NAMES`.
+    """
+
+    sha256: str
+    by: str
+
+
+def identity_of(path: epath.Path) -> FileIdentity:
+    """Returns the identity of a file or folder: by content up to 256 MiB, and by names, sizes and times above.
+
+    The name of the checkpoint itself does not count, and neither does its place.
+
+    Raises:
+      OSError: It cannot be read.
+    """
+    files = {_name_below(file, path): (file, *mark_of(file)) for file in files_below(path)}
+    by = BY_CONTENT if sum(size for _, size, _ in files.values()) <= _MOST_HASHED else BY_NAMES
+    lines = [
+        (name, _sha256(file)) if by == BY_CONTENT else (name, size, at)
+        for name, (file, size, at) in sorted(files.items())
+    ]
+    return FileIdentity(sha256=hashlib.sha256(f"{by}\0{lines!r}".encode(errors="surrogateescape")).hexdigest(), by=by)
+
+
+def whole_checkpoint(location: str) -> Checkpoint:
+    """Returns a checkpoint that is taken as it is, by its path.
+
+    Raises:
+      CheckpointError: It does not exist, or cannot be read.
+    """
+    path = path_of(location)
+    with one_line_of(OSError, CheckpointError, "the checkpoint cannot be read", where=location):
+        if not exists(path):
+            raise CheckpointGone("there is no checkpoint here", where=location)
+        sha256 = identity_of(path).sha256
+    step = index_in_name(path.name)
+    return Checkpoint(uri=absolute_place(location), sha256=sha256, outer_step=step or 0, generation=0)
+
+
+def _name_below(file: epath.Path, path: epath.Path) -> str:
+    return "" if file == path else file.relative_to(path).as_posix()
+
+
+def _sha256(file: epath.Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def files_below(path: epath.Path) -> Iterator[epath.Path]:
+    """Yields the files below a folder, or the file itself."""
+    if is_folder(path):
+        yield from files_in(path)
+    else:
+        yield path
+
+
+class WholeFile:
+    """Files such as Lightning's `.ckpt`, `.pt` and `.safetensors`."""
+
+    in_place = True
+
+    def recognises(self, path: epath.Path) -> bool:
+        return path.suffix in _SUFFIXES and not path.name.startswith(_STATES) and not path.is_dir()
+
+    def is_complete(self, path: epath.Path) -> bool:
+        found = _is_whole(path)
+        return is_settled(path) if found is None else found
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        return _refuse_part(path, [path])
+
+
+class WholeFolder:
+    """Folders such as `checkpoint-500`, `global_step500`, `iter_0000500`, and the steps of orbax.
+
+    Args:
+      complete_when: Pattern of paths in a folder, one of which makes it complete. "": see `is_complete`.
+    """
+
+    in_place = False
+
+    def __init__(self, complete_when: str = "") -> None:
+        self._complete_when = complete_when
+
+    def recognises(self, path: epath.Path) -> bool:
+        if not path.is_dir():
+            return False
+        if _FOLDER.fullmatch(path.name) or path.suffix in _SUFFIXES:
+            return True
+        if self._complete_when and any(path.glob(self._complete_when)):
+            return True
+        inside = {entry.name: entry for entry in path.iterdir()}
+        return any(mark in inside for mark in _MARKS) and not any(
+            _FOLDER.fullmatch(name) and entry.is_dir() for name, entry in inside.items()
+        )
+
+    def is_complete(self, path: epath.Path) -> bool:
+        """Returns whether what the trainer writes last is there, each file has its end, and no shard is missing.
+
+        A folder in which no trainer leaves such a mark is complete once it has not changed for a while.
+        """
+        if self._complete_when:
+            return any(path.glob(self._complete_when))
+        files = list(files_below(path))
+        if not files or any(_is_whole(file) is False for file in files) or _lacks_shards(files):
+            return False
+        marked = _is_marked(path, {file.name for file in files})
+        return is_settled(path) if marked is None else marked
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        return _refuse_part(path, list(files_below(path)))
+
+
+def _refuse_part(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
+    """Returns no leaves: nothing is read. A file without its end is refused."""
+    if part := [file for file in files if _is_whole(file) is False]:
+        raise CheckpointError("it is half-written", where=str(part[0]), expected="a file that was written to its end")
+    return CheckpointContent(leaves={})
+
+
+def whole_readers(complete_when: str = "") -> dict[str, CheckpointReader]:
+    """Returns readers that take any checkpoint as it is, by name."""
+    return {"folder": WholeFolder(complete_when), "file": WholeFile()}
+
+
+def _is_whole(file: epath.Path) -> bool | None:
+    """Returns whether a file has its end; None if its format has none that can be recognized."""
+    if file.suffix == ".safetensors":
+        return SafetensorsReader().is_complete(file)
+    try:
+        if file.suffix == ".json":
+            if mark_of(file)[0] > _MOST_JSON:
+                return None
+            json.loads(file.read_bytes())
+            return True
+        with file.open("rb") as opened:
+            head = opened.read(len(_ZIP))
+    except ValueError:
+        return False
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if head == _ZIP:
+        return ends_as_zip(file)
+    return None if head or file.suffix not in _SUFFIXES else False
+
+
+def _lacks_shards(files: list[epath.Path]) -> bool:
+    """Returns whether an index (`model.safetensors.index.json`) names a file that is missing."""
+    names = {str(file) for file in files}
+    for file in files:
+        if file.name.endswith(".index.json"):
+            found = json.loads(file.read_bytes())
+            shards = found.get("weight_map", {}) if isinstance(found, dict) else {}
+            if isinstance(shards, dict) and any(str(file.parent / str(one)) not in names for one in shards.values()):
+                return True
+    sharded = {file.parent for file in files if file.suffix == ".distcp"}
+    return any(str(folder / ".metadata") not in names for folder in sharded)  # torch.distributed writes it last
+
+
+def _is_marked(path: epath.Path, names: set[str]) -> bool | None:
+    """Returns whether a trainer has marked a folder as complete; None if it leaves no mark."""
+    for start, latest in _LATEST.items():
+        if path.name.startswith(start) and (file := path.parent / latest).exists():
+            last = index_in_name(file.read_bytes().decode(errors="replace").strip())
+            return last is not None and last >= (index_in_name(path.name) or 0)
+    if "trainer_state.json" in names or names.intersection(_ORBAX):
+        return True
+    if any(name.endswith(".distcp") for name in names):
+        return True  # with its `.metadata`
+    return None

@@ -1,0 +1,140 @@
+"""Cases that are commands: which cases they are, the gin text that concerns them, and their placeholders."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
+from lobench.core.errors import ConfigError, suggestion
+from lobench.core.metric import spread_directions
+from lobench.engine.config.gin_state import BINDINGS, enclosing
+from lobench.engine.config.parsed_layers import ParsedLayers
+from lobench.engine.config.syntax import Binding, Import, Reference, Statement, only_bindings, parse_file, references_in
+
+__all__ = [
+    "NOT_OF_COMMANDS",
+    "check_command",
+    "check_task",
+    "is_command",
+    "macros_of",
+    "named_in",
+    "of_command",
+    "reads_checkpoint",
+]
+
+_OWN = ("Case", "expect", "Suite")  # names that a command's case reads
+_TRAINING = (
+    "task", "learned_optimizer", "optimizer", "num_inner_steps", "phases", "num_tasks", "sessions", "num_lanes",
+    "eval_every", "log_every", "eval_batches", "save_every", "keep_state", "time_gradient", "stop_after",
+)  # fmt: skip
+# Fields that do not belong to the identity of a command: those of a training, and limits. Each seed is run by itself.
+NOT_OF_COMMANDS = (*_TRAINING, "num_seeds", "seed_block", "timeout_seconds")
+_MACRO = "gin.macro"
+
+
+def is_command(spec: CaseSpec) -> bool:
+    """Returns whether a case is a command. Imports nothing.
+
+    Raises:
+      ConfigError: The file cannot be read, or has a syntax error.
+    """
+    return _command_of(spec) is not None
+
+
+def reads_checkpoint(spec: CaseSpec) -> bool:
+    """Returns whether a command names a checkpoint, so that one has to be given."""
+    command = _command_of(spec)
+    return not isinstance(command, str) or "{checkpoint}" in command
+
+
+def _command_of(spec: CaseSpec) -> Any:
+    bindings = only_bindings(parse_file(Path(spec.path)))
+    found = [one.value for one in bindings if (one.scope, one.name, one.parameter) == (spec.scope, "Case", "command")]
+    return found[-1] if found else None
+
+
+def of_command(parsed: ParsedLayers) -> ParsedLayers:
+    """Returns the layers without what a command cannot read: modules, optimizers, tasks, and configurations of runs.
+
+    A file with commands alone has no imports, and all of its names are checked.
+    """
+    is_mixed = any(isinstance(one, Import) for one in parsed.case)
+    case = list(_own(parsed.case)) if is_mixed else parsed.case
+    overrides = list(_own(parsed.overrides))
+    return replace(parsed, modules=[], trainer=[], trainer_comments=[], own=[], case=case, overrides=overrides)
+
+
+def _own(statements: Sequence[Statement]) -> Iterator[Binding]:
+    for one in only_bindings(statements):
+        is_read = not one.parameter or (one.name in _OWN and one.parameter not in OPTIMIZER_FIELDS)
+        if is_read and not any(isinstance(each, Reference) for each in references_in(one.value)):
+            yield one
+
+
+def macros_of(scope: str) -> dict[str, Any]:
+    """Returns the values of the macros of a scope and of those around it, by name. Inner scopes take precedence."""
+    found: dict[str, Any] = {}
+    for each in enclosing(scope):
+        prefix = f"{each}/" if each else ""
+        for (name, selector), parameters in BINDINGS.items():
+            rest = name.removeprefix(prefix)
+            if selector == _MACRO and name.startswith(prefix) and rest and "/" not in rest and "value" in parameters:
+                found[rest] = parameters["value"]
+    return found
+
+
+def named_in(text: str) -> list[str]:
+    """Returns the names in the braces of a text: `{checkpoint}`, `{width}`."""
+    return re.findall(r"\{(\w+)\}", text)
+
+
+def check_command(case: Case, bound: Iterable[str], where: str) -> None:
+    """Raises ConfigError if a command, or a setting of its case, is invalid.
+
+    Args:
+      case: The case.
+      bound: Fields of `Case` that its own scope binds.
+      where: Place of the case.
+    """
+    for name in ("command", "curves"):
+        value = getattr(case, name)
+        if not isinstance(value, str) or not value.strip():
+            expected = "a line such as 'python eval.py --checkpoint {checkpoint} --out {out}'"
+            expected = (
+                expected if name == "command" else "the file that the command writes, such as '{out}/metrics.jsonl'"
+            )
+            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=expected)
+    try:
+        shlex.split(case.command)
+    except ValueError as error:
+        raise ConfigError("Case.command is no command", where=where, got=f"{case.command!r}: {error}") from error
+    files = case.files
+    if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
+        raise ConfigError("Case.files", where=where, got=repr(files), expected="patterns such as ('lib/*.py',)")
+    spread_directions(case.metric_directions, [case.primary_metric], where=where)
+    if case.seed_block not in (None, 1):
+        got = repr(case.seed_block)
+        raise ConfigError("Case.seed_block", where=where, got=got, expected="1: a command evaluates one seed")
+    if wrong := [name for name in bound if name in _TRAINING]:
+        raise ConfigError(
+            f"Case.{wrong[0]} has no meaning for a command",
+            where=where,
+            next_step="leave it out, or bind Case.task instead of Case.command",
+        )
+
+
+def check_task(case: Case, where: str) -> None:
+    """Raises ConfigError if a case with a task has settings of a command."""
+    for name in ("command", "curves", "files", "metric_directions"):
+        if getattr(case, name):
+            advice = suggestion(name, ["command"]) if name != "command" else ""
+            raise ConfigError(
+                f"Case.{name} is of a case with Case.command, and this one has Case.task",
+                where=where,
+                next_step=advice,
+            )

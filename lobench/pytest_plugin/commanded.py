@@ -1,0 +1,290 @@
+"""Evaluation of a case that is a command. Nothing here imports jax."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from etils import epath
+
+from lobench.api.settings import ImportSettings
+from lobench.core.case import COMMAND, CaseSpec, SeedBlock
+from lobench.core.errors import CheckpointError, LobenchError
+from lobench.core.metric import spread_directions, stored_spelling
+from lobench.core.result import Curves, Outcome, Provenance
+from lobench.core.wording import first_of
+from lobench.engine.checkpoints.spool import fingerprint
+from lobench.engine.checkpoints.whole_files import identity_of
+from lobench.engine.config.bound import BoundCase
+from lobench.engine.paths import identity_in
+from lobench.engine.store.provenance import provenance
+from lobench.engine.workers.command import CommandRunner, command_words, filled
+from lobench.engine.workers.devices import cpu_class
+from lobench.engine.workers.last_words import tail_of
+from lobench.engine.workers.protocol import Command
+from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
+from lobench.evaluation.result import Result
+from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
+from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, with_item
+from lobench.pytest_plugin.options import loaded_subject, option
+from lobench.pytest_plugin.reuse import stored_curves
+
+__all__ = ["commanded", "read_curves"]
+
+_STEPS = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
+_MOST_SHOWN = 5
+_PREFIX = "lobench-case-"  # of the folders of commands, below the folder for temporary files
+
+
+def commanded(item: pytest.Item, case: CaseSpec) -> Result:
+    """Evaluates a command's case for an item: once for each seed that the store lacks."""
+    bound, job = bound_command(item, case, variant_of(item)), item.config.stash.get(CURRENT_JOB, None)
+    info, done, own = with_item(bound, item), item.stash.setdefault(DONE, []), []
+    subject = None if job is not None else loaded_subject(item).subject
+    for block in blocks_of(item, info):
+        curves = None if subject is None else stored_curves(item.config, subject, info, block)
+        if curves is None:
+            curves = _run(bound, block, _values(item, block))
+        own.append(curves)
+        done.append((block, curves))
+    if len({curves.eval_steps for curves in own}) > 1:
+        raise LobenchError(
+            "the seeds of a case have curves at different steps, so that they are no one result",
+            where=_where(bound),
+            got=", ".join(f"seed {one.seeds[0]}: up to step {one.eval_steps[-1]}" for one in own),
+        )
+    return Result(own, bound.case)
+
+
+def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
+    """Returns the values of the placeholders that depend on the checkpoint and the seed."""
+    job = item.config.stash.get(CURRENT_JOB, None)
+    if job is not None:
+        path, step, run = job.theta_path, job.outer_step, job.run
+    else:
+        subject = loaded_subject(item).subject
+        path = option(item.config, "checkpoint") if subject.has_theta else ""
+        path, step, run = str(Path(path).absolute()) if path else "", subject.outer_step, subject.run
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return {"checkpoint": path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
+
+
+def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves:
+    """Runs a command for one seed.
+
+    Raises:
+      DeadlinePassed: It ran longer than `Case.timeout_seconds`.
+      LobenchError: It failed, or wrote no curve of the primary metric.
+    """
+    case, where = bound.case, _where(bound)
+    if "{checkpoint}" in case.command and not given["checkpoint"]:
+        raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
+    with _home() as home:
+        out, log = home / "out", home / "log"
+        out.mkdir()
+        values = {**bound.values, **given, "out": str(out)}
+        words, folder = command_words(shlex.split(case.command), values), Path(bound.spec.path).parent
+        began = time.monotonic()
+        files = _Files(given["checkpoint"]) if given["checkpoint"] else None
+        asked = Command(lease=0, words=words, folder=str(folder), log=str(log))
+        result = CommandRunner().run(asked, timeout_seconds=case.timeout_seconds)
+        seconds = time.monotonic() - began
+        if files is not None:
+            files.check()
+        if result.outcome is not Outcome.PASSED:
+            _show(shlex.join(words), log)
+            kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
+            raise kind(f"the command {_how(result.message)}")
+        metrics = _metrics(case.curves, values, folder, case.primary_metric)
+        curves = _as_curves(bound, block, metrics, seconds)
+        by = files.identified_by if files is not None else ""
+        return dataclasses.replace(curves, provenance=dataclasses.replace(curves.provenance, identified_by=by))
+
+
+class _Files:
+    """Files of a checkpoint during an evaluation. A trainer may rewrite them in place, as a kept copy may be links.
+
+    Args:
+      path: Path of the checkpoint.
+    Attributes:
+      identified_by: `FileIdentity.by` of a checkpoint that is kept as it is; "" for a theta.
+    Raises:
+      RewrittenCheckpoint: It is not the checkpoint that was kept.
+    """
+
+    _known: ClassVar[dict[str, tuple[str, str]]] = {}  # by path: its last checked stamp, and `identified_by`
+
+    def __init__(self, path: str) -> None:
+        self._path, self._stamp = epath.Path(path), self._look(path)
+        self.identified_by = ""
+        if not (sha256 := identity_in(path)):
+            return
+        if self._known.get(path, ("", ""))[0] != self._stamp:
+            found = identity_of(self._path)
+            if found.sha256 != sha256:
+                raise RewrittenCheckpoint("its files were rewritten in place since it was kept", where=path)
+            self._known[path] = self._stamp, found.by
+        self.identified_by = self._known[path][1]
+
+    def _look(self, path: str) -> str:
+        try:
+            return fingerprint(epath.Path(path))
+        except CheckpointError as error:
+            raise RewrittenCheckpoint("it was removed", where=path) from error
+
+    def check(self) -> None:
+        """Raises RewrittenCheckpoint if the files have changed since this object was made."""
+        if self._look(str(self._path)) != self._stamp:
+            raise RewrittenCheckpoint("its files were rewritten in place during the evaluation", where=str(self._path))
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[Path]:
+    """Yields a new folder, which is removed afterwards, and removes those of processes that were killed.
+
+    A folder is in use while its file `lock` is locked.
+    """
+    above = Path(tempfile.gettempdir())
+    for left in above.glob(f"{_PREFIX}*/lock"):
+        with contextlib.suppress(OSError), left.open("rb") as lock:  # another process has it, or another user
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent)
+    home = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        with (home / "new").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (home / "new").rename(home / "lock")
+            yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _how(problem: str) -> str:
+    problem = problem.removeprefix("it ")
+    return f"was {problem}" if problem.startswith("killed") else problem
+
+
+def _show(command: str, log: Path) -> None:
+    """Writes the end of a command's output where the worker's own output goes."""
+    with contextlib.suppress(OSError):
+        text = "".join(tail_of(Path(f"{log}.{name}"), 0) for name in ("out", "err"))
+        sys.stderr.write(f"--- {command}\n{text}\n")
+        sys.stderr.flush()
+
+
+_Metrics = Mapping[str, tuple[np.ndarray, np.ndarray]]  # steps and values, by name
+
+
+def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> _Metrics:
+    """Returns the metrics that a command wrote, of which one is the primary one."""
+    place = folder / filled(curves, values)
+    try:
+        found = read_curves(place, primary)
+    except LobenchError as error:
+        if "no such file" in error.what:
+            raise LobenchError("the command wrote no such file", where=curves) from error
+        raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
+    name = stored_spelling(primary, found)
+    if name not in found:
+        got = first_of(sorted(found), _MOST_SHOWN)
+        raise LobenchError(f"the command wrote no {primary}", where=curves, got=got, expected=primary)
+    return {primary if one == name else one: curve for one, curve in found.items()}
+
+
+def read_curves(path: Path, primary: str) -> _Metrics:
+    """Returns the curves of any format of `lobench import`, or the final values in a JSON object.
+
+    Args:
+      path: Absolute path or pattern.
+      primary: Metric that is read even if it has no finite value.
+    Raises:
+      LobenchError: There is no file, or it cannot be read.
+    """
+    from lobench.tools.curve_import.collected_curves import sources_of
+    from lobench.tools.curve_import.growing import SessionCurves
+
+    final = _final_values(path)
+    if final is not None:
+        return final
+    sources = sources_of([path], "")
+    problem: LobenchError | None = None
+    for metrics in ((), (primary,)):  # a column without numbers is no metric, unless it is asked for
+        try:
+            settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
+            with SessionCurves(sources, settings, until=None) as read:
+                return {
+                    name: (curve.steps, curve.values)
+                    for _, curves in read.spill.curves()
+                    for name, curve in curves.items()
+                }
+        except LobenchError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _final_values(path: Path) -> _Metrics | None:
+    """Returns the numbers of a JSON object without steps as curves of one point at step 0; None for another file."""
+    if path.suffix not in (".json", ".jsonl") or not path.is_file():
+        return None
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or any(name in document for name in _STEPS):
+        return None
+    numbers = {name: value for name, value in document.items() if type(value) in (int, float)}
+    if not numbers or any(isinstance(value, dict | list) for value in document.values()):
+        return None
+    return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in numbers.items()}
+
+
+def _as_curves(bound: BoundCase, block: SeedBlock, metrics: _Metrics, seconds: float) -> Curves:
+    """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
+    case, where = bound.case, _where(bound)
+    steps, primary = metrics[case.primary_metric]
+    taken: dict[str, np.ndarray] = {}
+    problems = list(bound.problems)
+    for name, (at, values) in metrics.items():
+        places = np.searchsorted(at, steps)
+        if places[-1] < len(at) and bool((at[places] == steps).all()):
+            with np.errstate(over="ignore"):
+                taken[name] = values[places].astype("<f4")
+        else:
+            problems.append(f"{name} is left out: it has other steps than {case.primary_metric}")
+    odd = ~np.isfinite(primary)
+    made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+    views: dict[str, Any] = {name: memoryview(values.reshape(1, -1).data) for name, values in taken.items()}
+    return Curves(
+        seeds=(block.start,),
+        metrics=views,
+        eval_steps=tuple(steps.tolist()),
+        diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
+        wall_seconds=seconds,
+        provenance=dataclasses.replace(_without_jax(made), evaluator=COMMAND),
+        problems=tuple(problems),
+        directions=spread_directions(case.metric_directions, taken, where=where),
+    )
+
+
+def _without_jax(made: Provenance) -> Provenance:
+    """Returns a provenance that names no package of lobench's own trainings, which had no part in the result."""
+    versions = {name: version for name, version in made.versions.items() if name == "lobench"}
+    return dataclasses.replace(made, versions=versions)
+
+
+def _where(bound: BoundCase) -> str:
+    return f"{bound.spec.path}: case {bound.spec.name!r}"

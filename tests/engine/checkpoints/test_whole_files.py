@@ -1,0 +1,198 @@
+"""Checkpoints that are taken as they are: none is taken early, each is taken once, and a copy costs no bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from etils import epath
+from safetensors.numpy import save
+
+from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.errors import CheckpointError
+from lobench.engine.checkpoints.file_spool import FileSpool
+from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.checkpoints.spool import holds_theta
+from lobench.engine.checkpoints.whole_files import BY_CONTENT, BY_NAMES, identity_of, whole_readers
+from lobench.evaluation.request import RewrittenCheckpoint
+from lobench.hookspecs import SourceContext
+from lobench.pytest_plugin.commanded import _Files
+
+
+def torch_file() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", b"x" * 100)
+    return buffer.getvalue()
+
+
+WEIGHTS = save({"w": np.arange(8.0)})
+INDEX = json.dumps({"weight_map": {"w": "model-1.safetensors", "v": "model-2.safetensors"}}).encode()
+# By trainer: the name of the checkpoint, and its files in the order in which it writes them.
+TRAINERS: dict[str, tuple[str, list[tuple[str, bytes]]]] = {
+    "hugging face": (
+        "checkpoint-500",
+        [
+            ("checkpoint-500/config.json", b"{}"),
+            ("checkpoint-500/model.safetensors.index.json", INDEX),
+            ("checkpoint-500/model-1.safetensors", WEIGHTS),
+            ("checkpoint-500/model-2.safetensors", WEIGHTS),
+            ("checkpoint-500/optimizer.pt", torch_file()),
+            ("checkpoint-500/rng_state.pth", torch_file()),
+            ("checkpoint-500/trainer_state.json", b'{"global_step": 500}'),
+        ],
+    ),
+    "lightning": ("epoch=1-step=500.ckpt", [("epoch=1-step=500.ckpt", torch_file())]),
+    "torch": ("model_500.pt", [("model_500.pt", torch_file())]),
+    "distributed": (
+        "step-500",
+        [
+            ("step-500/__0_0.distcp", b"x" * 50),
+            ("step-500/__1_0.distcp", b"x" * 50),
+            ("step-500/.metadata", b"x" * 9),
+        ],
+    ),
+    "deepspeed": (
+        "global_step500",
+        [
+            ("global_step500/mp_rank_00_model_states.pt", torch_file()),
+            ("global_step500/zero_pp_rank_0_optim_states.pt", torch_file()),
+            ("latest", b"global_step500"),
+        ],
+    ),
+    "megatron": (
+        "iter_0000500",
+        [
+            ("iter_0000500/mp_rank_00/model_optim_rng.pt", torch_file()),
+            ("iter_0000500/mp_rank_01/model_optim_rng.pt", torch_file()),
+            ("latest_checkpointed_iteration.txt", b"500"),
+        ],
+    ),
+    "orbax": ("500", [("500/d/0", b"x" * 50), ("500/_CHECKPOINT_METADATA", b"{}")]),
+}
+RENAMED = (".metadata", "_CHECKPOINT_METADATA")  # written under another name first
+EARLIER = {"latest": b"global_step400", "latest_checkpointed_iteration.txt": b"400"}
+
+
+def half_written(folder: Path, files: list[tuple[str, bytes]]) -> Iterator[str]:
+    """Writes files one after another, and yields each time that one is half-written or the next one is missing."""
+    for place, (name, content) in enumerate(files):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.name not in RENAMED:
+            for length in (0, len(content) // 2):
+                path.write_bytes(content[:length])
+                yield f"{length} bytes of {name}"
+        path.write_bytes(content)
+        if place + 1 < len(files):
+            yield f"after {name}"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_source_takes_a_checkpoint_once_and_never_early(tmp_path: Path, trainer: str) -> None:
+    name, files = TRAINERS[trainer]
+    for latest, content in EARLIER.items():
+        if latest in dict(files):
+            (tmp_path / latest).write_bytes(content)
+    source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers()))
+    for state in half_written(tmp_path, files):
+        assert [*source.poll(), *source.poll()] == [], state
+    found = [*source.poll(), *source.poll(), *source.poll()]
+    assert [(Path(one.uri).name, one.index) for one in found] == [(name, 500)]
+
+
+def test_folder_of_an_unknown_trainer_is_complete_when_a_pattern_says_so(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/weights.bin").write_text("x")
+    source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers("done.*")))
+    assert not source.poll()
+    (tmp_path / "best/done.txt").touch()
+    assert [Path(one.uri).name for one in source.poll()] == ["best"]
+
+
+def test_folder_that_names_run_and_checkpoints_is_a_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "checkpoint-1/trainer_state.json").write_text("{}")
+    assert not whole_readers()["folder"].recognises(epath.Path(tmp_path))
+    source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers()))
+    assert [Path(one.uri).name for one in source.poll()] == ["checkpoint-1"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "run/checkpoint-5"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner/model.safetensors").write_bytes(WEIGHTS)
+    (folder / "trainer_state.json").write_text("{}")
+    return folder
+
+
+def taken(spool: FileSpool, path: Path) -> str:
+    readers = whole_readers()
+    return spool.take(SeenCheckpoint(uri=str(path), reader="folder", index=5), readers["folder"]).sha256
+
+
+def test_spool_links_a_checkpoint_and_keeps_it_after_the_trainer_removed_it(tmp_path: Path, checkpoint: Path) -> None:
+    spool = FileSpool(tmp_path / "spool")
+    sha256 = taken(spool, checkpoint)
+    kept = Path(spool.location(sha256))
+    assert spool.holds(sha256) and kept.name == "checkpoint-5"
+    assert os.stat(kept / "inner/model.safetensors").st_ino == os.stat(checkpoint / "inner/model.safetensors").st_ino
+    assert identity_of(epath.Path(kept)) == identity_of(epath.Path(checkpoint))
+    assert identity_of(epath.Path(kept)).by == BY_CONTENT and holds_theta(checkpoint, sha256)
+    for file in ("inner/model.safetensors", "trainer_state.json"):
+        (checkpoint / file).unlink()
+    assert (kept / "inner/model.safetensors").read_bytes() == WEIGHTS
+    spool.sweep({sha256})
+    assert FileSpool(tmp_path / "spool").location(sha256) == str(kept)
+    spool.discard(sha256)
+    assert not spool.holds(sha256) and not list((tmp_path / "spool").iterdir())
+
+
+def test_spool_refuses_a_half_written_file_and_leaves_nothing(tmp_path: Path, checkpoint: Path) -> None:
+    (checkpoint / "inner/model.safetensors").write_bytes(WEIGHTS[:-1])
+    spool = FileSpool(tmp_path / "spool")
+    with pytest.raises(CheckpointError, match=f"{checkpoint}/inner/model.safetensors: it is half-written"):
+        taken(spool, checkpoint)
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_spool_keeps_twenty_gigabytes_in_a_moment(tmp_path: Path, checkpoint: Path) -> None:
+    with (checkpoint / "optimizer.bin").open("wb") as file:
+        file.truncate(20 << 30)
+    free, began = os.statvfs(tmp_path).f_bavail, time.process_time()
+    spool = FileSpool(tmp_path / "spool")
+    sha256 = taken(spool, checkpoint)
+    assert time.process_time() - began < 1.0 and free - os.statvfs(tmp_path).f_bavail < 1 << 15
+    assert identity_of(epath.Path(spool.location(sha256))).by == BY_NAMES
+    os.utime(checkpoint / "optimizer.bin", (1, 1))
+    assert identity_of(epath.Path(checkpoint)).sha256 != sha256
+
+
+def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: Path) -> None:
+    spool = FileSpool(tmp_path / "spool")
+    path = spool.location(taken(spool, checkpoint))
+    files = _Files(path)
+    files.check()
+    assert files.identified_by == BY_CONTENT
+    (checkpoint / "trainer_state.json").write_text('{"rewritten": true}')
+    with pytest.raises(RewrittenCheckpoint, match="rewritten in place during the evaluation"):
+        files.check()
+    with pytest.raises(RewrittenCheckpoint, match="rewritten in place since it was kept"):
+        _Files(path)
+
+
+def test_identity_of_files_ignores_place_and_own_name(tmp_path: Path, checkpoint: Path) -> None:
+    before = identity_of(epath.Path(checkpoint))
+    moved = checkpoint.rename(tmp_path / "other")
+    assert identity_of(epath.Path(moved)) == before
+    (moved / "trainer_state.json").rename(moved / "state.json")
+    assert identity_of(epath.Path(moved)) != before

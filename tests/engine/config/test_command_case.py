@@ -1,0 +1,105 @@
+"""Cases that are commands: what is bound, what belongs to their identity, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lobench.core.case import COMMAND, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.core.subject import Variant
+from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import has_only_commands, specs_in
+
+GIN = """
+Case.num_seeds = 3
+perplexity/Case.command = "python eval.py --checkpoint {checkpoint} --batch {batch} --out {out}"
+perplexity/Case.curves = "{out}/metrics.jsonl"
+perplexity/Case.primary_metric = "valid/loss"
+perplexity/batch = 8
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm/eval.gin").write_text(GIN)
+    (tmp_path / "lm/eval.py").write_text("import helper\n")
+    (tmp_path / "lm/helper.py").write_text("RATE = 1\n")
+    (tmp_path / "lm/data.json").write_text("1")
+    return tmp_path / "lm/eval.gin"
+
+
+def bind(suite: Path, extra: str = "", **layers: object) -> BoundCase:
+    suite.write_text(GIN + extra)
+    (spec,) = specs_in(suite)
+    return bind_case(spec, Layers(gin_modules=("no_such_module",), **layers))  # type: ignore[arg-type]
+
+
+def test_command_case_is_bound_without_modules_and_has_a_block_for_each_seed(suite: Path) -> None:
+    bound = bind(suite)
+    assert bound.info.evaluator == COMMAND and bound.values == {"batch": "8"}
+    assert bound.info.blocks() == [SeedBlock(start=seed, size=1) for seed in range(3)]
+    bound.require_optimizer()  # needs none
+    assert has_only_commands(suite) and not insists_on_optimizer(bound.spec, Layers())
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        'perplexity/Case.command = "python eval.py {checkpoint}"\n',
+        "perplexity/batch = 9\n",
+        'perplexity/Case.curves = "{out}/other.jsonl"\n',
+        "perplexity/expect.max_final = 3.0\n",
+    ],
+)
+def test_command_case_with_other_text_or_bindings_is_another_case(suite: Path, extra: str) -> None:
+    assert bind(suite).info.identity != bind(suite, extra).info.identity
+
+
+@pytest.mark.parametrize("extra", ["Case.num_seeds = 5\n", "Case.timeout_seconds = 9.0\n", "unused = 3\n"])
+def test_command_case_with_other_limits_is_the_same_case(suite: Path, extra: str) -> None:
+    assert bind(suite).info.identity == bind(suite, extra).info.identity
+
+
+def test_command_case_ignores_optimizers_of_subjects(suite: Path) -> None:
+    variant = Variant(bindings=("Case.learned_optimizer = @Celo()",), trainer_config="import nothing_here\n")
+    assert bind(suite).info == bind(suite, variant=variant).info
+    assert bind(suite, gin_params=("perplexity/batch = 16",)).values == {"batch": "16"}
+
+
+@pytest.mark.parametrize("name", ["eval.py", "helper.py", "data.json"])
+def test_command_case_with_edited_file_has_other_code(suite: Path, name: str) -> None:
+    extra = 'perplexity/Case.files = ("*.json",)\n'
+    before = bind(suite, extra).info
+    (suite.parent / name).write_text("RATE = 2\n")
+    after = bind(suite, extra).info
+    assert before.identity == after.identity and before.case_code != after.case_code
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("perplexity/Case.curves = ''\n", r"Case\.curves; got ''"),
+        ("perplexity/Case.command = 'python \"'\n", r"Case\.command is no command"),
+        ("perplexity/Case.seed_block = 2\n", r"Case\.seed_block; got 2; expected 1"),
+        ("perplexity/Case.eval_every = 2\n", r"Case\.eval_every has no meaning for a command"),
+        ("perplexity/Case.files = ('*.csv',)\n", r"Case\.files names no file.*got '\*\.csv'"),
+        ("perplexity/Case.metric_directions = {'x': 'up'}\n", r"is no direction"),
+        ("perplexity/Case.comand = 'x'\n", r"no parameter 'comand'"),
+        ("Cse.command = 'x'\n", r"unknown name 'Cse'"),
+    ],
+)
+def test_command_case_with_a_mistake_is_refused_in_one_line(suite: Path, extra: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        bind(suite, extra)
+    assert "\n" not in str(refused.value)
+
+
+def test_task_with_settings_of_a_command_is_refused(suite: Path) -> None:
+    suite.write_text("import lobench.inner.tasks.quadratic\nx/Case.task = @Quadratic()\nCase.curves = 'a.csv'\n")
+    (spec,) = specs_in(suite)
+    with pytest.raises(ConfigError, match=r"Case\.curves is of a case with Case\.command"):
+        bind_case(spec, Layers())
