@@ -239,14 +239,15 @@ class PluginManager(pluggy.PluginManager):
             self.register(plugin, name=name)
         except pluggy.PluginValidationError as error:
             self.unregister(name=name)
-            raise PluginError("a hook is not as it is called", where=where, got=str(error).splitlines()[-1]) from error
+            got = str(error).splitlines()[-1]
+            raise PluginError("a hook does not match its specification", where=where, got=got) from error
         for caller in self.get_hookcallers(plugin) or ():
             mine = [one for one in caller.get_hookimpls() if one.plugin is plugin and not one.optionalhook]
             if mine and not caller.has_spec():
                 self.unregister(name=name)
                 known = [hook for hook in vars(hookspecs.HookSpecs) if hook.startswith("lobench_")]
                 next_step = suggestion(caller.name, known)
-                raise PluginError(f"there is no hook {caller.name}", where=where, next_step=next_step)
+                raise PluginError(f"unknown hook {caller.name}", where=where, next_step=next_step)
 
     def declarations(self, hook: str) -> dict[str, Registered]:
         """Returns the declarations of a hook, by name.
@@ -325,7 +326,7 @@ class PluginManager(pluggy.PluginManager):
             for part in ("name", "factory", "summary"):
                 if not isinstance(text := getattr(declaration, part), str) or (part == "name" and not text):
                     raise PluginError(
-                        f"hook {hook} declares {declaration.name!r} with a {part} that is no text",
+                        f"hook {hook} declares {declaration.name!r} with a {part} that is not a text",
                         where=f"plugin {plugin!r}",
                         got=repr(text),
                     )

@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
     assert "the newest checkpoint could not be read" in done.stdout.splitlines()[-1]
     assert "theta_2.pkl: a pickle is not loaded: it can run code" in done.stdout
     assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
-    assert "theta_4.npz: leaf 'log_lr' is no array of numbers" in done.stdout
+    assert "theta_4.npz: leaf 'log_lr' is not an array of numbers" in done.stdout
     assert "theta_5.npz: theta is empty" in done.stdout
     found = {Path(r["checkpoint"]["uri"]).name: r for r in results(run / "lobench_results" / "tiny")}
     assert {name: (r["outcome"], r["checkpoint"]["outer_step"], len(r["seeds"])) for name, r in found.items()} == {
@@ -339,11 +339,11 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
             2,
             "plugin 'wrong': hook lobench_result_sinks declares 5 with a name",
         ),
-        (SINK.format("name='s', factory=print"), 2, "declares 's' with a factory that is no text; got <built-in"),
+        (SINK.format("name='s', factory=print"), 2, "declares 's' with a factory that is not a text; got <built-in"),
         (
             SINK.format("name='s', factory=':S', summary=None"),
             2,
-            "declares 's' with a summary that is no text",
+            "declares 's' with a summary that is not a text",
         ),
     ],
 )
@@ -361,7 +361,7 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "lobench.cli", "mine"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    text = "lobench: plugin 'wrong': the command 'mine' is none of click's; got builtin_function_or_method; decorate it"
+    text = "lobench: plugin 'wrong': the command 'mine' is not a click command; got builtin_function_or_method;"
     assert done.returncode == 2 and done.stderr.startswith(text)
 
 

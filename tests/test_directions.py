@@ -61,7 +61,7 @@ def test_the_best_checkpoint_is_the_one_that_is_better(store: tuple[Path, bool])
             ranked = ranked_run(path, [str(path)], metric)[2]
             assert [one.subject.checkpoint.outer_step for one in ranked] == [2, 1]
         else:
-            with pytest.raises(UnknownDirection, match="nobody has declared which way train/return is better"):
+            with pytest.raises(UnknownDirection, match="the direction of train/return is not declared"):
                 ranked_run(path, [str(path)], metric)
 
 

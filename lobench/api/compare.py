@@ -406,7 +406,7 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[s
         time.sleep(0.2)
         found += source.poll()
     if not found:
-        raise CheckpointError("there is no checkpoint in this folder", where=folder)
+        raise CheckpointError("no checkpoint found in this folder", where=folder)
     return [one.uri for one in found]
 
 

@@ -203,7 +203,7 @@ def default_store(location: str, name: str) -> Path:
         folder = Path(location)
         if not retried(folder.exists, may_forbid=False):
             near = sorted(other.name for other in folder.parent.iterdir()) if folder.parent.is_dir() else []
-            raise UsageError("there is no run here", where=location, next_step=suggestion(folder.name, near))
+            raise UsageError("no run found", where=location, next_step=suggestion(folder.name, near))
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
         is_own = may_write(folder) and folder.stat().st_uid == os.geteuid()
         store = folder / "lobench_results" / name

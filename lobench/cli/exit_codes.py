@@ -31,4 +31,4 @@ class ExitCode(enum.IntEnum):
     ERROR = 3, "an evaluation, a command or a check had an error, or lobench itself has a fault: no verdict"
     BUDGET = 4, "the budget was too small: evaluations are left, or a search is undecided; the same command continues"
     INTERRUPTED = 130, "interrupted; nothing is lost, the same command continues"
-    NO_READER = 141, "nobody reads what it prints any more; nothing is lost, the same command continues"
+    NO_READER = 141, "the reader of the output has closed it; nothing is lost, the same command continues"

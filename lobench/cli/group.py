@@ -66,7 +66,7 @@ class _Group(click.Group):
         command = found.load()
         if not isinstance(command, click.Command):
             raise PluginError(
-                f"the command {cmd_name!r} is none of click's",
+                f"the command {cmd_name!r} is not a click command",
                 where=f"plugin {found.plugin!r}",
                 got=type(command).__name__,
                 next_step="decorate it with click.command()",

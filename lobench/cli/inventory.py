@@ -150,7 +150,7 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
 
     own, here = shipped_folder(), Path("suites")
     if folder is not None and not folder.is_dir():
-        raise UsageError("there is no such folder", where=str(folder), next_step="name one with --folder")
+        raise UsageError("no such folder", where=str(folder), next_step="name one with --folder")
     folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]
     items = list[Item]()
     for file in (file for each in folders for file in sorted(each.rglob("*.gin"))):

@@ -98,7 +98,7 @@ def _known(name: str, known: Collection[str]) -> str:
     if short not in known:
         several = [each for each in known if each.startswith(f"{short}.")]
         raise UsageError(
-            "there is no such schema",
+            "no such schema",
             got=repr(name),
             expected=f"one of {', '.join(several or known)}",
             next_step=suggestion(short, known),

@@ -116,7 +116,7 @@ def changed_code_line(
                 names.update(dict.fromkeys(changed_parts(before, after)))
     named = f": {first_of(list(names), _MOST_NAMED)}" if names else ""
     line = f"{counted(len(changes), 'result')} {'was' if len(changes) == 1 else 'were'} made by other code{named}"
-    return f"{line}; kept, since --keep-results says that they count" if kept else line
+    return f"{line}; kept, by --keep-results" if kept else line
 
 
 def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:

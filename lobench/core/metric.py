@@ -47,9 +47,7 @@ class UnknownDirection(LobenchError):
 
     def __init__(self, metric: str, *, where: str = "") -> None:
         self.metric = metric
-        super().__init__(
-            f"nobody has declared which way {metric} is better", where=where, next_step=how_to_declare(metric)
-        )
+        super().__init__(f"the direction of {metric} is not declared", where=where, next_step=how_to_declare(metric))
 
 
 def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | None:
@@ -113,12 +111,15 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
     """
     if not isinstance(declared, Mapping):
         got = type(declared).__name__
-        raise ConfigError("metric_directions is no mapping", where=where, got=got, expected='{"return": "max"}')
+        raise ConfigError("metric_directions is not a mapping", where=where, got=got, expected='{"return": "max"}')
     known: dict[str, Direction] = {}
     for name, value in declared.items():
         if value not in list(Direction):
             raise ConfigError(
-                f"metric_directions[{name!r}] is no direction", where=where, got=repr(value), expected="'min' or 'max'"
+                f"metric_directions[{name!r}] is not a direction",
+                where=where,
+                got=repr(value),
+                expected="'min' or 'max'",
             )
         known[str(name)] = Direction(value)
     found = {metric: known.get(metric) or known.get(metric.rpartition("/")[2]) for metric in metrics}

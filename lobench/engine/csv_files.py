@@ -118,7 +118,7 @@ class _Unpacked(io.RawIOBase):
                 "the file unpacks to far more than a table does",
                 where=str(self._path),
                 got=f"over {self._num_read:,} bytes from {self._path.stat().st_size:,}",
-                next_step="unpack it, and import that, if it is what it should be",
+                next_step="unpack it, check it, and import the file in it",
             )
         return len(found)
 

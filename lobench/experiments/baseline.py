@@ -121,7 +121,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                     scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                     baseline.save(path)
-                    log(f"{optimizer} {name}: tuned as before, scored as the case says now")
+                    log(f"{optimizer} {name}: tuned as before, scored by the case's present settings")
                     continue
                 if (again := tuned_again(spec, layers, optimizer, before)) is not None:
                     baseline = _with(baseline, name, again, spec)
@@ -164,7 +164,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     for optimizer, grid in grids.items():
         path, refresh = baseline_path(suite, optimizer, grid.name), _refreshing(command, suite, optimizer)
         if not path.is_file():
-            problems.append(f"{path}: there is no such baseline; run `{refresh}`")
+            problems.append(f"{path}: no such baseline; run `{refresh}`")
             continue
         baseline = Baseline.load(path)
         is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)

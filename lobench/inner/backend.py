@@ -103,7 +103,7 @@ def foreign_maker() -> str:
         if name.partition(".")[0] != "jax"
         and any(isinstance(value, jax.Array) for value in list(vars(module).values()))
     ]
-    return f"what was imported before lobench ({', '.join(holding[:3]) or 'a plugin of pytest, log'})"
+    return f"a module that was imported before lobench ({', '.join(holding[:3]) or 'a plugin of pytest, log'})"
 
 
 def compiler_options() -> dict[str, Any]:

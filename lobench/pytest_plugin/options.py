@@ -83,9 +83,7 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(f"--lobench-{name}", action="append", default=[], help=text + " May be given again.")
         parser.addini(f"lobench_{name.replace('-', '_')}", text, type="linelist", default=[])
     group.addoption("--lobench-allow-pickle", action="store_true", help="Load pickled checkpoints, which can run code.")
-    group.addoption(
-        "--lobench-reuse", action="store_true", help="Take what the store holds already instead of training it again."
-    )
+    group.addoption("--lobench-reuse", action="store_true", help="Reuse stored results instead of training again.")
     kept = "With --lobench-reuse: take results that were made by other code too, as after a refactoring."
     group.addoption("--lobench-keep-results", action="store_true", help=kept)
     without = "Trace and lower every program, whatever executables are kept beside the store's compiled programs."
@@ -146,7 +144,7 @@ def refuse_no_subject(config: pytest.Config) -> None:
     if path and optimizer:
         raise pytest.UsageError("--lobench-checkpoint and --lobench-optimizer exclude each other; give one")
     if path and "://" not in path and not Path(path).exists():
-        raise pytest.UsageError(f"--lobench-checkpoint: there is no checkpoint here; got {path}")
+        raise pytest.UsageError(f"--lobench-checkpoint: no checkpoint found; got {path}")
 
 
 def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -> str:

@@ -190,7 +190,7 @@ class SessionRecorder:
         if self._code_line:
             terminalreporter.write_line(self._code_line)
         if self._config.getoption("lobench_reuse"):
-            terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
+            terminalreporter.write_line("stored results were reused (--lobench-reuse)")
 
 
 _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s", "compile s")

@@ -390,7 +390,7 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
     found = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
     if (found.scale, found.minimum) != (info.scale, info.minimum):
         raise StaleBaseline(
-            "the case is scored otherwise than its baseline says",
+            "the case is scored on another scale than its baseline",
             where=f"{info.suite}/{info.name}",
             got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
             expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",

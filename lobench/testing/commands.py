@@ -75,7 +75,7 @@ class CommandContract:
             done = self.called(*self.arguments)
             assert Path.cwd() == tmp_path, "it left the working directory"
         assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
-        assert done.exit_code in _CODES, f"{done.exit_code} is no exit code of lobench's"
+        assert done.exit_code in _CODES, f"{done.exit_code} is not an exit code of lobench"
         assert done.exit_code == 0, done.output
 
     def test_importing_it_imports_no_jax(self) -> None:

@@ -99,7 +99,7 @@ def _lazy_problem(on_use: Any) -> str:
     if not known or not all(isinstance(name, str) for name in known):
         return "lobench_on_use.names() returns no list of names"
     if not isinstance(on_use.summary, str) or "\n" in on_use.summary:
-        return "lobench_on_use.summary is no line of text"
+        return "lobench_on_use.summary is not a line of text"
     if on_use.find("no_such_name_at_all") is not None:
         return "lobench_on_use.find() finds a name that it does not have"
     whole = on_use.find(known[0])

@@ -150,7 +150,7 @@ def read(path: str | Path) -> Parity:
             found = Parity(about=about, losses=file["losses"], **parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         expected = "what lobench.testing.parity.write wrote"
-        raise LobenchError("this is no file of parity", where=str(path), got=repr(error), expected=expected) from error
+        raise LobenchError("not a parity file", where=str(path), got=repr(error), expected=expected) from error
     if version != _FORMAT:
         raise LobenchError(
             "a file of parity of another format", where=str(path), got=repr(version), expected=str(_FORMAT)

@@ -87,10 +87,10 @@ class ReportSectionContract:
         assert isinstance(found, list | tuple), f"it returned a {type(found).__name__}, not a list of sections"
         for section in found:
             assert isinstance(section, Section), section
-            assert re.fullmatch(r"[A-Za-z][\w-]*", section.id), f"{section.id!r} is no id of an element"
+            assert re.fullmatch(r"[A-Za-z][\w-]*", section.id), f"{section.id!r} is not a valid id of an element"
             assert isinstance(section.title, str) and section.title
             assert isinstance(section.note, str)
-            assert section.view in get_args(View), f"there is no view {section.view!r}"
+            assert section.view in get_args(View), f"unknown view {section.view!r}"
             assert isinstance(section.figures, tuple)
             assert all(isinstance(figure, Figure) for figure in section.figures)
         ids = [section.id for section in found]

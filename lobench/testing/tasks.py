@@ -58,7 +58,7 @@ class TaskContract:
         assert types_of(init(key_of(1))) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
         params, _ = init(key_of(1))
         leaves = jax.tree.leaves(params)
-        assert leaves, "there are no parameters"
+        assert leaves, "the task has no parameters"
         for leaf in leaves:
             assert jnp.issubdtype(leaf.dtype, jnp.floating), f"a parameter is {leaf.dtype}: it has no gradient"
             assert np.isfinite(np.asarray(leaf)).all()
@@ -120,7 +120,7 @@ class TaskContract:
     def test_a_task_of_a_family_is_the_same_whatever_their_number(self) -> None:
         family = _made(self._kind)
         if not isinstance(family, TaskFamily):
-            pytest.skip("this is no family")
+            pytest.skip("not a family of tasks")
         keys = jax.vmap(key_of)(jnp.arange(5))
         sample = jax.jit(jax.vmap(family.sample), compiler_options=COMPILED_FAST)
         five, two = sample(keys), sample(keys[:2])

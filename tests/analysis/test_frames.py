@@ -83,7 +83,7 @@ def test_curves_frame_seeds_that_end_at_different_steps_keeps_all_of_their_steps
 
 
 def test_no_store_is_one_clear_line(store: Path) -> None:
-    with pytest.raises(lobench.StoreError, match="there is no result store here"):
+    with pytest.raises(lobench.StoreError, match="no result store found"):
         lobench.open_results(store / "none")
     with pytest.raises(lobench.StoreError, match="a store is a folder"):
         lobench.open_results(store / "ledger.sqlite")

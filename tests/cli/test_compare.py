@@ -106,7 +106,7 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
         (("a.npz", "adam()", "--suite", "{store}"), "neither a checkpoint nor an optimizer; got 'a.npz'"),
         (("adam(); adam.b1 = nan", "sgd()", "--suite", "{store}"), "'adam.b1 = nan': gin syntax error"),
         (("adam(); adam.b1 = nan", "sgd()", "--suite", "quick", "--store", "{store}"), "'adam.b1 = nan': gin syntax"),
-        (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
+        (("a", "b", "--suite", "nowhere"), "nowhere: no such suite"),
     ],
 )
 def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], expected: str) -> None:
@@ -211,7 +211,7 @@ def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(
         (tmp_path / step).mkdir()
     monkeypatch.chdir(tmp_path)
     assert "theta_2.npz (B) is worse than theta_1.npz (A)" in run("1", "2", "--store", store).stdout
-    assert "there is no result store here" in run("1", "2").stderr
+    assert "no result store found" in run("1", "2").stderr
 
 
 def test_a_margin_below_zero_is_refused(store: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     done = lobench("list", "suites", "--folder", tmp_path / "typo")
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr == f"lobench: {tmp_path / 'typo'}: there is no such folder; name one with --folder\n"
+    assert done.stderr == f"lobench: {tmp_path / 'typo'}: no such folder; name one with --folder\n"
 
 
 def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
@@ -56,7 +56,7 @@ def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
     [
         (["wtch"], "No such command 'wtch'; did you mean 'watch'?"),
         (["list", "taks"], "did you mean 'tasks'?"),
-        (["watch", ".", "--suite", "mysuit"], "mysuit: there is no such suite; did you mean 'mysuite'?"),
+        (["watch", ".", "--suite", "mysuit"], "mysuit: no such suite; did you mean 'mysuite'?"),
         (["watch", ".", "--suite", "mysuite", "--checkpoints", "latst"], "did you mean 'latest'?"),
     ],
 )

@@ -191,7 +191,7 @@ def test_nothing_but_the_document_is_on_standard_output_whoever_prints(tmp_path:
 @pytest.mark.parametrize(
     ("words", "what", "where"),
     [
-        (["results", "--store", "nowhere"], "there is no result store here", "nowhere"),
+        (["results", "--store", "nowhere"], "no result store found", "nowhere"),
         (["results", "--stor", "x"], "No such option '--stor'", "lobench results"),
         (["resluts"], "No such command 'resluts'; did you mean 'results'?", "lobench"),
         (["watch", "here"], "Missing option '--suite'.", "lobench watch"),

@@ -161,7 +161,7 @@ def test_an_output_gets_its_folder_or_one_clear_line(store: Path, tmp_path: Path
 
 def test_an_empty_folder_is_one_clear_line(tmp_path: Path) -> None:
     done = run("--store", tmp_path, "--history")
-    assert done.returncode == 2 and "there is no result store here" in done.stderr
+    assert done.returncode == 2 and "no result store found" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 

@@ -30,7 +30,7 @@ def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> Non
     [
         ({"return": "up"}, "suite: metric_directions['return'] is no direction; got 'up'; expected 'min' or 'max'"),
         ({"return": 1}, "got 1"),
-        ("max", "suite: metric_directions is no mapping; got str"),
+        ("max", "suite: metric_directions is not a mapping; got str"),
     ],
 )
 def test_what_is_no_direction_is_an_error(declared: object, expected: str) -> None:

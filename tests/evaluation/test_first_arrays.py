@@ -123,7 +123,7 @@ def test_under_xdist(tmp_path: Path, clean: str) -> None:
 
 def test_a_pytest_plugin_that_comes_before_lobenchs(tmp_path: Path, clean: str) -> None:
     suite = make_suite(tmp_path, "plugin")
-    assert "what was imported before lobench (somebodys_plugin)" in run_pytest(suite, "-p", "somebodys_plugin")
+    assert "a module that was imported before lobench (somebodys_plugin)" in run_pytest(suite, "-p", "somebodys_plugin")
     assert losses(suite / "store") == {clean}
 
 

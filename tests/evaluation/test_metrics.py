@@ -93,7 +93,7 @@ def test_of_what_nobody_declared_there_is_no_best() -> None:
     wrong = with_metrics(
         curves(1.0), manager_with({"f1": "up"}, f1=lambda c: {"test/f1": [0.5]}).declarations("lobench_metrics")
     )
-    assert "metric_directions['f1'] is no direction; got 'up'; expected 'min' or 'max'" in wrong.problems[0]
+    assert "metric_directions['f1'] is not a direction; got 'up'; expected 'min' or 'max'" in wrong.problems[0]
     assert set(wrong.metrics) == {"train/loss"} and wrong.added == ()
 
 

@@ -66,7 +66,7 @@ def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> No
 
 def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) -> None:
     for text, output in (
-        (EXPERIMENT.replace("logs/*.csv", "nowhere/*.csv"), "there is no such file of curves"),
+        (EXPERIMENT.replace("logs/*.csv", "nowhere/*.csv"), "no such file of curves"),
         (EXPERIMENT.replace("#theirs", ""), "several methods in its curves"),
         (EXPERIMENT.replace("#theirs", "#nobody"), "no such method in its curves"),
         (EXPERIMENT + "torch/Method.num_cpus = 2\n", "it counts for Method.command alone"),

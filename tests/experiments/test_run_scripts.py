@@ -128,7 +128,7 @@ def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_ot
     output = run(tmp_path, "--executor", "inline", code=3)
     assert "odd-0 infeasible: " in output and "curves.jsonl: it wrote no curves" in output
     assert "odd-1 failed: exited with status 1: it broke" in output
-    assert "4 lines are no JSON objects and are left out; line 1 is 'Warning: slow'" in output
+    assert "4 lines are not JSON objects and are left out; line 1 is 'Warning: slow'" in output
     assert "odd-6 infeasible: " in output and "a run has no value at step 30; got" in output
     found = finals(tmp_path / "store")
     assert sorted(session for _, session in found) == [2, 3, 4, 5]

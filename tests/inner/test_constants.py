@@ -112,7 +112,7 @@ def test_a_key_among_the_parameters_is_refused() -> None:
         def init_with_state(self, key: jax.Array) -> Any:
             return {"weights": jnp.ones(2), "key": jax.random.key(0)}, None
 
-    with pytest.raises(ConfigError, match="elements that are no numbers; got key<fry>"):
+    with pytest.raises(ConfigError, match="elements of a parameter of the task are not numbers; got key<fry>"):
         run(Keyed(has_constants=True), optax.sgd(0.1))
 
 

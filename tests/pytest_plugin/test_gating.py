@@ -330,7 +330,7 @@ def test_a_stale_baseline_is_an_error_that_names_the_command(runs: dict[str, Don
 
 def test_a_gate_does_not_guess_which_way_a_metric_is_better(runs: dict[str, Done]) -> None:
     done = runs["undeclared"]
-    assert done.code == 1 and "tiny/b: nobody has declared which way train/height is better" in done.out, done.out
+    assert done.code == 1 and "tiny/b: the direction of train/height is not declared" in done.out, done.out
     assert 'metric_directions = {"height": "max"}' in done.out and not done.verdicts()
 
 

@@ -43,5 +43,5 @@ def test_a_folder_of_that_name_wins_and_a_name_that_is_none_is_told(tmp_path: Pa
     collected = run_pytest(tmp_path, "quick", "digits/mlp.gin::batch8", "--collect-only", "-q")
     assert "quick/test_tiny.py" in collected and "relu32" not in collected and "batch8" in collected, collected
     unknown = run_pytest(tmp_path, "quadratik", *ADAM)
-    assert "quadratik: there is no such suite" in unknown and "did you mean 'quadratic'?" in unknown
+    assert "quadratik: no such suite" in unknown and "did you mean 'quadratic'?" in unknown
     assert "file or directory not found: quadratik" in run_pytest(tmp_path, "quadratik")

@@ -30,7 +30,7 @@ def test_what_no_case_can_be_evaluated_with_is_no_verdict(tmp_path: Path) -> Non
     suite, store = make_suite(tmp_path), tmp_path / "store"
     missing, given = f"--lobench-checkpoint={tmp_path / 'no.npz'}", f"--lobench-checkpoint={suite / 'tiny.gin'}"
     for options, output in (
-        ([missing], f"--lobench-checkpoint: there is no checkpoint here; got {tmp_path / 'no.npz'}"),
+        ([missing], f"--lobench-checkpoint: no checkpoint found; got {tmp_path / 'no.npz'}"),
         ([given, "--lobench-optimizer=sgd()"], "--lobench-checkpoint and --lobench-optimizer exclude each other"),
     ):
         done = pytest_session("-q", suite, *options, f"--lobench-store={store}", cwd=tmp_path)

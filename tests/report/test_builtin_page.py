@@ -58,7 +58,7 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
-    with pytest.raises(LobenchError, match="there is no result store here"):
+    with pytest.raises(LobenchError, match="no result store found"):
         ReportSink(SinkContext(store=tmp_path))._make()
 
 

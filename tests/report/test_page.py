@@ -272,7 +272,7 @@ def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no evaluation yet"):
         render_page(summary_of(tmp_path / "empty", []))
     done = lobench("report", "--store", tmp_path / "none", "--output", "x.html", cwd=tmp_path)
-    assert done.returncode == 2 and "there is no result store here" in done.stderr, done.stderr
+    assert done.returncode == 2 and "no result store found" in done.stderr, done.stderr
 
 
 def test_a_page_that_cannot_be_written_is_a_clear_line(store: Path, tmp_path: Path) -> None:

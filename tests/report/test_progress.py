@@ -107,7 +107,7 @@ def test_letters_that_an_encoding_lacks_are_escapes_and_a_full_disk_is_one_line(
     make_progress(file, color="no").log("score ▁█")
     assert raw.getvalue() == b"score \\u2581\\u2588\n"
     with open("/dev/full", "w", encoding="utf-8") as full:
-        with pytest.raises(LobenchError, match="cannot write what is said; got No space left on device"):
+        with pytest.raises(LobenchError, match="cannot write the output; got No space left on device"):
             make_progress(full).log("a line")
         with contextlib.suppress(OSError):
             full.close()

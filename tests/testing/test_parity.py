@@ -72,7 +72,7 @@ def test_a_learned_optimizer_has_its_theta_and_may_have_other_parameters(tmp_pat
 def test_what_is_no_file_of_parity_is_one_clear_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", a=1)
     for path in (tmp_path / "x.npz", tmp_path / "nobody.npz"):
-        with pytest.raises(LobenchError, match="this is no file of parity"):
+        with pytest.raises(LobenchError, match="not a parity file"):
             parity.check(path, lambda *_: {})
 
 

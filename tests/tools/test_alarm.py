@@ -219,7 +219,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
     for options, output in {
         ("--alarm", "regres"): "--alarm; got 'regres'; expected regress, overfit, stall",
-        (): "there is no store of a watch",
+        (): "no store of a watch found",
     }.items():
         done = alarm(run, suite, *options)
         assert done.returncode == 2 and output in done.stderr, done.stderr

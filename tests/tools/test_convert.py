@@ -125,7 +125,7 @@ def test_what_pylo_keeps_in_a_class_is_in_the_checkpoint(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("leaves", "options", "output"),
     [
-        ({"a": META["network.input.bias"]}, (), "these are no published weights that lobench knows; got without"),
+        ({"a": META["network.input.bias"]}, (), "unknown published weights; got without"),
         ({**META, "extra": np.zeros(3)}, (), "got with extra; expected MetaMLP, CELO2MLP, VeLORNN and VeLOMLP"),
         (
             META,

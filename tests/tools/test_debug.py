@@ -44,4 +44,4 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     assert "several cases are called a; expected one of other.a, tiny.a" in twice
     (suite / "other.gin").unlink()
     assert "which suite has the case 'a'?; write SUITE/a, or add --suite SUITE" in refused("a", "--optimizer", "adam()")
-    assert "there is no checkpoint here" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))
+    assert "no checkpoint found" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))

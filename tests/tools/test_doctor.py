@@ -52,7 +52,7 @@ def read_only(store: Path) -> Iterator[Path]:
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     done = lobench("doctor", "--store", tmp_path / "typo")
     assert done.returncode == 3
-    assert f"wrong  store: {tmp_path / 'typo'}: there is no result store here" in done.stdout
+    assert f"wrong  store: {tmp_path / 'typo'}: no result store found" in done.stdout
     assert not (tmp_path / "typo").exists()
 
 

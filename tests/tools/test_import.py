@@ -135,7 +135,7 @@ def test_seeds_that_are_said_to_be_the_same_draws_are_paired(tmp_path: Path) -> 
     (note,) = pair.primary.notes.values()
     assert note.endswith("; 3 common seeds of 3 and 4")  # the means that stand beside are over all
     text = write_csv(tmp_path / "b.csv", curve("adam", "first", [1.0]))
-    with pytest.raises(UsageError, match="--paired-seeds: a seed is no number; got 'first'"):
+    with pytest.raises(UsageError, match="--paired-seeds: a seed is not a number; got 'first'"):
         import_curves(text, store=tmp_path / "other", paired_seeds=True)
 
 

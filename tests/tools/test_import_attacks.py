@@ -98,7 +98,7 @@ def test_json_lines_are_read_as_a_csv_is(tmp_path: Path) -> None:
         ("digits", '{"step": 0, "loss": 1' + "0" * 5000 + "}"),
     ):
         (tmp_path / f"{name}.jsonl").write_text(line + "\n")
-        with pytest.raises(UsageError, match=rf"{name}\.jsonl, line 1: a line is no JSON object"):
+        with pytest.raises(UsageError, match=rf"{name}\.jsonl, line 1: a line is not a JSON object"):
             import_curves(tmp_path / f"{name}.jsonl", store=tmp_path / "no", case="b", metrics=("loss",))
     (tmp_path / "cut.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo')
     with pytest.raises(UsageError, match=r"cut\.jsonl, line 2: the last line is cut off"):

@@ -139,7 +139,7 @@ def test_nothing_is_overwritten_and_nothing_stays_of_what_fails(tmp_path: Path) 
     assert done.returncode == 2 and "conftest.py: this is there already; nothing was written" in done.stderr
     assert sorted(suite.iterdir()) == before and (suite / "conftest.py").read_text() == "mine = 1\n"
     done = lobench("new", "task", "mine", "--into", tmp_path / "nowhere")
-    assert done.returncode == 2 and "--into is no folder" in done.stderr
+    assert done.returncode == 2 and "--into is not a folder" in done.stderr
 
 
 def test_it_says_what_can_be_begun() -> None:

@@ -117,4 +117,4 @@ def test_a_store_is_judged_by_its_subjects_and_says_who_is_left_out(tmp_path: Pa
     empty = lobench("suite", "empty", cwd=tmp_path)
     assert empty.returncode == 2 and "empty: neither a store nor a suite with tuned baselines" in empty.stderr
     gone = lobench("suite", "nowhere", cwd=tmp_path)
-    assert (gone.returncode == 2 and "there is no such suite" in gone.stderr) or "no store" in gone.stderr
+    assert (gone.returncode == 2 and "no such suite" in gone.stderr) or "no store" in gone.stderr

@@ -59,7 +59,7 @@ def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
         ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,9,1\nmlp,1,0,1\n", "seed 1 has no step 9, which another seed has"),
         ("task,seed,step,loss\nmlp,0,0,1\n", "the curve ends at step 0"),
         ("task,seed,step,loss\nmlp,0,0,soon\n", "line 2: loss is no number; got 'soon'"),
-        ("task,seed,step,loss\nmlp,0,,1\n", "a step is no number >= 0"),
+        ("task,seed,step,loss\nmlp,0,,1\n", "a step is not a number >= 0"),
     ],
 )
 def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output: str) -> None:
@@ -71,10 +71,10 @@ def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output:
 @pytest.mark.parametrize(
     ("content", "output"),
     [
-        ("[]", "this is no normaliser; got list"),
+        ("[]", "not a normaliser; got list"),
         ('{"a": [[0, 1], [2.0]]}', "task 'a': steps and losses do not belong together"),
         ('{"a": [[0, 1], [1.0, 2.0]]}', "steps must increase and losses must not"),
-        ('{"a": 3}', "task 'a': this is no normaliser"),
+        ('{"a": 3}', "task 'a': not a normaliser"),
         ("{", "cannot read the normaliser"),
     ],
 )

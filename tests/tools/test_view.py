@@ -185,7 +185,7 @@ def test_usage_errors_are_one_line(tmp_path: Path) -> None:
         "one\n"
     )
     done = lobench("view", tmp_path / "none")
-    assert done.returncode == 2 and "there is no result store here" in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and "no result store found" in done.stderr and done.stderr.count("\n") == 1
     done = lobench("view", store, "--host", "192.0.2.1", "--port", "0")
     assert done.returncode == 2 and "expected an address of this machine" in done.stderr
     done = lobench("view", store, "--port", "0", "--experiment", "other")

@@ -75,7 +75,7 @@ def find_stores(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
     if not found:
-        raise StoreError("there is no result store here", where=str(folder), next_step="is the path right?")
+        raise StoreError("no result store found", where=str(folder), next_step="is the path right?")
     return [store for store in found if not set(store.parents) & set(found)]
 
 

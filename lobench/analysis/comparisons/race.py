@@ -185,7 +185,7 @@ def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) ->
     cases = scales.cases.values()
     if not any(scales.scale(case, case.primary_metric).is_usable for case in cases):
         raise LobenchError(
-            "no case has a scale, so that there are no scores to race on",
+            "no case has a scale, so a race has no scores to compare",
             got=scales.describe().replace("\n", "; "),
             next_step="`lobench baseline` beside the suite makes a scale that counts for all",
         )

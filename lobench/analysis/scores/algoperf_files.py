@@ -72,7 +72,7 @@ def read_targets(path: Path) -> Targets:
         expected = "base_workloads, held_out_workloads and workloads {name: {target_metric_name, ...}}"
         raise UsageError("this is not a file of targets", where=where, got=repr(error), expected=expected) from error
     if not bases:
-        raise UsageError("there is no base workload", where=where)
+        raise UsageError("the base workload is missing", where=where)
     return Targets(
         base=tuple(bases),
         base_of={variant: _base_of(variant, bases, where) for variant in held_out},
@@ -89,7 +89,7 @@ def _target(name: str, entries: Mapping[str, Any], where: str) -> WorkloadTarget
         expected = "target_metric_name and a number validation_target_value"
         raise UsageError(f"workload {name!r} has no target", where=where, got=repr(error), expected=expected) from error
     if not math.isfinite(value):
-        raise UsageError(f"the target of {name!r} is no finite number", where=where, got=str(value))
+        raise UsageError(f"the target of {name!r} is not a finite number", where=where, got=str(value))
     known = f"one of {', '.join(sorted(_HIGHER | _LOWER))}"
     if metric not in _HIGHER | _LOWER:
         raise UsageError(f"workload {name!r}: is {metric!r} better up or down?", where=where, expected=known)

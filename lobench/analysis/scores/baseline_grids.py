@@ -158,7 +158,7 @@ def grid_from_file(path: Path) -> BaselineGrid:
     )
     if not is_valid:
         raise ConfigError(
-            "this is no grid",
+            "not a grid of hyperparameters",
             where=str(path),
             expected='a list of points with the same names, such as [{"learning_rate": 0.1}, {"learning_rate": 0.3}]',
         )

@@ -386,7 +386,7 @@ class Scales:
                 text = "the baseline's seeds are taken to begin at the untrained mean (`lobench baseline` adds starts)"
                 found.setdefault(text, []).append(name)
             if not self._begins(identity, case.primary_metric):
-                found.setdefault("nobody evaluated step 0, and 0 is where the curves begin", []).append(name)
+                found.setdefault("step 0 was not evaluated, and the curves begin at 0", []).append(name)
             for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
                 if self.is_signed(case, metric):
                     text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'

@@ -284,7 +284,7 @@ def are_undecided(
 def silence(num_silent: int, num_seeds: int) -> str:
     """Returns a note on the seeds found by `are_undecided`."""
     seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
-    return f"{seeds} both are clipped alike or at the floor, which is no evidence"
+    return f"{seeds} both are clipped alike or at the floor, and so show nothing"
 
 
 def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:

@@ -62,7 +62,7 @@ class Looks:
 
     def _index(self, num_seeds: int) -> int:
         if num_seeds not in self.sizes:
-            raise ValueError(f"{num_seeds} seeds are no planned look; planned are {self.sizes}")
+            raise ValueError(f"{num_seeds} seeds are not a planned look; planned are {self.sizes}")
         return self.sizes.index(num_seeds)
 
 

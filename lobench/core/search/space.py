@@ -181,7 +181,8 @@ def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
             here = f"{where}: parameter {parameter.path!r}"
             if parent not in by_path:
                 next_step = suggestion(parent, by_path)
-                raise ConfigError(f"it depends on {parent!r}, which is no parameter", where=here, next_step=next_step)
+                what = f"it depends on {parent!r}, which is not a parameter"
+                raise ConfigError(what, where=here, next_step=next_step)
             wrong = [value for value in values if not by_path[parent].contains(value)]
             if wrong or not values:
                 raise ConfigError(f"no value of {parent!r} to depend on", where=here, got=repr(wrong or list(values)))

@@ -261,7 +261,7 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
         counters = {name: value for name, value in counters.items() if _is_count(name, value)}
         rest = {path: leaf for path, leaf in rest.items() if path not in counters or path not in _NEVER_THETA}
     if not rest and texts:
-        raise CheckpointError(f"leaf {texts[0]!r} is no array of numbers", where=where, got="text")
+        raise CheckpointError(f"leaf {texts[0]!r} is not an array of numbers", where=where, got="text")
     if not rest:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
     arrays = {path: _array(path, leaf, where) for path, leaf in rest.items()}
@@ -288,7 +288,7 @@ def _is_count(name: str, value: Any) -> bool:
 def _array(path: str, leaf: Any, where: str) -> np.ndarray:
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        raise CheckpointError(f"leaf {path!r} is no array of numbers", where=where, got=str(array.dtype))
+        raise CheckpointError(f"leaf {path!r} is not an array of numbers", where=where, got=str(array.dtype))
     return array
 
 
@@ -316,6 +316,7 @@ def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) ->
                     return int(number)
                 continue
             if not isinstance(number, int | float) or not abs(number) < 10**_MOST_DIGITS:  # NaN is not below either
-                raise CheckpointError(f"the counter {name!r} is no number of steps", where=where, got=repr(number)[:80])
+                what = f"the counter {name!r} is not a number of steps"
+                raise CheckpointError(what, where=where, got=repr(number)[:80])
             return int(number)
     return None

@@ -362,7 +362,7 @@ class Intake:
         """
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
-            error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
+            error = CheckpointError("its name is not UTF-8 text", where=shown, next_step="rename it")
             self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
             return None
         try:

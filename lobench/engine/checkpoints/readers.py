@@ -232,7 +232,7 @@ def load_checkpoint(
     readers = load_readers(manager, allow_pickle=allow_pickle)
     with _looking(location):
         if not retried(lambda: exists(path)):
-            raise CheckpointGone("there is no checkpoint here", where=location)
+            raise CheckpointGone("no checkpoint found", where=location)
     name = reader_for(path, readers)
     if name is None:
         raise CheckpointError(
@@ -255,7 +255,7 @@ def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent
             raise CheckpointError(
                 "half-written: the marks of completeness are missing",
                 where=str(path),
-                next_step="wait until it is written; if nothing writes it any more, remove what is temporary in it",
+                next_step="wait until it is written; if nothing writes it any more, remove its temporary files",
             )
         time.sleep(0.2)
         content = retried(lambda: reader.read(path))

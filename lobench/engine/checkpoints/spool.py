@@ -278,7 +278,7 @@ def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
     name = reader_for(path, readers)
     with one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location):
         if not retried(lambda: exists(path)):
-            raise CheckpointGone("there is no checkpoint here", where=str(location))
+            raise CheckpointGone("no checkpoint found", where=str(location))
     if name is None:
         raise CheckpointError("no reader knows this checkpoint", where=str(location), expected=", ".join(readers))
     return retried(lambda: readers[name].read(path)).leaves

@@ -73,7 +73,7 @@ class _Tree(pickle.Unpickler):
         name = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
         if name is None or sum(each.file_size for each in archive.infolist()) > _LARGEST_BYTES:
             raise CheckpointError(
-                "this archive is no state dict",
+                "this archive is not a state dict",
                 where=where,
                 expected=f"data.pkl and tensors, {_LARGEST_BYTES >> 30} GiB at most",
             )
@@ -90,7 +90,7 @@ class _Tree(pickle.Unpickler):
         if module == "torch" and name == "Size":
             return tuple
         raise PickleRefused(
-            "it holds more than tensors, and what it names is not run",
+            "it holds more than tensors, and lobench runs no code from a file",
             where=self._where,
             got=f"{module}.{name}",
             expected="a state dict: names, tensors, numbers",
@@ -101,7 +101,7 @@ class _Tree(pickle.Unpickler):
         kind, dtype, key, *_ = known
         if kind != "storage" or not isinstance(dtype, np.dtype):
             raise CheckpointError(
-                "this archive is no state dict", where=self._where, got=f"{kind!r} in place of a tensor"
+                "this archive is not a state dict", where=self._where, got=f"{kind!r} in place of a tensor"
             )
         return np.frombuffer(self._archive.read(f"{self._folder}data/{key}"), dtype)
 

@@ -93,7 +93,7 @@ def whole_checkpoint(location: str) -> Checkpoint:
     path = path_of(location)
     with one_line_of(OSError, CheckpointError, "the checkpoint cannot be read", where=location):
         if not exists(path):
-            raise CheckpointGone("there is no checkpoint here", where=location)
+            raise CheckpointGone("no checkpoint found", where=location)
         sha256 = identity_of(path).sha256
     step = index_in_name(path.name)
     return Checkpoint(uri=absolute_place(location), sha256=sha256, outer_step=step or 0, generation=0)

@@ -343,7 +343,7 @@ class Chief:
 
     def _begin_anew(self, why: str) -> None:
         self._suite_changed = True
-        self._progress.log(f"{why}: beginning anew, with the suite as it is now")
+        self._progress.log(f"{why}: restarting with the present files")
         self._own_events.append(planner.Drain())
 
     def _see(self, position: int, subject: Subject) -> None:

@@ -127,7 +127,8 @@ class WatchWorkers:
             except ValueError as error:
                 assert self._executor is not None
                 self._executor.kill(event.worker)
-                event = WorkerExited(worker=event.worker, message=f"said what its chief does not understand: {error}")
+                message = f"sent a message that the watch does not understand: {error}"
+                event = WorkerExited(worker=event.worker, message=message)
             else:
                 return self._receive(event.worker, message)
         if isinstance(event, WorkerExited):

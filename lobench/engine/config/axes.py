@@ -57,7 +57,7 @@ def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Bindin
         if _is_axes(one) or (not one.parameter and one.selector in names):
             what = "Case.axes" if one.parameter else f"the axis {one.selector!r}"
             raise ConfigError(
-                f"{what} is said in the case's own file alone",
+                f"{what} can only be set in the case's own file",
                 where=one.where,
                 next_step=f"change {spec.path}, or choose cells with pytest's -k",
             )

@@ -61,7 +61,7 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
         raise ConfigError(
             f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
             where=where,
-            expected="what a training batch gives, `train/NAME`",
+            expected="a value of a training batch, `train/NAME`",
             next_step="bind Case.eval_batches >= 1, or ask for another metric",
         )
 

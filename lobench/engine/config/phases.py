@@ -347,7 +347,7 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
             "Phase.num_inner_steps" + (" is not bound" if steps is None else ""),
             where=where,
             got="" if steps is None else repr(steps),
-            expected="an integer >= 1: each phase says its own length",
+            expected="an integer >= 1: each phase has its own length",
         )
     if phase.opt_state not in (None, "keep", "reset"):
         raise ConfigError("Phase.opt_state", where=where, got=repr(phase.opt_state), expected="'keep' or 'reset'")

@@ -56,7 +56,8 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     path = Path(suite) if folder is None else folder / suite
     if path.exists():
         if path.is_file() and path.suffix != ".gin" and not _is_test_file(path):
-            raise UsageError("this file is no suite", where=suite, expected="a folder, a .gin file, or a file of tests")
+            expected = "a folder, a .gin file, or a file of tests"
+            raise UsageError("this file is not a suite", where=suite, expected=expected)
         return path
     shipped = shipped_suite(suite)
     if shipped is not None:
@@ -70,9 +71,7 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     found = suggestion(path.name, near.values())
     advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in found), "")
     own = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
-    raise UsageError(
-        "there is no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases"
-    )
+    raise UsageError("no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases")
 
 
 def _is_test_file(path: Path) -> bool:

@@ -128,7 +128,7 @@ def parse_trainer_config(path: Path) -> list[Statement]:
         return _parse_file(path, (), functools.partial(_below, path.resolve().parent))
     except ConfigError as error:
         if path.is_symlink():  # its target may be another person's file, so its content is not quoted
-            raise ConfigError("the file that it links to is no gin file", where=str(path)) from error
+            raise ConfigError("the file that it links to is not a gin file", where=str(path)) from error
         raise
 
 

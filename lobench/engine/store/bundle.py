@@ -162,7 +162,7 @@ class ResultBundle:
 
     def _damaged(self, error: Exception) -> StoreError:
         return StoreError(
-            "this is no bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="take a copy anew"
+            "not a bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="take a copy anew"
         )
 
 
@@ -321,8 +321,8 @@ def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
         raise StoreError(
             "the bundle was changed after it was written",
             where=path,
-            got="content of another root than it says",
-            next_step="`lobench audit` says where",
+            got="content with another root hash than the recorded one",
+            next_step="`lobench audit` shows where",
         )
     folder = tempfile.TemporaryDirectory(prefix="lobench-bundle-")
     _opened.append(folder)

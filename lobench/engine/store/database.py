@@ -96,7 +96,7 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
 
 def _next_step(error: sqlite3.Error) -> str:
     if "no such table" in str(error):
-        return "was its database emptied? restore a copy, or start again, which begins anew"
+        return "was its database emptied? restore a copy, or start again, with an empty store"
     name = getattr(error, "sqlite_errorname", "SQLITE_NOTADB")  # "SQLITE_IOERR_WRITE", say
     return next((text for kind, text in _NEXT_STEPS.items() if name.startswith(f"SQLITE_{kind}")), "")
 

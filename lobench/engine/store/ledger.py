@@ -94,7 +94,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 local_copy.start()
             ledger.compute_summaries()
             if was_emptied and not ledger.sightings():
-                on_problem(f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew")
+                on_problem(f"{store / 'ledger.sqlite'} was empty, though the store was used before: it starts empty")
             return ledger
         except BaseException:
             lock.release()
@@ -167,7 +167,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             raise StoreError(
                 "the store was removed or replaced while it was in use",
                 where=str(self.store),
-                next_step="start again: what it held is evaluated anew",
+                next_step="start again: its evaluations are repeated",
             )
 
     @property

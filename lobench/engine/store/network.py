@@ -252,7 +252,7 @@ class LocalCopy:
                 "cannot keep the ledger of a store on a network file system",
                 where=str(self._store),
                 got=str(error),
-                next_step=f"what was recorded is safe in {self._folder}; the same command on this machine goes on",
+                next_step=f"the recorded results are safe in {self._folder}; the same command on this machine goes on",
             ) from error
 
 
@@ -262,7 +262,7 @@ def _local_folder(store: Path) -> Path:
     Its name has an id from the store, which is deleted with the store.
     """
     base = _base_folder()
-    what = "the store is on a network file system, and there is no place for its ledger on a local disk"
+    what = "the store is on a network file system, and no local disk has a place for its ledger"
     next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
     with one_line_of(OSError, StoreError, what, where=store, next_step=next_step):
         identity = store / "store.id"
@@ -270,7 +270,7 @@ def _local_folder(store: Path) -> Path:
             write_whole(identity, uuid.uuid4().hex)
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if base.stat().st_uid != os.getuid():
-            raise PermissionError(f"{base} belongs to somebody else")
+            raise PermissionError(f"{base} belongs to another user")
         name = retried(lambda: identity.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
         folder = base / f"{name}-{_place_of(store)}"
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -60,7 +60,7 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
     with unusable_store(store):
         is_there = not read_only or database.is_file()
     if not is_there:
-        raise StoreError("there is no result store here", where=str(store), next_step="is the path right?")
+        raise StoreError("no result store found", where=str(store), next_step="is the path right?")
     with store_errors(store):
         connection, version = _look_on(database, is_live=is_live) if read_only else _open_to_write(database)
     try:

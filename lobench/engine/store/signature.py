@@ -47,7 +47,7 @@ def signer(bundle: ResultBundle, allowed: Path | None) -> str:
     """
     if SIGNATURE not in bundle.names:
         if allowed is not None:
-            raise UsageError("nobody has signed the bundle", where=str(bundle.path))
+            raise UsageError("the bundle is not signed", where=str(bundle.path))
         return ""
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
         path = Path(folder) / "signature"

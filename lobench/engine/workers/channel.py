@@ -119,7 +119,7 @@ class Channel:
             message = bytes(self._received[first:end]) if is_well else b""
             if not kind_of(message):
                 shown = bytes(self._received[start : start + _SHOWN])
-                self.problem = f"wrote what is no message into its pipe: {shown!r}"
+                self.problem = f"wrote something other than a message into its pipe: {shown!r}"
                 self._received.clear()
                 return messages
             messages.append(message)
@@ -138,7 +138,7 @@ class Channel:
         self._stalled = 0.0 if is_moving else self._stalled + min(now - self._looked, _LONGEST_LOOK_SECONDS)
         self._looked, self._grew = now, False
         if self._stalled > STALL_SECONDS and not self.problem:
-            self.problem = f"said nothing for {STALL_SECONDS:g} s in the middle of a message"
+            self.problem = f"sent nothing for {STALL_SECONDS:g} s in the middle of a message"
 
     def close(self) -> None:
         self._end.close()

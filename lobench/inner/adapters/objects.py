@@ -57,7 +57,7 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
     if callable(getattr(candidate, "init", None)) and callable(getattr(candidate, "opt_fn", None)):
         return _ForeignLearnedOptimizer(candidate)
     raise ConfigError(
-        "Case.learned_optimizer is no learned optimizer",
+        "Case.learned_optimizer is not a learned optimizer",
         got=type(candidate).__name__,
         expected="an object with init(key) -> theta and opt_fn(theta)",
         next_step="an optax transformation goes into Case.optimizer; does gin bind `@Name` where `@Name()` is meant?",
@@ -122,7 +122,7 @@ def as_task(candidate: Any) -> Task | TaskFamily:
     if callable(getattr(candidate, "loss_with_state_and_aux", None)):
         return _ForeignTask(candidate)
     raise ConfigError(
-        "Case.task is no task",
+        "Case.task is not a task",
         got=candidate.__name__ if isinstance(candidate, type) else type(candidate).__name__,
         expected="a Task or TaskFamily",
         next_step="does gin bind `@Name` where `@Name()` is meant? Your own task is a subclass of lobench.Task",

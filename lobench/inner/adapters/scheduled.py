@@ -131,7 +131,7 @@ class Watches:
             if "__jax_array__" not in str(error):  # jax's error for a schedule passed to a compiled function
                 raise
             raise ConfigError(
-                "a schedule stands where the optimizer hands a number to a compiled function, and is none",
+                "the optimizer passes this number to a compiled function, which cannot take a schedule",
                 next_step="schedules are for rates; `optax.inject_hyperparams` makes other settings such",
             ) from error
         return watch

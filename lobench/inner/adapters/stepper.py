@@ -84,7 +84,7 @@ def _stepper(optimizer: Any, num_steps: int) -> Stepper:
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
         return _optax_stepper(optimizer)
     raise ConfigError(
-        "this is no optimizer",
+        "not an optimizer",
         got=type(optimizer).__name__,
         expected="an optax transformation, or an object with init, update, get_params and get_state",
         next_step="does gin bind `@name` where `@name()` is meant?",

@@ -99,7 +99,7 @@ def _content(file: str) -> str:
             raise Unhashable(f"{file}, which changed after this process began")
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:
-        raise Unhashable(f"{file}, a module that is no file") from None
+        raise Unhashable(f"{file}, a module that is not a file") from None
 
 
 @functools.cache
@@ -233,7 +233,7 @@ def _stated(file: str) -> tuple[int, int]:
     try:
         found = os.stat(file)
     except OSError:
-        raise Unhashable(f"{file}, a module that is no file") from None
+        raise Unhashable(f"{file}, a module that is not a file") from None
     return found.st_size, found.st_mtime_ns
 
 

@@ -300,7 +300,7 @@ class StateHash:
         self._add(kind)
         hides = [cls for cls in kind.__mro__ if cls not in _BASES and not _is_python(cls)]
         if hides:
-            raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, of whose state Python tells nothing")
+            raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, whose state Python does not show")
         has_state = False
         bases: tuple[Any, ...] = (tuple, list, set, frozenset, dict, str, int, float, complex, bytes)
         for base in bases:
@@ -326,7 +326,7 @@ class StateHash:
             attributes = object.__getattribute__(value, "__dict__")
         except AttributeError:
             if not has_state:
-                raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, which tells no state") from None
+                raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, which does not show its state") from None
             return
         self._items("attributes", "", attributes.items())
 

@@ -47,7 +47,8 @@ class MuLO(AdafacMLPLOpt):
         try:
             self._hidden = re.compile(hidden) if hidden else None
         except re.error as error:
-            raise ConfigError("MuLO.hidden is no pattern", got=f"{hidden!r}: {error}", expected="of re") from None
+            got = f"{hidden!r}: {error}"
+            raise ConfigError("MuLO.hidden is not a regular expression", got=got, expected="of re") from None
         if base_width < 1:
             raise ConfigError("MuLO.base_width", got=str(base_width), expected="a number of inputs, 1 or more")
         self._base_width = base_width

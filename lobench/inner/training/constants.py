@@ -95,7 +95,7 @@ def _is_number(leaf: Any) -> bool:
         return False
     if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_):
         raise ConfigError(
-            "a parameter of the task has elements that are no numbers", got=_kind(leaf), next_step="keep it in the task"
+            "elements of a parameter of the task are not numbers", got=_kind(leaf), next_step="keep it in the task"
         )
     return True
 

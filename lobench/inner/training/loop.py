@@ -96,7 +96,7 @@ class TrainingLoop:
             shape = self._program(phase).layout.carry_shape
             is_of_this_length = header["num_inner_steps"] == self._case.num_inner_steps
             if is_of_this_length and header["program"] != self._program(phase).text.sha256:
-                raise StateMismatch("what is compiled has changed since: the task's or the optimizer's code, say")
+                raise StateMismatch("the compiled program has changed, for example by an edit of the task or optimizer")
         else:
             shape = self._shape(phase)
         recorder = self._recorder

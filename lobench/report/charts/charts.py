@@ -74,7 +74,7 @@ def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Sectio
         drawn = declared.make(summary, where="a report")
         if not isinstance(drawn, list | tuple) or not all(isinstance(one, Section) for one in drawn):
             got = f"{type(drawn).__name__}: {drawn!r:.80}"
-            raise PluginFailure("the section is no list of lobench.extend.Section", where=name, got=got)
+            raise PluginFailure("the section is not a list of lobench.extend.Section", where=name, got=got)
         return list(drawn)
     except LobenchError as error:
         note = f"The plugin {declared.plugin} drew nothing: {error}"

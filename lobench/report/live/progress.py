@@ -100,7 +100,7 @@ class PlainProgress(SilentProgress):
             raise
         except OSError as error:
             raise LobenchError(
-                "cannot write what is said", got=cause(error), next_step="the same command goes on from here"
+                "cannot write the output", got=cause(error), next_step="the same command goes on from here"
             ) from error
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:

@@ -287,7 +287,7 @@ def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
         count = counted(skipped, "checkpoint")
-        lines.append(_Cell(text=f"skipped: {count}, as --checkpoints says: newer ones waited"))
+        lines.append(_Cell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
     more = len(lines) - _MAX_FAILURES
     return [
         *lines[:_MAX_FAILURES],

@@ -94,7 +94,7 @@ def _methods(summary: Summary) -> _Part:
     snapshot = summary.snapshot
     lines = []
     for place, label in enumerate(snapshot.labels):
-        text = hyperparameters(snapshot, place) or "its name says all that it was trained with"
+        text = hyperparameters(snapshot, place) or "its name contains all of its settings"
         sha256 = snapshot.subjects[place].who.sha256
         lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[place].who.has_theta else text))
     scale = [("Scale of the scores", summary.scale_label)]

@@ -69,7 +69,7 @@ def history_table(runs: Sequence[RunSummary]) -> str:
     rows = [[*header, *metrics, "diverged", "exploded"], *(_cells(run, metrics) for run in runs)]
     unscored = sum(run.num_unscored for run in runs)
     legend = "of the last subject, mean over its cases and 95% interval"
-    note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
+    note = [f"{unscored} cases have no scale, since they were not trained here"] if unscored else []
     if several := describe_programs({program for run in runs for program in run.programs}):
         note.append(several)
     return "\n".join([text_table(rows, left={0, 1, 2, 5}), "", legend, runs[0].scale, *note])

@@ -98,7 +98,7 @@ def knobs_of(
         lines = {side.line: side for side in (one, other) if side is not None}
         if len(lines) == 2 and not groups and any(side.is_call for side in lines.values()):
             raise UsageError(
-                "A and B call two different things, and what is bound of one says nothing of the other",
+                "A and B use different functions, whose settings cannot be exchanged",
                 where=path,
                 got=" and ".join(side.text for side in lines.values()),
                 expected="one optimizer with two sets of bindings",

@@ -137,7 +137,7 @@ def alarm(
     folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
     progress = progress or default_progress()
     if is_over is None and not is_store(folder):
-        raise StoreError("there is no store of a watch", where=str(folder), next_step="`lobench watch` makes one")
+        raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(places, progress)
     settings = WatchSettings(location=run.location, suites=places, name=name, sinks=tuple(sinks))
     with contextlib.ExitStack() as stack:

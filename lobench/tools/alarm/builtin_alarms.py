@@ -16,7 +16,7 @@ __all__ = ["alarms", "lobench_report_sections"]
 
 @hookimpl
 def lobench_report_sections() -> Iterable[Declaration]:
-    return [Declaration(name="alarms", factory=f"{__name__}:alarms", summary="what `lobench alarm` told of a run")]
+    return [Declaration(name="alarms", factory=f"{__name__}:alarms", summary="alarms that `lobench alarm` raised")]
 
 
 def alarms(summary: Summary) -> list[Section]:
@@ -29,7 +29,7 @@ def alarms(summary: Summary) -> list[Section]:
     from lobench.tools.alarm.raised import raised_alarms
 
     lines = tuple(raised_alarms(summary.snapshot.store))
-    note = "Each was confirmed on seeds of its own before it was told."
+    note = "Each was confirmed on fresh seeds before it was reported."
     return (
         [Section(id="alarms", title="Alarms", note=note, kind="small", figures=(), view="alarms", lines=lines)]
         if lines

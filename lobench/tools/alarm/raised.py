@@ -36,5 +36,5 @@ def read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]
         return raised, {address: list(names) for address, names in found["sinks"].items()}, list(map(str, lines))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            "what was told of alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"
+            "the record of raised alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"
         ) from error

@@ -156,7 +156,7 @@ def audit(
             raise UsageError(
                 "--sample needs a beacon",
                 got=f"{count} of {len(rows)} evaluations",
-                expected="--beacon TEXT, of which nobody knew when the bundle was published",
+                expected="--beacon TEXT, which was unknown when the bundle was published",
                 next_step="--sample 100% needs none",
             )
         places = drawn(count, len(rows), root=bundle.root, beacon=beacon)
@@ -180,7 +180,7 @@ def audit(
     checked = tuple(compared.checked[place] for place in places)
     unaudited = [one for one in (*found, *compared.unaudited, *_ALWAYS) if isinstance(one, Unaudited)]
     beside = sorted({line for one in cases.values() if isinstance(one, RepeatableCase) for line in one.beside})
-    notes += [f"bound beside the suites' files, as the ledger says: {'; '.join(beside)}"] if beside else []
+    notes += [f"bound in addition to the suites' files, according to the ledger: {'; '.join(beside)}"] if beside else []
     return Audit(
         bundle=path,
         root=bundle.root,
@@ -233,7 +233,7 @@ def _cases(
     for place, row in enumerate(rows):
         if any(one.is_imported for one in row.sightings):
             cases[place] = "it was imported: lobench did not train it"
-            problems.append(Unaudited("imported curves, and what they say of their cases"))
+            problems.append(Unaudited("imported curves and their descriptions of cases"))
             continue
         try:
             case = cases[place] = suites.find(row, bindings.get(row.case.key, ""))

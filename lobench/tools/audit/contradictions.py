@@ -98,7 +98,7 @@ def _of_head(bundle: ResultBundle) -> Iterator[Finding]:
         yield Contradiction("root", f"the head says schema {head.get('schema')}, which its tables are not of")
     for name in bundle.names:
         if name not in _OWN and name.partition("/")[0] not in _FOLDERS:
-            yield Contradiction("record", f"{name} is no file of a bundle")
+            yield Contradiction("record", f"{name} does not belong in a bundle")
 
 
 def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
@@ -106,7 +106,7 @@ def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
     for row in rows:
         one = dict(zip(columns, row, strict=True))
         if one["config"] and hashlib.sha256(one["config"].encode()).hexdigest() != one["config_sha256"]:
-            yield Contradiction("plan", f"the file of experiment {one['name']} has another hash than the ledger says")
+            yield Contradiction("plan", f"the file of experiment {one['name']} has another hash than in the ledger")
 
 
 def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
@@ -143,9 +143,9 @@ def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Findin
 def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger) -> Iterator[Finding]:
     for who in sightings:
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
-            yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than the ledger says")
+            yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than in the ledger")
         if who.has_theta and optimizer_sha256(who.uri) == who.sha256:
-            yield Contradiction("label", f"{who.uri!r} is an optimizer, and the ledger says {who.kind}")
+            yield Contradiction("label", f"{who.uri!r} is an optimizer, and the ledger has {who.kind}")
     for text, is_second_name in renamed(planned, sightings):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for form in ledger.experiments():
@@ -218,7 +218,7 @@ def _of_thetas(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject])
         try:
             load_theta(folder / name)  # raises if the file's hash is not its name
         except LobenchError:
-            yield Contradiction("theta", f"theta {Path(name).stem[:12]} is another one than its name says")
+            yield Contradiction("theta", f"theta {Path(name).stem[:12]} does not match the hash in its name")
         if Path(name).stem not in known:
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} is of no subject")
 
@@ -234,10 +234,10 @@ def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
             yield Contradiction("plan" if name == "plan" else "record", f"about.json says of {name}: {told[name]!r}")
     bases = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
     if {place.rpartition("/")[0] for place in told["suites"].values()} != bases:
-        yield Contradiction("record", "about.json says of suites other places than there are")
+        yield Contradiction("record", "about.json names other places of suites than there are")
     for name, place in told["suites"].items():
         if not bundle.below(place) or ("plan" in told and name.partition(" (")[0] != Path(place).name):
-            yield Contradiction("record", f"about.json says that suite {name!r} is at {place}")
+            yield Contradiction("record", f"about.json has suite {name!r} at {place}")
     suites = {Path(place).name for place in told["suites"].values()}
     lacking = {row.case.suite for row in rows if not any(one.is_imported for one in row.sightings)} - suites
     for suite in sorted(lacking):
@@ -271,7 +271,7 @@ def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> I
 def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
     for row in rows:
         if not row.subjects:
-            yield Contradiction("result", f"{row.where}: nobody was seen with this hash")
+            yield Contradiction("result", f"{row.where}: no subject has this hash")
         if row.payload is None:
             continue
         header, _ = row.header()

@@ -94,7 +94,8 @@ def _of_methods(
         if method.search is not None:
             trial = searched.get((one.method, int(one.trial)))
             if trial is None:
-                yield Contradiction("plan", f"method {name!r} has results of trial {one.trial}, which is none of it")
+                what = f"method {name!r} has results of trial {one.trial}, which does not belong to it"
+                yield Contradiction("plan", what)
                 continue
             values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
         yield from _of_subject(method, values, one.evaluation.sha256, sightings)
@@ -105,7 +106,7 @@ def _of_methods(
             yield Contradiction("plan", f"method {name!r} has sessions that the configuration does not ask for")
     for trial in trials:
         if trial.method.partition("/")[0] not in methods:
-            yield Contradiction("plan", f"trial {trial.number} is of method {trial.method!r}, which there is none of")
+            yield Contradiction("plan", f"trial {trial.number} is of method {trial.method!r}, which does not exist")
 
 
 def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]) -> Iterator[Finding]:
@@ -163,7 +164,7 @@ def _of_trials(
     for trial in trials:
         where = f"trial {trial.number} of {trial.method!r} of {form.name!r}"
         if trial.state not in _STATES:
-            yield Contradiction("record", f"{where}: there is no state {trial.state!r}")
+            yield Contradiction("record", f"{where}: unknown state {trial.state!r}")
         method = methods.get(trial.method.partition("/")[0])
         if trial.method != trial.method.partition("/")[0] or (method is not None and method.search is None):
             if trial.fitness is not None:  # it is a session of a command, or of a command's trial
@@ -173,7 +174,7 @@ def _of_trials(
             wanted = {one.path: one for one in method.space}
             for path in trial.parameters:
                 if path not in wanted:
-                    yield Contradiction("record", f"{where}: {path} is none of its space")
+                    yield Contradiction("record", f"{where}: {path} is not in its space")
         yield Unaudited("waves of searches", is_usual=True)
         own = [
             by_key[key]

@@ -25,7 +25,7 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
     elsewhere = _elsewhere(claim, ours)
     added = {*(ours.added or ()), *elsewhere}
     if made_up := set(claim.added or ()) - claim.metrics.keys():
-        return f"it says that plugins made {', '.join(sorted(made_up))}, and has no such metrics"
+        return f"it names metrics of plugins that it does not have: {', '.join(sorted(made_up))}"
     if names := (claim.metrics.keys() ^ ours.metrics.keys()) - added:
         return f"it has other metrics: {', '.join(sorted(names))}"
     for name in _EQUAL:
@@ -39,7 +39,7 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
         name = min(name for name in {**told, **here} if told.get(name) != here.get(name))
         return f"it says of {name} that {told.get(name)} is better, here it is {here.get(name)}"
     if claim.added is not None and set(claim.added) - elsewhere != set(ours.added or ()) & claim.metrics.keys():
-        return "it says of other metrics that plugins made them"
+        return "it names other metrics as made by plugins"
     return _other_origin(claim, ours) or _other_cost(claim, ours)
 
 
@@ -50,11 +50,11 @@ def _elsewhere(claim: Curves, ours: Curves) -> set[str]:
 
 def _other_origin(claim: Curves, ours: Curves) -> str | None:
     if sorted(claim.provenance.bindings.splitlines()) != sorted(ours.provenance.bindings.splitlines()):
-        return "it says other bindings than it has"
+        return "it records other bindings than it has"
     if claim.provenance.optimizer != ours.provenance.optimizer:
         return f"it says that {claim.provenance.optimizer!r} ran, here it is {ours.provenance.optimizer!r}"
     told, here = ([line for line in one.problems if not line.startswith(_OF_MACHINES)] for one in (claim, ours))
-    return "it says other problems" if told != here else None
+    return "it records other problems" if told != here else None
 
 
 def _other_cost(claim: Curves, ours: Curves) -> str | None:
@@ -66,7 +66,7 @@ def _other_cost(claim: Curves, ours: Curves) -> str | None:
     for told, here in pairs:
         for name in ("state_bytes", "num_together"):
             if getattr(told, name) != getattr(here, name):
-                return f"its cost says {name} {getattr(told, name)}, here it is {getattr(here, name)}"
+                return f"its recorded cost is {name} {getattr(told, name)}, here it is {getattr(here, name)}"
     return None
 
 

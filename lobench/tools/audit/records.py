@@ -96,15 +96,15 @@ def _of_subjects(tables: Tables) -> Iterator[Finding]:
             if row["variant"] != variant.key:
                 yield Contradiction("record", f"{where}: its bindings have another hash than the ledger says")
         elif row["kind"] not in ("optimizer", "imported"):
-            yield Contradiction("record", f"{where}: there is no kind {row['kind']!r}")
+            yield Contradiction("record", f"{where}: unknown kind {row['kind']!r}")
         elif (row["variant"], row["outer_step"], row["generation"], row["run"]) != ("", 0, 0, "") or variant.key:
             yield Contradiction("record", f"{where}: it has no theta, and bindings or a place of a checkpoint")
         if row["kind"] == "imported":
             name = row["uri"].partition(":")[2]
             if Subject.of_imported(name).sha256 != row["sha256"] or not row["uri"].startswith("imported:"):
-                yield Contradiction("label", f"the import {row['uri']!r} has another hash than the ledger says")
+                yield Contradiction("label", f"the import {row['uri']!r} has another hash than in the ledger")
         if row["admission"] not in ("waiting", "admitted", "skipped"):
-            yield Contradiction("record", f"{where}: there is no admission {row['admission']!r}")
+            yield Contradiction("record", f"{where}: unknown admission {row['admission']!r}")
         if row["sha256"] not in hashes:
             yield Unaudited("subjects without results", is_usual=True)
 
@@ -118,15 +118,15 @@ def _of_deliveries(tables: Tables) -> Iterator[Finding]:
             position, evaluation = row["position"], row["evaluation"]
             where = f"{table} of position {position}"
             if position not in subjects:
-                yield Contradiction("record", f"{where}: there is no such subject")
+                yield Contradiction("record", f"{where}: unknown subject")
             elif evaluation is None:
                 ends.append(position)
             elif hashes.get(evaluation) != subjects[position]["sha256"]:
-                yield Contradiction("record", f"{where}: evaluation {evaluation} is none of its subject")
+                yield Contradiction("record", f"{where}: evaluation {evaluation} does not belong to its subject")
             elif table == "deliveries":
                 delivered.add((position, evaluation))
                 if subjects[position]["admission"] != "admitted":
-                    yield Contradiction("record", f"{where}: results of what was not admitted")
+                    yield Contradiction("record", f"{where}: it has results but was not admitted")
             elif (position, evaluation) not in delivered and subjects[position]["finished"]:
                 yield Contradiction("record", f"{where}: evaluation {evaluation} completes it, and was not delivered")
     if len(set(ends)) < len(ends):
@@ -144,7 +144,7 @@ def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Find
             yield Contradiction("record", f"program {row['id']} has another key than its parts give")
     for row in tables["expectations"]:
         if row["program"] not in known:
-            yield Contradiction("record", f"a program was expected, and {row['program']} is none of the ledger")
+            yield Contradiction("record", f"a program was expected, and {row['program']} is not in the ledger")
     for one in rows:
         if one.payload is None:
             continue
@@ -156,9 +156,9 @@ def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Find
                 or told == dataclasses.replace(one.program, device=told.device)
             )
             if not is_known or (told.device and told.device != one.program.device and one.program != IMPORTED):
-                yield Contradiction("record", f"{one.where}: computed by {told}, and the ledger says {one.program}")
+                yield Contradiction("record", f"{one.where}: computed by {told}, and the ledger has {one.program}")
         elif one.key.program_version and not one.key.program_version.isdecimal() and known:
-            yield Contradiction("record", f"{one.where}: there is no program {one.key.program_version}")
+            yield Contradiction("record", f"{one.where}: unknown program {one.key.program_version}")
 
 
 def _of_events(tables: Tables) -> Iterator[Finding]:
@@ -167,10 +167,10 @@ def _of_events(tables: Tables) -> Iterator[Finding]:
         if kind in _OTHER_EVENTS:
             yield Unaudited(_OTHER_EVENTS[kind], is_usual=True)
         elif kind not in (*_PLANS, _CODE):
-            yield Contradiction("record", f"event {row['id']}: there is no kind {kind!r}")
+            yield Contradiction("record", f"event {row['id']}: unknown kind {kind!r}")
     for _, detail in tables.events(_CODE):
         if CodeFingerprint(parts=detail["parts"]).id != detail["id"] or set(detail) != {"id", "parts"}:
-            yield Contradiction("code", f"the code {detail['id']!r} has another hash than the ledger says")
+            yield Contradiction("code", f"the code {detail['id']!r} has another hash than in the ledger")
 
 
 def _of_starts(tables: Tables) -> Iterator[Finding]:
@@ -211,27 +211,25 @@ def _of_members(tables: Tables) -> Iterator[Finding]:
     for row in tables["memberships"]:
         where = f"member of experiment {row['experiment']}, method {row['method']!r}"
         if row["experiment"] not in forms:
-            yield Contradiction("record", f"{where}: there is no such experiment")
+            yield Contradiction("record", f"{where}: no such experiment")
             continue
         if row["evaluation"] not in blocks:
-            yield Contradiction("record", f"{where}: there is no evaluation {row['evaluation']}")
+            yield Contradiction("record", f"{where}: no such evaluation: {row['evaluation']}")
             continue
         if not forms[row["experiment"]]["config"]:
             continue
         start, count = blocks[row["evaluation"]]
         if not isinstance(row["session"], int) or not start <= row["session"] < start + count:
-            yield Contradiction("record", f"{where}: session {row['session']} is none of its evaluation's seeds")
+            yield Contradiction("record", f"{where}: session {row['session']} is not among the seeds of its evaluation")
         if row["trial"] and (row["experiment"], row["method"], row["trial"]) not in trials:
-            yield Contradiction("record", f"{where}: there is no trial {row['trial']}")
+            yield Contradiction("record", f"{where}: no such trial: {row['trial']}")
     for row in tables["trials"]:
         if row["experiment"] not in forms:
-            yield Contradiction("record", f"trial {row['number']} of {row['method']}: there is no such experiment")
+            yield Contradiction("record", f"trial {row['number']} of {row['method']}: no such experiment")
     for form in forms.values():
         patch = form["patch"]
         if patch is not None and hashlib.sha256(_bytes_of(patch)).hexdigest() != form["patch_sha256"]:
-            yield Contradiction(
-                "record", f"the patch of experiment {form['name']} has another hash than the ledger says"
-            )
+            yield Contradiction("record", f"the patch of experiment {form['name']} has another hash than in the ledger")
         if not form["config"] and form["config_sha256"]:
             yield Contradiction("plan", f"the file of experiment {form['name']} is gone, and its hash is there")
 
@@ -255,10 +253,10 @@ def _of_payloads(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
         differ = [name for name, value in told.items() if (ours[name] != value if name in ours else value)]
         if differ:
             yield Contradiction(
-                "result", f"{row.where}: its curves say {first_of(sorted(differ), 3)}, which is no form"
+                "result", f"{row.where}: its curves say {first_of(sorted(differ), 3)}, which have another form"
             )
         if row.payload[told_end:] != again[ours_end:]:
-            yield Contradiction("result", f"{row.where}: its curves have bytes that are no values")
+            yield Contradiction("result", f"{row.where}: its curves have bytes that are not values")
 
 
 def _json_header(payload: bytes) -> tuple[dict[str, Any], int]:

@@ -107,7 +107,7 @@ def audit_text(found: Audit) -> str:
     if total < found.num_evaluations:
         chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in found.escapes)
         lines.append(f"drawn by {found.beacon!r}; chance that false results escaped, by their share: {chances}")
-    lines.append(f"as the author says it, in every bundle: {'; '.join(found.stated)}")
+    lines.append(f"by the author's own account, in every bundle: {'; '.join(found.stated)}")
     lines += [f"note: {line}" for line in found.notes]
     return "\n".join(without_controls(line) for line in lines)
 

@@ -129,7 +129,7 @@ def bisect(
 
     rows, _ = _stored(store, is_evaluated=False)
     if not rows and not epath.Path(location).exists():
-        raise UsageError("there is no run here", where=str(location))
+        raise UsageError("no run found", where=str(location))
     manager = plugins_of(places, progress)
     checkpoints = _checkpoints(run, manager, rows, progress, suites=places)
     checkpoints = [
@@ -317,11 +317,11 @@ def _refuse_undecidable(seen: Probed) -> None:
             "every evaluation diverged: it never worked, and so it did not break",
             where=where,
             got=f"{len(seen.probes)} seed blocks",
-            next_step=f"`lobench debug {where}` says where in a training it goes wrong",
+            next_step=f"`lobench debug {where}` shows where in a training it goes wrong",
         )
     if any(math.isnan(score) for probe in seen.probes for score in probe.scores):
         raise LobenchError(
-            "no checkpoint is better than an untrained task, so that there are no scores to compare",
+            "no checkpoint is better than an untrained task, so there are no scores to compare",
             where=where,
             next_step="`lobench baseline` beside the suite makes a scale that counts for all",
         )

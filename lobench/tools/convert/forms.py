@@ -141,7 +141,7 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
             for what, names in (("without", missing), ("with", left_over))
             if names
         )
-        raise UsageError("these are no published weights that lobench knows", where=where, got=got, expected=known)
+        raise UsageError("unknown published weights", where=where, got=got, expected=known)
     if optimizer is not None and optimizer not in form.optimizers:
         expected = " or ".join(form.optimizers)
         raise UsageError(f"{form.name} is not what {optimizer} trains with", where=where, expected=expected)

@@ -145,7 +145,7 @@ def _named_by(text: str) -> list[_Found]:
     except (OSError, RuntimeError, ValueError) as error:  # the name is too long, or links form a cycle
         raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
     if not matches:
-        raise UsageError("there is no such file", got=repr(text))
+        raise UsageError("no such file", got=repr(text))
     fixed = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts)
     root = Path(*fixed)
     return [_Found(path=one, root=root) for one in matches]
@@ -187,7 +187,7 @@ def _with_kinds(one: _Found, kind: str, notes: list[str]) -> list[_Found]:
 
 def left_out(odd: Sequence[UsageError]) -> str:
     """Returns the note on files of a folder that contain no curves."""
-    are = "is no curve and is" if len(odd) == 1 else "are no curves and are"
+    are = "is not a curve and is" if len(odd) == 1 else "are not curves and are"
     return f"{counted(len(odd), 'file')} {are} left out: {first_of([_short(str(error)) for error in odd], _MOST_SHOWN)}"
 
 
@@ -312,13 +312,13 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
             f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
             where=str(source.path),
             expected=", ".join(f"{one}=COLUMN" for one in kind.columns) or "no --column",
-            next_step=f"--{role}-from KEY takes it from what was logged" if kind.has_facts else "--pattern, of names",
+            next_step=f"--{role}-from KEY takes it from the log" if kind.has_facts else "--pattern, of names",
         )
     roles = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
     for role, key in roles.items():
         if key and not kind.has_facts:
             raise UsageError(
-                f"--{role}-from {key} does nothing: {source.kind} says nothing of a run but its name",
+                f"--{role}-from {key} does nothing: {source.kind} contains nothing about a run but its name",
                 where=str(source.path),
                 next_step=f"--column {role}={key}" if role in kind.columns else "--pattern takes it from names of runs",
             )
@@ -334,7 +334,7 @@ class CollectedCurves:
         roles = ("method", "case", "seed", "step", "metric", "value")
         for role in columns.keys() - set(roles):
             raise UsageError(
-                f"--column: there is no role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
+                f"--column: unknown role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
             )
         self.asked = CurveRequest(
             columns=columns,

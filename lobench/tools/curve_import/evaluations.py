@@ -58,7 +58,7 @@ def new_case(name: str, primary_metric: str) -> CaseInfo:
     suite, _, bare = name.rpartition("/")
     suite = suite or SUITE
     if not bare:
-        raise UsageError("this is no name of a case", got=repr(name), expected="NAME or SUITE/NAME")
+        raise UsageError("not a name of a case", got=repr(name), expected="NAME or SUITE/NAME")
     return CaseInfo(
         identity=hashlib.sha256(f"imported\0{suite}/{bare}".encode()).hexdigest(),
         optimizer_hash="",
@@ -96,7 +96,7 @@ def seeds_of(
         if odd is not None and are_draws:
             expected = f"whole numbers below {FIRST_REPORT_SEED:,}"
             raise UsageError(
-                "--paired-seeds: a seed is no number", got=f"{odd.seed!r} of {odd.method!r}", expected=expected
+                "--paired-seeds: a seed is not a number", got=f"{odd.seed!r} of {odd.method!r}", expected=expected
             )
         numbers = [int(run.seed) for run in group] if odd is None else []
         if len(set(numbers)) == len(group):  # 1 and 01 are the same number
@@ -143,7 +143,7 @@ def curves_of(
             f"a run lacks the primary metric {case.primary_metric} of {case.suite}/{case.name}",
             where=provenance.imported["file"],
             got=f"{run}: {', '.join(metrics)}",
-            next_step=f"--metric NAME={case.primary_metric} says which one it is",
+            next_step=f"--metric NAME={case.primary_metric} selects one",
         )
     steps = primary.steps
     if until is not None:

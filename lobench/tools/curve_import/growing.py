@@ -146,7 +146,7 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
     if odd:
         number, text = odd[0]
         shown = repr(text[:_SHOWN].decode(errors="replace"))
-        are = "is no JSON object and is" if len(odd) == 1 else "are no JSON objects and are"
+        are = "is not a JSON object and is" if len(odd) == 1 else "are not JSON objects and are"
         notes.append(f"{path}: {counted(len(odd), 'line')} {are} left out; line {number} is {shown}")
 
 

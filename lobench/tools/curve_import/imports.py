@@ -452,7 +452,7 @@ def _primary(case: str, collected: CollectedCurves) -> str:
         return usual[0]
     if not asked and len(there) > 1:
         raise UsageError(
-            f"case {case!r} has several metrics, and none is said to be the primary one",
+            f"case {case!r} has several metrics, and none is marked as primary",
             where=str(collected.sources[0].path),
             got=", ".join(there),
             next_step=f"--metric {there[0]} takes that; the first one of several is the primary one",
@@ -464,7 +464,7 @@ def _check_direction(case: CaseInfo, collected: CollectedCurves) -> None:
     if direction_of(case.primary_metric, collected.directions) is None:
         name = case.primary_metric
         raise UsageError(
-            f"nobody has said which way {name} is better",
+            f"it is unknown which way {name} is better",
             where=str(collected.sources[0].path),
             next_step=f"--maximize {name}, or --minimize {name}",
         )

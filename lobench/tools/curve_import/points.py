@@ -263,7 +263,7 @@ def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str
     try:
         pattern = re.compile(asked.pattern)
     except re.error as error:
-        raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
+        raise UsageError("--pattern is not a regular expression", got=f"{asked.pattern!r}, {error}") from error
     found = next((one for text in texts if (one := pattern.fullmatch(text))), None)
     if found is None:
         raise UsageError(

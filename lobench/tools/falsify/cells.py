@@ -236,7 +236,7 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
     wraps = not is_there and might_have_parameter(wrapper, "task")
     if not (is_there or wraps):
         raise UsageError(
-            "the case has nothing of it, and it is no wrapper", where=where, got=selector, next_step="leave it out"
+            "the case does not use it, and it is not a wrapper", where=where, got=selector, next_step="leave it out"
         )
     return CellAxis(selector=selector, parameter=parameter, values=(_ABSENT, *values), home=0, simplest=0, wraps=wraps)
 

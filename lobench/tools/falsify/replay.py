@@ -77,6 +77,6 @@ def measured_loss(path: Path) -> MeasuredLoss:
             }
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LobenchError("cannot read what was measured", where=str(path), got=headline(error)) from error
+        raise LobenchError("cannot read the measured values", where=str(path), got=headline(error)) from error
     check_score_versions({path.name: found.score_version, "this lobench": SCORE_VERSION})
     return found

@@ -120,7 +120,7 @@ def _answer(found: Falsified, files: Sequence[Path]) -> list[str]:
     test = found.found.smallest
     if test is None:
         line = f"no case was confirmed on which {found.theta} loses to tuned {found.against}"
-        return [f"{line}; that there is none is not shown"]
+        return [f"{line}; this does not show that none exists"]
     seeds = counted(test.factor * found.seeds, "fresh seed")
     sure = f"p = {test.p_value:.2g}, threshold {found.rules.level:.2g}"
     lines = [

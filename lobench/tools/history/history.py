@@ -178,7 +178,7 @@ def history_of(
     if not scored:
         known = sorted({one.label for snapshot in snapshots for one in snapshot.subjects})
         raise UsageError(
-            "nobody has a score here", got=subject or metric or case, expected=f"one of {', '.join(known)}"
+            "no results with a score", got=subject or metric or case, expected=f"one of {', '.join(known)}"
         )
     seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
     if not seeds:

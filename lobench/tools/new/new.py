@@ -87,7 +87,7 @@ def new(kind: Kind, name: str, *, into: str | Path | None = None, command: bool 
     if into is None and _is_there(folder):
         raise UsageError("this is there already", where=str(folder), next_step="take another name, or remove it")
     if into is not None and not folder.is_dir():
-        raise UsageError("--into is no folder", where=str(folder), expected="one that is there")
+        raise UsageError("--into is not a folder", where=str(folder), expected="one that is there")
     contents = {folder / path: text for path, text in _contents(_COMMANDS if command else kind, module, title).items()}
     for path in contents:
         if _is_there(path):
@@ -106,7 +106,7 @@ def _names(kind: Kind, name: str) -> tuple[str, str]:
       UsageError: The names are invalid.
     """
     if kind not in KINDS:
-        raise UsageError("there is no such skeleton", got=repr(kind), expected=f"one of {', '.join(KINDS)}")
+        raise UsageError("no such skeleton", got=repr(kind), expected=f"one of {', '.join(KINDS)}")
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     title = "".join(word[:1].upper() + word[1:] for word in module.split("_"))
     wrong = ""

@@ -83,7 +83,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
             else:
                 members[member] = content
     left_out = [
-        f"the files of suite {suite}, of {counted(count, 'evaluation')}: --suite says where they lie"
+        f"the files of suite {suite}, of {counted(count, 'evaluation')}: give their folder with --suite"
         for suite, count in sorted(lacking.items())
     ]
     left_out += [f"{name}: larger than {LARGEST / 1e6:g} MB, its hash alone" for name in sorted(not_included)]

@@ -108,7 +108,7 @@ def read_normaliser(path: Path) -> dict[str, Normaliser]:
     except ValueError as error:
         raise UsageError("cannot read the normaliser", where=where, got=str(error), expected=expected) from error
     if not isinstance(found, dict) or not found:
-        raise UsageError("this is no normaliser", where=where, got=type(found).__name__, expected=expected)
+        raise UsageError("not a normaliser", where=where, got=type(found).__name__, expected=expected)
     return {task: _normaliser(value, f"{where}: task {task!r}", expected) for task, value in found.items()}
 
 
@@ -116,7 +116,7 @@ def _normaliser(value: object, where: str, expected: str) -> Normaliser:
     try:
         steps, losses = (np.asarray(row, np.float64) for row in value)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as error:
-        raise UsageError("this is no normaliser", where=where, got=str(error), expected=expected) from error
+        raise UsageError("not a normaliser", where=where, got=str(error), expected=expected) from error
     if steps.ndim != 1 or steps.shape != losses.shape or steps.size < 2:
         got = f"{steps.shape} steps and {losses.shape} losses"
         raise UsageError("steps and losses do not belong together", where=where, got=got)
@@ -143,7 +143,7 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
             next_step=suggestion(unknown[0], normalisers),
         )
     if not np.isfinite(log["step"]).all() or (log["step"] < 0).any():
-        raise UsageError("a step is no number >= 0", where=where)
+        raise UsageError("a step is not a number >= 0", where=where)
     scores = {}
     for task, rows in log.groupby("task", sort=False):
         about = f"{where}: task {task!r}"

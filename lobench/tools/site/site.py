@@ -307,7 +307,7 @@ def site_markdown(record: SiteRecord) -> str:
 
 def _read(path: Path) -> PublishedBundle:
     if not path.is_file() or not has_ledger(path):
-        raise UsageError("this is no bundle", where=str(path), next_step="`lobench publish` makes one of a store")
+        raise UsageError("not a bundle", where=str(path), next_step="`lobench publish` makes one of a store")
     bundle, snapshot = ResultBundle(path), read_methods(path)
     if not snapshot.rows:
         raise StoreError("the bundle holds no evaluation", where=str(path))
@@ -344,14 +344,14 @@ def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
         document: Mapping[str, Any] = record if "root" in record else record["audit"]
         is_passed, of_root = bool(document["passed"]), str(document["root"])
         if not isinstance(document["checked"], list):
-            raise TypeError("its checked evaluations are no list")
+            raise TypeError("its checked evaluations are not a list")
     except (OSError, ValueError, KeyError, TypeError) as error:
         next_step = f"`lobench audit {path} --format json > {file}` makes it"
-        raise UsageError("this is no audit", where=str(file), got=cause(error), next_step=next_step) from error
+        raise UsageError("not an audit", where=str(file), got=cause(error), next_step=next_step) from error
     if of_root != root:
         return None
     if not is_passed:
-        raise UsageError("its audit failed", where=str(path), next_step=f"`lobench audit {path}` says why")
+        raise UsageError("its audit failed", where=str(path), next_step=f"`lobench audit {path}` shows why")
     return document
 
 

@@ -114,7 +114,7 @@ def write_suite_page(found: SuiteWorth, output: Path) -> None:
     text = rendered(
         "suite.html",
         folder=Path(__file__).parent,
-        title="What the cases of a suite are worth",
+        title="How much each case of a suite contributes",
         subtitle=_title(found),
         lines=_lines(found),
         tables=[

@@ -50,7 +50,7 @@ class PageCache:
 
     def __init__(self, store: Path, baselines: tuple[Path, ...], *, experiment: str = "", every: bool = False) -> None:
         if not has_ledger(store):
-            raise UsageError("there is no result store here", where=str(store), expected="a folder with ledger.sqlite")
+            raise UsageError("no result store found", where=str(store), expected="a folder with ledger.sqlite")
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._every = experiment or None, every
         self._lock, self._making = threading.Lock(), threading.Lock()

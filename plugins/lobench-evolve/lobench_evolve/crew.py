@@ -155,7 +155,7 @@ class Crew:
                         results += self._receive(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
-                        self._lost(number, f"said what its crew does not understand: {error}", is_blamed=True)
+                        self._lost(number, f"sent a message that its crew does not understand: {error}", is_blamed=True)
                 case WorkerExited(worker=number, message=reason, lost=lost) if number in self._known:
                     self._lost(number, reason, is_blamed=not lost)
         self._handle(schedule.Tick(self._clock()))

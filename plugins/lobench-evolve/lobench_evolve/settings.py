@@ -166,7 +166,7 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
         expected = "at least 2: the last elite, and one that may take its place"
         raise ConfigError("TruncationGA.num_candidates", got="1", expected=expected)
     if not is_ga and run.first_n == 1:
-        expected = "0, or at least 2: a pair says nothing before both are there"
+        expected = "0, or at least 2: a pair is evaluated only when both are there"
         raise ConfigError("Evolve.first_n", got="1", expected=expected)
     most = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
     run = dataclasses.replace(run, members_per_program=min(run.members_per_program, most))

@@ -112,7 +112,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
         with quietly():
             sampler.make(0, 0)
     except Exception as error:
-        raise ConfigError(f"optuna refuses what is bound of {known!r}", got=headline(error)) from error
+        raise ConfigError(f"optuna refuses the settings of {known!r}", got=headline(error)) from error
     return sampler
 
 

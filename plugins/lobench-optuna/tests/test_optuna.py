@@ -107,7 +107,7 @@ def test_each_wave_has_a_seed_of_its_own() -> None:
         ({"sampler": "tpe", "seed": 1}, "unknown option of the sampler 'tpe' 'seed'; expected one of "),
         ({"n_startup_trails": 1}, "unknown option of the sampler 'tpe' 'n_startup_trails'; expected one of "),
         ({"gamma": [1]}, "an option; got [1]; expected a number, a text or a boolean"),
-        ({"sampler": "nsgaii", "population_size": 1}, "optuna refuses what is bound of 'nsgaii'; got "),
+        ({"sampler": "nsgaii", "population_size": 1}, "optuna refuses the settings of 'nsgaii'; got "),
     ],
 )
 def test_wrong_input_is_one_clear_line(keywords: Mapping[str, Any], expected: str | None) -> None:

@@ -50,7 +50,7 @@ def read_token(path: Path, kind: type[LobenchError]) -> str:
     if not token:
         raise kind("the token is empty", where=str(path))
     if not token.isprintable():
-        raise kind("this is no token", where=str(path), expected="one line of ASCII")
+        raise kind("not a token", where=str(path), expected="one line of ASCII")
     if is_open:
         _LOG.warning("%s: everybody on this machine may read the token; `chmod o-r` it", path)
     return token

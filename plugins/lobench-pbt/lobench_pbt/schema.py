@@ -71,7 +71,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
       StoreError: The database does not exist, cannot be used, or is of a newer version.
     """
     if read_only and not path.is_file():
-        raise StoreError("there is no study here", where=str(path.parent), next_step="is --store right?")
+        raise StoreError("no study found", where=str(path.parent), next_step="is --store right?")
     with using(path):
         db = open_to_read(path) if read_only else open_to_write(path)
         is_new = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is None

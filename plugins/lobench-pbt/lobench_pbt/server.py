@@ -332,7 +332,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
       LobenchError: The controller does not answer, or denies access.
     """
     if not (store / "pbt.sqlite").is_file():
-        raise StoreError("there is no study here", where=str(store), next_step="is --store right?")
+        raise StoreError("no study found", where=str(store), next_step="is --store right?")
     try:
         lock = _lock(store)
     except StoreBusy:

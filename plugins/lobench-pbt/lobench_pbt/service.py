@@ -100,7 +100,7 @@ class _Open:
 
     def _known(self, found: _Row | None, id: int) -> _Row:
         if found is None:
-            raise Refused(Refusal.NOT_FOUND, "there is no such trial", where=f"study {self.study.name!r}", got=str(id))
+            raise Refused(Refusal.NOT_FOUND, "no such trial", where=f"study {self.study.name!r}", got=str(id))
         return found
 
 
@@ -345,7 +345,7 @@ class Service:
         found = studies(self._db, name)
         if len(found) != 1:
             known = ", ".join(row.name for row in studies(self._db)) or "none"
-            what = "the store has several studies" if len(found) > 1 else "there is no such study"
+            what = "the store has several studies" if len(found) > 1 else "no such study"
             raise Refused(Refusal.NOT_FOUND, what, got=repr(name), expected=f"one of: {known}")
         return found[0]
 

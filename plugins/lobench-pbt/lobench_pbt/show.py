@@ -244,7 +244,7 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
         def find(id: int) -> StudyTrial:
             found = table.trial(id)
             if found is None:
-                raise UsageError("there is no such trial", where=f"study {row.name!r}", got=str(id))
+                raise UsageError("no such trial", where=f"study {row.name!r}", got=str(id))
             return found
 
         found = segments(find, trial, from_step=from_step, to_step=to_step)

@@ -111,7 +111,7 @@ class PbtSink:
         if found is not None:
             why = f"it is of generation {found}, and the checkpoint says {event.checkpoint.generation}"
         self._reported.add(trial)
-        _LOG.warning("sink pbt: %s is no fitness of trial %d: %s", event.checkpoint.uri, trial, why)
+        _LOG.warning("sink pbt: %s is not a fitness of trial %d: %s", event.checkpoint.uri, trial, why)
 
     def _generation(self, trial: int) -> int | None:
         """Returns the generation of a trial; None if there is no such trial."""

@@ -144,7 +144,7 @@ def study_from_json(text: str) -> Study:
             values[name] = kind(values[name])
         return Study(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError("this is no study", got=headline(error)) from error
+        raise ConfigError("not a study", got=headline(error)) from error
 
 
 def _parameter(entry: Mapping[str, Any]) -> Parameter:

@@ -75,7 +75,7 @@ def load_study(path: Path) -> Study:
     except Exception as error:
         line = cause(error)
         if line.startswith("malformed node"):  # message of `ast.literal_eval`
-            line = "a value that is no literal, reference or macro of gin"
+            line = "a value that is not a literal, reference or macro of gin"
         raise ConfigError("cannot read the study", where=where, got=line) from error
     values["name"] = values["name"] or path.stem
     values["schedule"] = _schedule(values["schedule"], path)

@@ -108,7 +108,7 @@ def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: f
     if completion.reason:
         return _infeasible(dataclasses.replace(trial, lease_deadline=None), completion.reason, next_seq)
     if completion.checkpoint is None:
-        raise Refused(Refusal.INVALID, "a completion needs a checkpoint, or a reason why there is none", where=where)
+        raise Refused(Refusal.INVALID, "a completion needs a checkpoint, or a reason why it has none", where=where)
     shortest = 0 if trial.state is State.STOPPING else trial.n_steps
     if not shortest <= completion.n_steps <= trial.n_steps:
         raise Refused(

@@ -85,10 +85,10 @@ class Vault:
         folder.mkdir()
         try:
             if not source.name or self._root.resolve().is_relative_to(os.path.realpath(source)):
-                raise Refused(Refusal.INVALID, "a folder around the store is no checkpoint", where=artifact.uri)
+                raise Refused(Refusal.INVALID, "a folder around the store is not a checkpoint", where=artifact.uri)
             _Copy(artifact.uri, self._closed).copy(source, copy)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
+            raise Refused(Refusal.INVALID, "no such checkpoint", where=artifact.uri) from error
         except PermissionError as error:
             if error.filename is None or Path(error.filename).is_relative_to(folder):
                 raise  # an error of the store, not of the trainer

@@ -52,7 +52,7 @@ BAD = {
     "a cycle": ("kind/Categorical.when = {'outer.momentum': [0.9]}", "the conditions form a cycle"),
     "a condition on nothing": (
         "rate/Real.when = {'outer.depth': [1]}",
-        "depends on 'outer.depth', which is no parameter",
+        "depends on 'outer.depth', which is not a parameter",
     ),
     "a condition on no value": ("rate/Real.when = {'outer.name': ['adam']}", "no value of 'outer.name'"),
     "no direction": ("loss/Objective.direction = ''", "the objective 'train/loss' has no direction"),
@@ -167,5 +167,5 @@ def test_a_schedule_follows_the_winners(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 99}', "[]", "null"])
 def test_what_is_no_study_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="this is no study"):
+    with pytest.raises(ConfigError, match="not a study"):
         study_from_json(text)

@@ -112,7 +112,7 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
     assert not list((tmp_path / "store").iterdir())
     (state.parent / "dangling").symlink_to(tmp_path / "nowhere")
     if kind == "folder":
-        with pytest.raises(Refused, match="there is no such checkpoint"):
+        with pytest.raises(Refused, match="no such checkpoint"):
             vault.take("trial", theta, artifact)
     else:
         assert vault.take("trial", theta, artifact)[1] is not None

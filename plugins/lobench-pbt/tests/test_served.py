@@ -80,7 +80,7 @@ def test_a_missing_and_a_changed_checkpoint_are_refused(served: Served) -> None:
     trial = suggestion(connection)
     request = completion(trial, path)
     path.rename(path.with_suffix(".gone"))
-    assert "there is no such checkpoint" in refused(served, connection, request, Refusal.INVALID)
+    assert "no such checkpoint" in refused(served, connection, request, Refusal.INVALID)
     np.savez(path, theta=np.float32(7.0))
     assert "changed since it was completed" in refused(served, connection, request, Refusal.INVALID)
     path.write_bytes(b"rubbish")
@@ -275,9 +275,9 @@ def test_bad_addresses_and_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"schl\xc3\xbcssel", b"two\nlines", b"\xff\xfe"])
 def test_a_token_that_no_request_can_carry_is_refused_at_both_ends(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(ConfigError, match="this is no token; expected one line of ASCII"):
+    with pytest.raises(ConfigError, match="not a token; expected one line of ASCII"):
         security_from(tmp_path / "token", None, None)
-    with pytest.raises(UsageError, match="this is no token; expected one line of ASCII"):
+    with pytest.raises(UsageError, match="not a token; expected one line of ASCII"):
         Address.parse(f"localhost:1,token_file={tmp_path / 'token'}")
     with pytest.raises(ConfigError, match="cannot read the token; got Is a directory"):
         security_from(tmp_path, None, None)

@@ -64,5 +64,5 @@ def test_an_idle_controller_ends_at_once(trainer: Path, number: int) -> None:
 
 def test_a_folder_without_a_study_is_said_and_left_as_it_is(tmp_path: Path) -> None:
     done = stop(tmp_path)
-    assert done.returncode == 2 and "there is no study here; is --store right?" in done.stderr
+    assert done.returncode == 2 and "no study found; is --store right?" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -37,7 +37,7 @@ def check_access(address: str, *, insecure: bool) -> None:
     if found == _NEEDS_A_TOKEN:
         return
     raise LobenchError(
-        "this Ray cluster lets anybody in who reaches it, and who is in runs any code on it",
+        "this Ray cluster accepts every connection, and a connection can run any code on it",
         where=address,
         got="an answer to a request without a token" if found == 0 else "no clear answer to a request without a token",
         expected="token authentication",

@@ -57,7 +57,7 @@ def class_of(where: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise RefusedOptimizer(
-            f"there is no torch optimizer {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
+            f"no such torch optimizer: {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
         ) from error
     return found
 

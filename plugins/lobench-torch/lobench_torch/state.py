@@ -716,7 +716,7 @@ class _Decoder:
     def _named(self, number: int, kind: Json, items: list[Json]) -> Any:
         found = self.value(kind)
         if not (isinstance(found, type) and issubclass(found, tuple)):
-            raise ValueError(f"{found!r} is no named tuple")
+            raise ValueError(f"{found!r} is not a named tuple")
         return tuple.__new__(found, map(self.value, items))
 
     def _object(self, number: int, kind: Json, attributes: list[Json], content: Json) -> Any:
@@ -741,5 +741,5 @@ class _Decoder:
 def _of_torch(name: str) -> Any:
     found = operator.attrgetter(name.removeprefix("torch."))(torch)
     if not isinstance(found, torch.dtype | torch.memory_format | torch.layout):
-        raise ValueError(f"{name} is no type of torch's")
+        raise ValueError(f"{name} is not a type of torch")
     return found

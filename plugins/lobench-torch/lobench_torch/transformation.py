@@ -150,7 +150,7 @@ class _Transformation:
         stepped = host_call(begin, kinds, bits, numbers, jnp.stack([flat, self._flat(grads)]), state)
         if self._made.takes_closure:
             if obj_fn is None:
-                raise ConfigError(f"{self._made.name} takes a closure, and nobody gives the loss as a function here")
+                raise ConfigError(f"{self._made.name} takes a closure, which lobench does not provide")
 
             def more(stepped: Any) -> Any:
                 loss, grads = jax.value_and_grad(obj_fn)(self._tree(stepped[1], params))

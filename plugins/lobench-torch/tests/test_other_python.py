@@ -181,7 +181,7 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("muons.Mion", "there is no torch optimizer 'muons.Mion'"), ("nowhere.Muon", "No module named 'nowhere'")],
+    [("muons.Mion", "no such torch optimizer: 'muons.Mion'"), ("nowhere.Muon", "No module named 'nowhere'")],
 )
 def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
@@ -199,7 +199,7 @@ def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
     [
         ('main/Method.python = "envs/none/bin/python"', "no Python"),
         ('main/torch_optimizer.optimizer = "mions.Muon"', "there is no package 'mions'"),
-        ("main/Method.optimizer = @adam()", "is no optimizer of another environment"),
+        ("main/Method.optimizer = @adam()", "is not an optimizer of another environment"),
     ],
 )
 def test_a_wrong_environment_is_refused_before_anything_starts(folder: Path, line: str, text: str) -> None:

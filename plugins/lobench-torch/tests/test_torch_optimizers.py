@@ -230,7 +230,7 @@ def test_a_number_is_an_argument_of_the_program_and_arrives_as_it_was_written() 
 @pytest.mark.parametrize(
     ("settings", "output"),
     [
-        ({"optimizer": "torch.optim.Adan"}, "there is no torch optimizer 'torch.optim.Adan'"),
+        ({"optimizer": "torch.optim.Adan"}, "no such torch optimizer: 'torch.optim.Adan'"),
         ({"optimizer": "no_such_package:Adan"}, "No module named 'no_such_package'"),
         ({"optimizer": "torch_library:Hooked"}, "wants a module of torch's, for hooks in it"),
         ({"optimizer": "torch.optim.Adam", "rate": 0.1}, "unexpected keyword argument 'rate'"),

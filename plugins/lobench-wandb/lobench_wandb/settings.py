@@ -47,7 +47,7 @@ def checked_mode(environment: Mapping[str, str]) -> str:
     host = environment.get("WANDB_BASE_URL", "https://api.wandb.ai")
     if not environment.get("WANDB_API_KEY") and wbauth.read_netrc_auth(host=host) is None:
         raise PluginError(
-            "WANDB_MODE=online, and nobody is logged in",
+            "WANDB_MODE=online without a login",
             where=WHERE,
             got=f"no API key for {host}",
             next_step="`wandb login`; or WANDB_MODE=offline now, and `wandb sync` later",

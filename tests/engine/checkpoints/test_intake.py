@@ -272,7 +272,7 @@ def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nob
     (run / os.fsdecode(b"x\xff7.npz.done")).touch()
     start = Start(tmp_path)
     assert start.take_all() == [1]
-    assert start.output == [f"unreadable: {run}/x\\udcff7.npz: its name is no UTF-8 text; rename it"]
+    assert start.output == [f"unreadable: {run}/x\\udcff7.npz: its name is not UTF-8 text; rename it"]
     reasons = {Path(path).name: found.reason for path, found in start.source.pending().items()}
     assert not any(found.is_awaited for found in start.source.pending().values())
     assert reasons == {
@@ -311,8 +311,8 @@ def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
     start = Start(tmp_path)
     assert sorted(start.take_all()) == [0, 12]
     assert sorted(line.split(": ", 2)[2] for line in start.output) == [
-        "the counter 'outer_step' is no number of steps; got 9223372036854775808",
-        "the counter 'outer_step' is no number of steps; got nan",
+        "the counter 'outer_step' is not a number of steps; got 9223372036854775808",
+        "the counter 'outer_step' is not a number of steps; got nan",
     ]
     start.ledger.close()
 

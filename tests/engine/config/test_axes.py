@@ -101,7 +101,7 @@ def test_axes_that_make_no_cells_are_told_in_a_line(tmp_path: Path, axes: str, o
 @pytest.mark.parametrize("text", ["width = 7", 'Case.axes = {"width": [7]}', "grid/Case.axes = {}"])
 def test_what_is_bound_over_a_case_leaves_its_axes_alone(tmp_path: Path, text: str) -> None:
     spec = specs(tmp_path)[0]
-    with pytest.raises(ConfigError, match="is said in the case's own file alone"):
+    with pytest.raises(ConfigError, match="can only be set in the case's own file"):
         bind_case(spec, Layers(gin_params=(text,)), build=False)
 
 

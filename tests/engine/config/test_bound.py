@@ -307,7 +307,7 @@ def test_a_config_that_is_a_link_or_no_file_quotes_nothing(suite: Path, tmp_path
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     linked = tmp_path / "config.gin"
     linked.symlink_to(tmp_path / "secret")
-    with pytest.raises(ConfigError, match=r"config\.gin: the file that it links to is no gin file$"):
+    with pytest.raises(ConfigError, match=r"config\.gin: the file that it links to is not a gin file$"):
         bind(suite, "small", build=False, trainer_config=str(linked))
     linked.unlink()
     os.mkfifo(linked)

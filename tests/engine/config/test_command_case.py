@@ -87,7 +87,7 @@ def test_command_case_with_edited_file_has_other_code(suite: Path, name: str) ->
         ("perplexity/Case.seed_block = 2\n", r"Case\.seed_block; got 2; expected 1"),
         ("perplexity/Case.eval_every = 2\n", r"Case\.eval_every has no meaning for a command"),
         ("perplexity/Case.files = ('*.csv',)\n", r"Case\.files names no file.*got '\*\.csv'"),
-        ("perplexity/Case.metric_directions = {'x': 'up'}\n", r"is no direction"),
+        ("perplexity/Case.metric_directions = {'x': 'up'}\n", r"is not a direction"),
         ("perplexity/Case.comand = 'x'\n", r"no parameter 'comand'"),
         ("Cse.command = 'x'\n", r"unknown name 'Cse'"),
     ],

@@ -120,7 +120,7 @@ KNOBS = ADAM + "adam/Method.knobs = "
         (ADAM + "Experiment.num_session = 3", ["Experiment.num_session", "did you mean 'num_sessions'?"]),
         (ADAM + "Experiment.num_sessions = 0", ["Experiment.num_sessions", "got 0", "an integer >= 1"]),
         (ADAM + "Experiment.suites = 'tiny'", ["Experiment.suites", "a list of texts"]),
-        (ADAM + "Experiment.suites = ['none']", ["there is no such suite"]),
+        (ADAM + "Experiment.suites = ['none']", ["no such suite"]),
         (ADAM + "adam/Method.lable = 'A'", ["adam/Method.lable", "did you mean 'label'?"]),
         (ADAM + "adam/Method.num_cpus = 2", ["adam/Method.num_cpus", "Method.command alone", "Case.num_cpus"]),
         (ADAM + "Method.label = 'A'", ["a method is a scope"]),

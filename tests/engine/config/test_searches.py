@@ -102,7 +102,7 @@ def test_a_file_that_has_cases_too_gives_workers_the_cases_alone(file: Path) -> 
         ("adam/adam.b2 = [@rate/Real()]", "a space stands where no value of a method does"),
         ("adam/adam.b2 = @rate/Real", r"a space is a call; .*expected adam/adam.b2 = @rate/Real\(\)"),
         ('rate/Real.when = {"adam.b1": [0.5]}', "the conditions form a cycle"),
-        ('rate/Real.when = {"adam.b": [0.5]}', "it depends on 'adam.b', which is no parameter; did you mean 'adam.b1'"),
+        ('rate/Real.when = {"adam.b": [0.5]}', "'adam.b', which is not a parameter; did you mean 'adam.b1'"),
         ("adam/Method.num_trials = 0", "got 0; expected an integer >= 1"),
         ("adam/Method.report_sessions = -1", "got -1; expected an integer >= 0"),
         ("adam/Method.median_stopping = 1.5", "got 1.5; expected a share between 0 and 1"),

@@ -63,7 +63,7 @@ def test_an_experiment_and_a_search_name_them_too(tmp_path: Path) -> None:
     (tmp_path / "e.gin").write_text('Experiment.suites = ["quick"]\na/Method.optimizer = @adam()\n')
     assert read_experiment(tmp_path / "e.gin").experiment.suites == (str(OWN / "quick"),)
     (tmp_path / "e.gin").write_text('Experiment.suites = ["quik"]\na/Method.optimizer = @adam()\n')
-    with pytest.raises(ConfigError, match=r"Experiment.suites: there is no such suite; got 'quik'; did you mean"):
+    with pytest.raises(ConfigError, match=r"Experiment.suites: no such suite; got 'quik'; did you mean"):
         read_experiment(tmp_path / "e.gin")
     text = tune_text(TuneSettings(suites=("quick",), optimizer="adam"), tmp_path / "far")
     assert "Experiment.suites = ['quick']" in text

@@ -287,7 +287,7 @@ def test_killed_while_it_writes_it_keeps_what_it_acknowledged_and_frees_the_lock
 
 
 def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no result store here"):
+    with pytest.raises(StoreError, match="no result store found"):
         Ledger.open(tmp_path / "none", read_only=True)
     ledger = Ledger.open(tmp_path / "new")
     ledger._db.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
@@ -315,7 +315,7 @@ def test_an_emptied_ledger_is_said_and_begins_anew(
     with pytest.raises(StoreError, match=r"no such table: meta; .* start again"):
         Ledger.open(store, read_only=True)
     Ledger.open(store, on_problem=output.append).close()
-    assert output == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew"]
+    assert output == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it starts empty"]
     Ledger.open(store, read_only=True).close()
 
 

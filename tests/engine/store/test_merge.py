@@ -98,7 +98,7 @@ def test_what_plugins_computed_need_not_agree(tmp_path: Path, says_so: bool) -> 
 def test_what_cannot_be_merged_is_refused_before_anything_is_written(stores: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the target is one of the stores"):
         merge_stores(stores, stores[1])
-    with pytest.raises(StoreError, match="there is no result store here"):
+    with pytest.raises(StoreError, match="no result store found"):
         merge_stores([*stores, tmp_path / "none"], tmp_path / "new")
     assert not (tmp_path / "new").exists()
     holder = Ledger.open(tmp_path / "held", name="watch")

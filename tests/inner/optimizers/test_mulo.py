@@ -36,7 +36,7 @@ def test_a_step_between_hidden_layers_shrinks_with_its_inputs() -> None:
             {"hidden": "layer"},
             "MuLO.hidden names no matrix; got 'layer'; expected a pattern that one of these has: w0, w1",
         ),
-        ({"hidden": "("}, "MuLO.hidden is no pattern"),
+        ({"hidden": "("}, "MuLO.hidden is not a regular expression"),
         ({"base_width": 0}, "MuLO.base_width; got 0"),
     ],
 )

@@ -255,7 +255,7 @@ def test_gradients_may_be_looked_at_in_a_part_of_the_parameters() -> None:
     given = {"task_losses": jnp.ones(2), "weighted_gradient": None, "task_gradients": gradients}
     _, state = optimizer.update(params, optimizer.init(params, num_losses=2), params, key=jax.random.key(0), **given)
     np.testing.assert_allclose(state.weights, [1.5, 0.5], rtol=1e-6)
-    with pytest.raises(ConfigError, match=r"gradnorm\.shared is no part of the parameters.*'trunc'.*'trunk', 'heads'"):
+    with pytest.raises(ConfigError, match=r"shared is not a part of the parameters.*'trunc'.*'trunk', 'heads'"):
         weighters.gradnorm(shared="trunc").update(
             params, weighters.gradnorm().init(params, num_losses=2), params, key=jax.random.key(0), **given
         )

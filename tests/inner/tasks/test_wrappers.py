@@ -201,7 +201,7 @@ def test_wrappers_nest_and_what_a_task_has_besides_stays() -> None:
 @pytest.mark.parametrize(
     ("make", "output"),
     [
-        (lambda: Reparametrised(task=3), "Reparametrised.task is no task; got int"),
+        (lambda: Reparametrised(task=3), "Reparametrised.task is not a task; got int"),
         (lambda: Reparametrised(task=MLP, by="layer"), "Reparametrised.by; got 'layer'"),
         (lambda: Reparametrised(task=MLP, scale=0.0), "Reparametrised.scale; got 0.0; expected a number > 0"),
         (lambda: Reparametrised(task=MLP, scale=2.0, by="tensor"), "scales by tensor are drawn"),
@@ -219,7 +219,7 @@ def test_wrappers_nest_and_what_a_task_has_besides_stays() -> None:
         (lambda: BatchSize(task=MLP, batch_size=0), "BatchSize.batch_size; got 0"),
         (lambda: BatchSize(task=Quadratic()), "BatchSize: the wrapped task has no data"),
         (lambda: Augmented(task=MLP), "Augmented changes nothing"),
-        (lambda: loss_of(Augmented(task=MLP, flip=True, field="label"), START), "these are no images"),
+        (lambda: loss_of(Augmented(task=MLP, flip=True, field="label"), START), "not images"),
         (lambda: MaximalUpdate(task=MLP, base=MLP, steps="lion"), "MaximalUpdate.steps; got 'lion'"),
         (
             lambda: MaximalUpdate(task=MLP, base=DigitsMLP(hidden_sizes=(8, 8))).init_with_state(KEY),

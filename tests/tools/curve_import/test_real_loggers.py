@@ -100,7 +100,7 @@ def test_a_database_of_others_is_refused(tmp_path: Path) -> None:
     import sqlite3
 
     sqlite3.connect(tmp_path / "mine.db").execute("CREATE TABLE a (b)").connection.close()
-    with pytest.raises(UsageError, match=r"mine\.db: this is no database of MLflow's; got no such table: runs"):
+    with pytest.raises(UsageError, match=r"mine\.db: not a database of MLflow; got no such table: runs"):
         import_curves(tmp_path / "mine.db", store=tmp_path / "store")
 
 
@@ -160,7 +160,7 @@ def test_one_of_wandbs_files_that_a_kill_cut_off(wandb_folder: Path, tmp_path: P
     import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store", case="digits", metrics=("val/loss",))
     assert held(tmp_path / "store")["adam", "imported/digits", 3]["val/loss"][0] == (0, 5.25)
     (tmp_path / "run-first.wandb").write_bytes(file.read_bytes()[:9])
-    with pytest.raises(UsageError, match="the file ends before it says which run it is of"):
+    with pytest.raises(UsageError, match="the file ends before the name of its run"):
         import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store")
 
 

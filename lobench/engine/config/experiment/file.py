@@ -291,7 +291,7 @@ def _method(
     if method.checkpoint and "://" not in method.checkpoint:
         place = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
         if not (is_elsewhere or place.exists()):
-            raise ConfigError(f"method {name!r}: there is no such checkpoint", where=where, got=str(place))
+            raise ConfigError(f"method {name!r}: no such checkpoint", where=where, got=str(place))
         method = replace(method, checkpoint=str(place))
     if method.command:
         _check_command(method, [_path(name, one) for one in own], folder, where)
@@ -430,7 +430,7 @@ def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where:
     package = str(named[-1] if named else selector).split(".")[0].split(":")[0]
     if "." not in selector and not named:
         raise ConfigError(
-            f"method {method.name!r}: {method.optimizer} is no optimizer of another environment",
+            f"method {method.name!r}: {method.optimizer} is not an optimizer of another environment",
             where=where,
             expected="@torch.optim.NAME(), @package.NAME(), or @torch_optimizer() with torch_optimizer.optimizer",
         )
@@ -448,7 +448,7 @@ def _files_of_curves(method: Method, folder: Path, where: str) -> str:
     pattern, mark, name = method.curves.partition("#")
     place = os.path.normpath(folder / Path(pattern).expanduser())
     if not glob.glob(place, recursive=True):
-        raise ConfigError(f"method {method.name!r}: there is no such file of curves", where=where, got=place)
+        raise ConfigError(f"method {method.name!r}: no such file of curves", where=where, got=place)
     return place + mark + name
 
 

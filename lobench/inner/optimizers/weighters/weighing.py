@@ -179,7 +179,7 @@ def _gram(name: str, gradients: PyTree, shared: str) -> jax.Array:
     if shared:
         if not isinstance(gradients, dict) or shared not in gradients:
             parts = ", ".join(map(repr, gradients)) if isinstance(gradients, dict) else "none that has a name"
-            raise ConfigError(f"{name}.shared is no part of the parameters", got=repr(shared), expected=parts)
+            raise ConfigError(f"{name}.shared is not a part of the parameters", got=repr(shared), expected=parts)
         gradients = gradients[shared]
     rows = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(gradients)]
     rows = [row.astype(jnp.float32) for row in rows]

@@ -118,7 +118,7 @@ def layout_of(env: Environment) -> Layout:
         found = getattr(step, flag)
         if found is not None and jnp.shape(found) != ():
             got = f"shape {list(jnp.shape(found))}"
-            raise ConfigError(f"{name}.step gives a {flag} that is no single number", got=got, expected="shape []")
+            raise ConfigError(f"{name}.step gives a {flag} that is not a single number", got=got, expected="shape []")
     leaves = jax.tree.leaves(before[0])
     if len(leaves) != 1:
         got = f"{len(leaves)} arrays"

@@ -86,7 +86,7 @@ def _image_shape(shape: tuple[int, ...], field: str) -> tuple[int, ...]:
     side = math.isqrt(shape[1]) if len(shape) == 2 else 0
     if side == 0 or side * side != shape[1]:
         expected = "[batch, height, width], with channels or without, or [batch, side * side]"
-        raise ConfigError("Augmented.field: these are no images", got=f"{field!r} of {list(shape)}", expected=expected)
+        raise ConfigError("Augmented.field: not images", got=f"{field!r} of {list(shape)}", expected=expected)
     return shape[0], side, side
 
 

@@ -130,7 +130,7 @@ def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFa
     except ConfigError as error:
         expected, advice = "a task or a family", f"bind `{name}.task = @DigitsMLP()`, say"
         raise ConfigError(
-            f"{name}.task is no task", got=type(task).__name__, expected=expected, next_step=advice
+            f"{name}.task is not a task", got=type(task).__name__, expected=expected, next_step=advice
         ) from error
     return _Family(found, wrap) if isinstance(found, TaskFamily) else wrap(found)
 

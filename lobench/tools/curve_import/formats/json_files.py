@@ -100,7 +100,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     except (ValueError, RecursionError) as error:
         is_cut = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1
         raise UsageError(
-            "the file is cut off" if is_cut else "this is no JSON",
+            "the file is cut off" if is_cut else "not JSON",
             where=str(path),
             got=cause(error),
             next_step="import it again when it is written" if is_cut else "",
@@ -133,7 +133,7 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
         return []
     shown = ", ".join(map(str, document))[:100] if isinstance(document, dict) else type(document).__name__
     raise NotCurves(
-        "this JSON is no table",
+        "this JSON is not a table",
         where=str(path),
         got=shown if isinstance(document, dict) else f"a {shown}",
         expected="an array of rows, an object for each line, or columns",
@@ -182,7 +182,7 @@ def _of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             except (ValueError, AttributeError, RecursionError) as error:
                 is_cut = not line.endswith("\n")
                 raise UsageError(
-                    "the last line is cut off" if is_cut else "a line is no JSON object",
+                    "the last line is cut off" if is_cut else "a line is not a JSON object",
                     where=f"{path}, line {number}",
                     got=repr(line.strip()[:60]),
                     next_step="import it again when it is written" if is_cut else "",

@@ -210,7 +210,7 @@ def kind_of(path: Path, asked: str = "") -> str:
     if asked and asked not in known:
         raise UsageError("--kind", got=repr(asked), expected=", ".join(known), next_step=suggestion(asked, known))
     if not path.exists():
-        raise UsageError("there is no such file", where=str(path))
+        raise UsageError("no such file", where=str(path))
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
     if asked:
@@ -229,7 +229,7 @@ def table_files(folder: Path) -> list[Path]:
 def nothing_reads(path: Path) -> NotCurves:
     """Returns the error for a file or folder of unknown format."""
     expected = "; ".join(f"{name}: {kind.about}" for name, kind in kinds().items())
-    return NotCurves("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
+    return NotCurves("nothing reads this", where=str(path), expected=expected, next_step="name its format with --kind")
 
 
 def _of_folder(path: Path) -> str:

@@ -96,9 +96,7 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
                 yield int(words[0]), float(words[1]), int(words[2]) if len(words) > 2 else 0
             except (ValueError, IndexError) as error:
                 place, got = f"{file}, line {number}", repr(line.strip()[:60])
-                raise UsageError(
-                    "this is no metric of MLflow", where=place, got=got, expected="TIME VALUE STEP"
-                ) from error
+                raise UsageError("not a metric of MLflow", where=place, got=got, expected="TIME VALUE STEP") from error
 
 
 def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
@@ -111,7 +109,7 @@ def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]])
 def _of_database(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     address = f"{place.absolute().as_uri()}?mode=ro"
     with (
-        one_line_of(sqlite3.Error, UsageError, "this is no database of MLflow's", where=place),
+        one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=place),
         contextlib.closing(sqlite3.connect(address, uri=True)) as database,
     ):
         known = database.execute(

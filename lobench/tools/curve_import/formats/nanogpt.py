@@ -81,7 +81,7 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
             seed = f"{run.seed} run {number + 1}" if number else run.seed
         yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, asked)
     for path, count in Counter(of_files[index][0] for index in repeated).items():
-        notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are no runs")
+        notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are left out")
     if place.is_dir() and not (asked.method or asked.pattern or asked.seed):
         for method, paths in logs.items():
             if len(paths) > 1:

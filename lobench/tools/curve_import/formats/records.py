@@ -39,7 +39,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
         records = [dict(one) for one in found if one["metrics"]]
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
         got = cause(error)
-        raise UsageError("these are no results of lobench", where=str(path), got=got, expected=_EXPECTED) from error
+        raise UsageError("not results of lobench", where=str(path), got=got, expected=_EXPECTED) from error
     if not records:
         raise UsageError("the file holds no curve", where=str(path), expected=_EXPECTED)
     return records

@@ -507,7 +507,7 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
         "value": "--column value=COLUMN" if is_long else "",
     }
     typed = " ".join(words[role] for role in words if role in missing and words[role])
-    parts = [f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"] * bool(typed)
+    parts = [f"{typed} sets it for all rows; --column ROLE=COLUMN names the column of a role"] * bool(typed)
     parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and bool(values))
     return "; ".join(parts)
 

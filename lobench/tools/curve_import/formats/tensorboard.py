@@ -53,7 +53,7 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     for file in files:
         found: dict[str, list[tuple[int, float]]] = {}
         kinds = set[str]()
-        with one_line_of((OSError, ValueError), UsageError, "this is no event file of TensorBoard", where=file):
+        with one_line_of((OSError, ValueError), UsageError, "not an event file of TensorBoard", where=file):
             for event in EventFileLoader(str(file)).Load():
                 for value in event.summary.value:
                     number = _scalar(value)
@@ -156,7 +156,7 @@ def read_tensorboard_csv(path: Path, asked: CurveRequest, notes: list[str]) -> I
     tag = found["tag"] if found else next(iter(asked.metrics), "")
     if not tag or not (found or asked.method or asked.is_one_of_many):
         raise UsageError(
-            "a csv of TensorBoard's page says run and tag in its name alone",
+            "a csv of TensorBoard's page has run and tag only in its name",
             where=str(path),
             expected="run-RUN-tag-TAG.csv, or --method and --metric",
         )

@@ -96,7 +96,7 @@ def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
             yield Points.of_curve(run, metric, steps[there], values[there], part.lines[there])
     if is_bucketed:
         notes.append(
-            f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not what was logged"
+            f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not the logged values"
         )
 
 

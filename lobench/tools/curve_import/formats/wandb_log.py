@@ -80,7 +80,7 @@ def wandb_run(path: Path) -> LoggedRun:
             for item in (record.run.config if kind == "run" else record.config).update:
                 facts |= _config(".".join(["config", *(item.nested_key or [item.key])]), item.value_json)
     if run is None:
-        raise UsageError("the file ends before it says which run it is of", where=str(path))
+        raise UsageError("the file ends before the name of its run", where=str(path))
     return LoggedRun(run.run_id, run.display_name or run.run_id, facts)
 
 
@@ -123,7 +123,7 @@ def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
     """Yields the complete records with their end positions. Stops at the first incomplete record."""
     with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
         if file.read(len(_IDENT)) != _IDENT:
-            raise UsageError("this is no file of a run of W&B's", where=str(path))
+            raise UsageError("not a file of a W&B run", where=str(path))
         begun = b""
         for kind, content, end in _parts(file, max(start, len(_IDENT))):
             begun = content if kind in (_WHOLE, _FIRST) else begun + content

@@ -204,7 +204,7 @@ class PaysTwice(Own):
     [
         (Grows(), r"Grows.step changes the observation; got float32\[3\]; expected float32\[2\], as reset gives it"),
         (TurnsToIntegers(), r"TurnsToIntegers.step changes the state; got int32\[2\]; expected float32\[2\]"),
-        (PaysTwice(), r"PaysTwice.step gives a reward that is no single number; got shape \[2\]"),
+        (PaysTwice(), r"PaysTwice.step gives a reward that is not a single number; got shape \[2\]"),
     ],
 )
 def test_an_environment_whose_step_changes_shapes_is_one_line(env: Any, message: str) -> None:
