@@ -97,6 +97,18 @@ def test_a_candidate_that_is_worse_on_the_seeds_that_are_left_has_regressed(comp
     assert (code, found["verdict"], found["metrics"]["train/loss"]["effect"]) == (1, "REGRESSED", "worse"), text
 
 
+@pytest.mark.parametrize(
+    ("a", "b"), [((FINALS, "complete"), (BETTER, "error")), ((FINALS, "error"), (WORSE, "complete"))]
+)
+def test_compare_verdict_that_missing_seeds_leave_undecided_does_not_deny_the_difference(
+    compare: Compare, a: tuple[list[float], str], b: tuple[list[float], str]
+) -> None:
+    _, found, text = compare(a, b)
+    effect, first = found["metrics"]["train/loss"], " ".join(text.split("gate")[0].split())
+    assert effect["effect"] == "undecided" and effect["p_value"] < 0.05
+    assert "undecided on train/loss, as planned seeds gave no result" in first and "no difference" not in first, first
+
+
 def test_complete_sides_are_compared_as_before(compare: Compare) -> None:
     code, found, _ = compare((FINALS, "complete"), (BETTER, "complete"))
     assert (code, found["verdict"], found["metrics"]["train/loss"]["effect"]) == (0, "PASS", "better")
@@ -160,6 +172,12 @@ def test_a_hole_in_paired_imports_allows_no_pass_and_no_better(tmp_path: Path, m
     records = json.loads(lobench("results", "--store", store, "--by", "method", "--format", "json").stdout)
     bold = {one["method"] for one in records if one["bold"] and (one["case"] != "y" or "y" in cases)}
     assert not bold & {f"{method} (imported)" for method in methods}, records
+
+
+def test_report_best_method_beside_a_higher_mean_that_lacks_a_seed_is_the_best_of_the_others(tmp_path: Path) -> None:
+    store = imported(tmp_path, {("b", "x", 7), ("b", "y", 7)}, paired_seeds=True)
+    text = lobench("report", "--store", store, "--format", "text").stdout
+    assert "a (imported) has the highest mean score of the 1 method with all planned seeds (1 without)." in text, text
 
 
 def test_seeds_that_are_labels_of_a_table_have_no_holes(tmp_path: Path) -> None:

@@ -143,6 +143,11 @@ class PairComparison:
     p_seeds_ratio: float = math.nan
 
     @property
+    def is_capped(self) -> bool:
+        """Whether the verdict is undecided only because seeds are missing, as `capped` has it."""
+        return self.verdict is Effect.UNDECIDED and self.p_value <= self.alpha
+
+    @property
     def diverged(self) -> Counts:
         """Numbers of diverged seeds, summed over the cases."""
         cases = [one.paired for one in self.cases]

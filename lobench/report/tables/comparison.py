@@ -390,6 +390,8 @@ def comparison_sentence(found: MethodComparison) -> str:
         seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
         undecided = "no difference of the score is shown" if seeds else "no difference is shown"
+        if effect.comparison.is_capped:
+            undecided = "undecided, as planned seeds gave no result"
         words = {
             Effect.BETTER: f"{b} is better than {a}",
             Effect.WORSE: f"{b} is worse than {a}",

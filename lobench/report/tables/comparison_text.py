@@ -102,6 +102,8 @@ def _sentence(found: MethodComparison) -> str:
         Effect.MIXED: f"{b} is better than {a} on {effect.metric} in one way and worse in the other",
         Effect.UNDECIDED: f"no difference of {b} from {a} is shown on {effect.metric}",
     }
+    if comparison.is_capped:
+        words[Effect.UNDECIDED] = f"{b} against {a} is undecided on {effect.metric}, as planned seeds gave no result"
     parts = [f"{words[comparison.verdict]}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(effect)]
     parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
     return ", ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])

@@ -244,9 +244,13 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
-        num_missing = snapshot.subjects[summary.shown].num_missing
+        num_missing, every = snapshot.subjects[summary.shown].num_missing, snapshot.subjects
+        num_lacking = sum(one.lacks_seeds(every) for one in every)
         lacks = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
-        lines.insert(0, f"{shown} has the highest mean score of {len(snapshot.subjects)} methods{lacks}.")
+        among = f"{len(every)} methods{lacks}"
+        if num_lacking and not snapshot.subjects[summary.shown].lacks_seeds(every):
+            among = f"the {counted(len(every) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
+        lines.insert(0, f"{shown} has the highest mean score of {among}.")
     for metric in summary.metrics:
         found, name, label = summary.against_tuned(metric), summary.metric_label(metric), summary.baseline_label
         if not label or not (found.num_cases or found.num_undecided):
@@ -281,7 +285,9 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
         if seeds_text := seeds_note(comparison, summary.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}
-            head = words.get(str(comparison.verdict), "no difference of the score is shown")
+            undecided = "undecided, as planned seeds gave no result"
+            undecided = undecided if comparison.is_capped else "no difference of the score is shown"
+            head = words.get(str(comparison.verdict), undecided)
             lines.append(f"Against {before}: {head}; {seeds_text}.")
     if summary.baseline_label:
         spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases, summary) if found]
