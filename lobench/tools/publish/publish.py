@@ -90,8 +90,9 @@ def publish(
         patch_files = patch_files_of(ledger)
     bundle = ResultBundle(store) if store.is_file() else None
     found = suites_of(store, rows, suites) if bundle is None or suites else suites_in(bundle)
+    thetas: Mapping[str, bytes] = {}
     if not has_thetas:
-        thetas, without = dict[str, bytes](), _not_included(subjects)
+        without = _not_included(subjects)
     elif bundle is None:
         thetas, without = _thetas(store, subjects)
     else:
