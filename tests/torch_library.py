@@ -45,6 +45,24 @@ class Sharp(torch.optim.Optimizer):
         self.base.step()
 
 
+class Ahead(torch.optim.Optimizer):
+    """Lookahead: takes an instance of another optimizer by the usual name, and a setting with a name of lobench's."""
+
+    def __init__(self, optimizer: Any, every: int = 5, alpha: float = 0.5, groups: int = 1) -> None:
+        self.optimizer, self.every, self.alpha, self.groups, self.count = optimizer, every, alpha, groups, 0
+        self.param_groups, self.state, self.defaults = optimizer.param_groups, optimizer.state, optimizer.defaults
+        self.slow = [param.detach().clone() for group in self.param_groups for param in group["params"]]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        self.optimizer.step()
+        self.count += self.groups
+        if self.count % self.every == 0:
+            params = [param for group in self.param_groups for param in group["params"]]
+            for param, slow in zip(params, self.slow, strict=True):
+                param.copy_(slow.lerp_(param, self.alpha))
+
+
 class Noisy(torch.optim.SGD):
     """Draws random numbers."""
 

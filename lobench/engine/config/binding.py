@@ -328,9 +328,18 @@ def import_all(statements: Sequence[Statement]) -> None:
 
 
 def bind_strictly(statements: Sequence[Statement]) -> None:
-    """Binds every binding. Modules must have been imported."""
-    for binding in only_bindings(statements):
-        bind(binding)
+    """Binds every binding. Modules must have been imported.
+
+    In an experiment file, a mistake in the scope of a method concerns that method alone, which binds it without scope.
+    """
+    bindings = only_bindings(statements)
+    methods = {one.scope for one in bindings if one.name == "Method"}
+    for binding in bindings:
+        try:
+            bind(binding)
+        except ConfigError:
+            if binding.scope.split("/")[0] not in methods:
+                raise
 
 
 def bind_overrides(statements: Sequence[Statement]) -> None:

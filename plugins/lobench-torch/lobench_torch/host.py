@@ -34,14 +34,17 @@ from lobench_torch.state import (
     sizes_by_path,
 )
 
-__all__ = ["ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec", "Settings", "StepResult", "class_of"]
+__all__ = [
+    "WRAPPED", "ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec", "Settings", "StepResult",
+    "class_of",
+]  # fmt: skip
 
 Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that measure the size of an optimizer's state
 _CACHE_BYTES = 256 << 20
 _HAS_BITS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
-_WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
+WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
 
 
 def class_of(where: str) -> Any:
@@ -140,11 +143,13 @@ class OptimizerSpec:
       name: Location of its class, which is called with groups of parameters and the settings.
       groups: (pattern, settings): settings of the parameters whose path matches; the first match counts.
       takes_closure: Whether a step is given a function that computes the loss and the gradients.
+      no_decay: Pattern of parameters whose weight_decay is 0, whatever their group says; "": none.
     """
 
     name: str
     groups: Sequence[tuple[str, Settings]] = ()
     takes_closure: bool = False
+    no_decay: str = ""
 
     def make(self, parameters: Mapping[str, torch.Tensor], settings: Settings) -> Any:
         """Make an optimizer, in training mode if it has modes.
@@ -152,7 +157,7 @@ class OptimizerSpec:
         Raises:
           RefusedOptimizer: A pattern matches no parameter, or the class refuses its settings.
         """
-        for pattern, _ in self.groups:
+        for pattern in [*(pattern for pattern, _ in self.groups), *filter(None, [self.no_decay])]:
             if not any(re.search(pattern, name) for name in parameters):
                 raise RefusedOptimizer(
                     f"{self.name}: no parameter's path matches the pattern {pattern!r}",
@@ -160,19 +165,12 @@ class OptimizerSpec:
                     expected="a pattern that matches one of them",
                     next_step="change `no_decay` or `groups`",
                 )
-        members: list[list[torch.Tensor]] = [[] for _ in range(len(self.groups) + 1)]
-        for name, tensor in parameters.items():
-            index = next((at for at, (pattern, _) in enumerate(self.groups) if re.search(pattern, name)), -1)
-            members[index].append(tensor)
-        special = zip(members, [own for _, own in self.groups], strict=False)
-        groups = [{"params": members[-1]}, *({"params": each, **own} for each, own in special)]
-        groups = [group for group in groups if group["params"]]
+        groups = self._parameter_groups(parameters)
         cls = class_of(self.name)
-        first = groups if len(groups) > 1 or groups[0].keys() != {"params"} else members[-1]
-        own = dict(settings)
+        first = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
+        own, wrapped = dict(settings), next(iter(_signature(cls)), "")
         try:
-            wrapped = next(iter(_signature(cls)), "")
-            if wrapped in _WRAPPED and isinstance(own.get(wrapped), ClassReference):
+            if wrapped in WRAPPED and isinstance(own.get(wrapped), ClassReference):
                 first = own.pop(wrapped).resolve()(first)
             own = {name: each.resolve() if isinstance(each, ClassReference) else each for name, each in own.items()}
             optimizer = cls(first, **own)
@@ -186,7 +184,20 @@ class OptimizerSpec:
                 f"{self.name} cannot be made",
                 got=_line(error) + _explanation(error, parameters),
                 expected=f"settings: {_settings_of(cls)}",
+                next_step=_wrapping(self.name, wrapped) if wrapped in WRAPPED and wrapped not in settings else "",
             ) from error
+
+    def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
+        """Return torch's parameter groups: those without settings, each of `groups`, and both again without decay."""
+        owns: list[Settings] = [{}, *(own for _, own in self.groups)]
+        members: dict[tuple[bool, int], list[torch.Tensor]] = {}
+        for name, tensor in parameters.items():
+            index = next((at for at, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0)
+            members.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(tensor)
+        return [
+            {"params": found, **owns[index], **({"weight_decay": 0.0} if spared else {})}
+            for (spared, index), found in sorted(members.items(), key=lambda member: member[0])
+        ]
 
 
 def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> str:
@@ -197,8 +208,13 @@ def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> st
     return f" without a message; its parameters are {shapes}; `groups` gives some of them other settings"
 
 
+def _wrapping(name: str, wrapped: str) -> str:
+    return f"name the optimizer that it wraps, such as {name.replace(':', '.')}.{wrapped} = @torch.optim.SGD"
+
+
 def _settings_of(cls: Any) -> str:
-    return ", ".join(list(_signature(cls))[1:]) or "those that it has"
+    first, *others = _signature(cls) or [""]
+    return ", ".join([first, *others] if first in WRAPPED else others) or "those that it has"
 
 
 def _line(error: Exception) -> str:
@@ -406,7 +422,9 @@ class Host:
             raise
         except Exception as error:
             got = _line(error) + _explanation(error, instance.parameters)
-            raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=got) from error
+            wanted = closure is None and "closure" in str(error).lower()
+            hint = "set its `closure = True`, which gives `step` a function of loss and gradients" if wanted else ""
+            raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=got, next_step=hint) from error
 
     def _finished(self, instance: _Instance) -> StepResult:
         """Return the parameters and the state of an instance after a step, and keep it for the next one."""

@@ -38,7 +38,8 @@ def torch_optimizer(
 
     Args:
       optimizer: Location of the class: "torch.optim.AdamW", "my_package.muon:Muon".
-      no_decay: Pattern of `re`. Parameters whose path matches (`mlp/b0`) have a weight_decay of 0.
+      no_decay: Pattern of `re`. Parameters whose path matches (`mlp/b0`) have a weight_decay of 0,
+        whatever `groups` says.
       groups: Settings by pattern, for parameters whose path matches; the first match counts.
       closure: Whether `step` is passed a function that recomputes the loss and the gradients. None: if its signature
         requires one.
@@ -52,12 +53,34 @@ def torch_optimizer(
     Raises:
       ConfigError: torch is not installed, there is no such class, or the class needs a module.
     """
+    how = {"no_decay": no_decay, "groups": groups, "closure": closure, "transposed": transposed, "python": python}
+    return _made(optimizer, settings, **how)
+
+
+def _made(
+    optimizer: str,
+    settings: Mapping[str, Any],
+    *,
+    no_decay: str = "",
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    closure: bool | None = None,
+    transposed: bool = False,
+    python: str = "",
+    library: str = "",
+) -> Any:
+    """Return what `torch_optimizer` returns; settings of the class may have the names of the arguments here."""
     special = [(_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items()]
-    special += [(_pattern(no_decay), {"weight_decay": 0.0})] if no_decay else []
     if not python:
         _check_torch()
-    settings = {name: _as_class(value) for name, value in settings.items()}
-    return transformation(optimizer, special, settings, closure=closure, transposed=transposed, python=python)
+    return transformation(
+        optimizer,
+        special,
+        {name: _as_class(value) for name, value in settings.items()},
+        closure=closure,
+        transposed=transposed,
+        python=python,
+        no_decay=_pattern(no_decay),
+    )
 
 
 def _as_class(value: Any) -> Any:
@@ -131,21 +154,27 @@ def _is_optimizer(candidate: Any) -> bool:
 
 @functools.cache
 def _register(selector: str) -> None:
+    from lobench_torch.host import WRAPPED
+
     home, _, name = selector.rpartition(".")
     cls = getattr(sys.modules[home], name)
+
+    first, *parameters = inspect.signature(cls).parameters.values()
+    if first.name in WRAPPED:  # an instance of another optimizer, not parameters
+        parameters = [first, *parameters]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.kind not in variadic]
+    names = {each.name for each in own}
+    ours = [each for each in inspect.signature(torch_optimizer).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    rest = [each for each in parameters if each.kind is each.VAR_KEYWORD]
 
     def make(**values: Any) -> Any:
         if values.pop(_SELECTOR, False):
             return values
-        return torch_optimizer(selector, **values)
+        how = {each.name: values.pop(each.name) for each in ours if each.name in values and each.name not in names}
+        return _made(selector, values, **how)
 
     setattr(make, _SELECTOR, selector)
     make.__doc__ = cls.__doc__
-    parameters = list(inspect.signature(cls).parameters.values())[1:]
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    own = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.kind not in variadic]
-    ours = [each for each in inspect.signature(torch_optimizer).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    names = {each.name for each in own}
-    rest = [each for each in parameters if each.kind is each.VAR_KEYWORD]
     make.__signature__ = inspect.Signature([*own, *(each for each in ours if each.name not in names), *rest])  # type: ignore[attr-defined]
     gin.external_configurable(make, name=name, module=home)

@@ -68,7 +68,8 @@ class OtherPython:
         self, made: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
     ) -> _OtherHost:
         groups = [(pattern, dict(own)) for pattern, own in made.groups]
-        return _OtherHost(self, (made.name, groups, made.takes_closure, dict(shapes), dict(settings), tuple(scheduled)))
+        spec = made.name, groups, made.takes_closure, made.no_decay
+        return _OtherHost(self, (spec, dict(shapes), dict(settings), tuple(scheduled)))
 
     def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
         """Calls a method of `_Server` in the other process and returns its result.
@@ -183,13 +184,11 @@ class _Server:
         found = self._library.look(where)
         return found.first, found.takes_closure, found.has_modes
 
-    def make(
-        self, name: str, groups: Any, takes_closure: bool, shapes: Any, settings: Any, scheduled: Any
-    ) -> tuple[int, int]:
+    def make(self, spec: Any, shapes: Any, settings: Any, scheduled: Any) -> tuple[int, int]:
         """Creates a host. Returns its number and the size of its state."""
         from lobench_torch.host import OptimizerSpec
 
-        self._hosts.append(self._library.host(OptimizerSpec(name, groups, takes_closure), shapes, settings, scheduled))
+        self._hosts.append(self._library.host(OptimizerSpec(*spec), shapes, settings, scheduled))
         return len(self._hosts) - 1, self._hosts[-1].empty_state.size
 
     def step(

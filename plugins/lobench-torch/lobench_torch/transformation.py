@@ -42,6 +42,7 @@ def transformation(
     closure: bool | None,
     transposed: bool,
     python: str = "",
+    no_decay: str = "",
 ) -> Any:
     """Returns the optax transformation that steps a torch optimizer.
 
@@ -52,6 +53,7 @@ def transformation(
       closure: Whether `step` is passed a function that recomputes the loss. None: if its signature requires one.
       transposed: Whether matrices and kernels are passed in torch's layout.
       python: Python of the optimizer's environment. "": this one.
+      no_decay: Pattern of the parameters whose weight_decay is 0; "": none.
     """
     library = _library(python)
     with _config_errors():
@@ -65,7 +67,8 @@ def transformation(
         )
     from lobench_torch.host import OptimizerSpec
 
-    made = OptimizerSpec(name, tuple(groups), found.takes_closure if closure is None else closure)
+    takes_closure = found.takes_closure if closure is None else closure
+    made = OptimizerSpec(name, tuple(groups), takes_closure, no_decay)
     return _Transformation(library, made, dict(settings), transposed).made(found.has_modes)
 
 

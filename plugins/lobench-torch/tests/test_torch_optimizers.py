@@ -195,6 +195,19 @@ def test_patterns_choose_the_settings_of_parameters() -> None:
     np.testing.assert_array_equal(frozen["b"], decayed["b"])
 
 
+def test_no_decay_holds_for_parameters_that_a_group_has_too() -> None:
+    plain = {"lr": 0.1, "weight_decay": 0.5}
+    both, neither = (
+        train(torch_optimizer("torch.optim.SGD", **{**plain, **more}), 0, steps=1)[0]
+        for more in (
+            {"groups": {"w": {"lr": 0.05}}, "no_decay": "w|b"},
+            {"weight_decay": 0.0, "groups": {"w": {"lr": 0.05}}},
+        )
+    )
+    np.testing.assert_array_equal(both["w"], neither["w"])
+    np.testing.assert_array_equal(both["b"], neither["b"])
+
+
 def test_matrices_may_come_as_torchs_layers_keep_them() -> None:
     """Muon scales by rows over columns; for what computes by element nothing changes."""
     muon = {"lr": 0.1, "adjust_lr_fn": "original"}
@@ -236,7 +249,8 @@ def test_a_number_is_an_argument_of_the_program_and_arrives_as_it_was_written() 
         ({"optimizer": "torch.optim.Adam", "rate": 0.1}, "unexpected keyword argument 'rate'"),
         ({"optimizer": "torch.optim.Adam", "lr": -1.0}, "Invalid learning rate: -1.0"),
         ({"optimizer": "torch.optim.Adam", "no_decay": "("}, "no pattern of parameters' paths"),
-        ({"optimizer": "torch.optim.LBFGS", "closure": False}, "closure"),
+        ({"optimizer": "torch.optim.LBFGS", "closure": False}, "closure = True"),
+        ({"optimizer": "torch_library:Ahead"}, "torch_library.Ahead.optimizer = @torch.optim.SGD"),
     ],
     ids=str,
 )
@@ -272,6 +286,10 @@ def test_names_of_python_are_names_of_gin(suite: Path) -> None:
         + "same/Method.optimizer = @adam()\nsame/adam.learning_rate = 0.01\n"
         + "sharp/Method.optimizer = @torch_library.Sharp()\n"
         + 'sharp/torch_library.Sharp.no_decay = "b"\n'
+        + "ahead/Method.optimizer = @torch_library.Ahead()\n"
+        + "ahead/torch_library.Ahead.optimizer = @torch.optim.Adam\n"
+        + "ahead/torch_library.Ahead.alpha = 1.0\nahead/torch_library.Ahead.groups = 5\n"
+        + "ahead/torch.optim.Adam.lr = 0.01\n"
         + "lbfgs/Method.optimizer = @torch.optim.LBFGS()\n"  # its state is large: it must not hang
         + "lbfgs/torch.optim.LBFGS.lr = 0.1\n"
     )
@@ -279,4 +297,5 @@ def test_names_of_python_are_names_of_gin(suite: Path) -> None:
     found = lobench.open_results(suite / ".lobench/experiment").curves("train/loss")
     curves = {each.subject.name: each.values for each in found}
     np.testing.assert_allclose(curves["adam"], curves["same"], rtol=1e-4)
+    np.testing.assert_allclose(curves["adam"], curves["ahead"], rtol=1e-4)
     assert {"sharp", "lbfgs"} <= set(curves)

@@ -71,6 +71,15 @@ def test_layers_in_order_and_overrides_that_beat_scopes(suite: Path, tmp_path: P
     assert case.num_inner_steps == 7
 
 
+def test_a_mistake_in_the_scope_of_a_method_concerns_no_case_of_its_file(suite: Path) -> None:
+    mistaken = suite.read_text() + "one/Quadratic.dimension = 3\n"
+    suite.write_text(mistaken)
+    with pytest.raises(ConfigError, match="no parameter 'dimension'"):
+        bind(suite, "small", build=False)
+    suite.write_text(mistaken + "one/Method.optimizer = @adam()\n")
+    assert bind(suite, "small", build=False).case.num_inner_steps == 20
+
+
 def test_gin_is_as_before_afterwards(suite: Path) -> None:
     gin.clear_config()
     bind(suite, "small")
