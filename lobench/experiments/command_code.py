@@ -22,7 +22,8 @@ __all__ = ["CommandCode", "code_of_commands", "record_command_codes", "with_code
 _EVENT = "method_code"  # of the ledger: which code a command was run with, in order
 _SHOWN = 8  # digits of a fingerprint in the name of a folder
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
-_MAKEFILES = ("Makefile", "makefile", "justfile")
+_MAKEFILES = ("GNUmakefile", "Makefile", "makefile", "justfile")
+_MAKERS = ("make", "gmake", "just")  # programs that read these without a word that names one
 _OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # of commands of an older lobench, whose code is not known
 
 
@@ -85,8 +86,9 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
 
 
 def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
+    files, places = _named_by(method, folder)
     todays = fingerprint_of(
-        _files_of(method, folder), modules=_modules_of(method), folders=[str(folder)], as_imported=False
+        files, modules=_modules_of(method), folders=[str(folder)], added=[*map(str, places)], as_imported=False
     )
     if ledger is None:
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
@@ -131,12 +133,19 @@ def _words_of(method: Method) -> list[str]:
     return [word for word in filled if "{" not in word or " " in word]
 
 
-def _files_of(method: Method, folder: Path) -> list[Path]:
-    """Returns the files that a command names, and those of `Method.files`."""
-    found: dict[Path, None] = {}
+def _named_by(method: Method, folder: Path) -> tuple[list[Path], list[Path]]:
+    """Returns the files that a command names with those of `Method.files`, and the folders that it names.
+
+    A folder may be one that the command changes to, or one of its `PYTHONPATH`.
+    """
+    found, places = dict[Path, None](), dict[Path, None]()
     for place, word in enumerate(_words_of(method)):
         is_program = place == 0 and ("/" not in word or word.startswith("/"))
-        found.update({} if is_program else _files_named(word, [folder]))
+        if not is_program:
+            _add_named(word, [folder], found, places)
+    if any(maker in re.split(r"[\s/;&|]", method.command) for maker in _MAKERS):
+        for name in _MAKEFILES:
+            _add_named(name, [folder], found, places)
     for pattern in method.files:
         files = sorted(one for one in folder.glob(pattern) if one.is_file()) if pattern else []
         if not files:
@@ -147,43 +156,67 @@ def _files_of(method: Method, folder: Path) -> list[Path]:
                 expected="a path or a pattern relative to the experiment's file, such as 'lib/*.py'",
             )
         found.update(dict.fromkeys(files))
-    return list(found)
+    return list(found), list(places)
 
 
-def _files_named(text: str, folders: Sequence[Path], seen: dict[Path, None] | None = None) -> dict[Path, None]:
-    """Returns the files that a word of a command names: a file, `--config=FILE`, or a line for a shell that names some.
+def _add_named(text: str, folders: Sequence[Path], found: dict[Path, None], places: dict[Path, None]) -> None:
+    """Adds the files and folders that a word of a command names: a path, `--config=FILE`, or a line for a shell.
 
-    A shell's script is read for those that it names itself, from the working directory or from its own folder.
+    A shell's line or script is read for those that it names itself, from the working directory, from the script's own
+    folder, and from the folders that it names.
+
+    Args:
+      text: Word or line.
+      folders: Folders from which paths count.
+      found: Files that are known, which get those of the text.
+      places: Folders that are known, which get those of the text.
     """
-    found = {} if seen is None else seen
-    for name in (text, text.partition("=")[2]):
-        for folder in folders if name and "{" not in name else ():
+    is_path, value = False, text.partition("=")[2]
+    for name in dict.fromkeys([text, value, *value.split(os.pathsep)]):
+        for folder in dict.fromkeys([*folders, *places]) if name and "{" not in name else ():
             file = Path(os.path.normpath(folder / name))
-            if not _is_file(file):
-                continue
-            if file not in found:
-                found[file] = None
-                inside = [*dict.fromkeys([*folders, file.parent])]
-                for word in _words_in(file.read_text(encoding="utf-8", errors="replace")) if _is_script(file) else ():
-                    _files_named(word, inside, found)
-            return found
-    for word in _words_in(text) if re.search(r"\s", text) else ():  # words have no spaces
-        _files_named(word, folders, found)
-    return found
+            if _is_file(file):
+                is_path = True
+                if file not in found:
+                    found[file] = None
+                    lines = file.read_text(encoding="utf-8", errors="replace") if _is_script(file) else ""
+                    _add_words(lines, [*dict.fromkeys([*folders, file.parent])], found, places)
+            elif name.strip("./") and _is_folder(file) and file not in folders:
+                places[file] = None
+    if not is_path and re.search(r"\s", text):  # words have no spaces
+        _add_words(text, folders, found, places)
+
+
+def _add_words(lines: str, folders: Sequence[Path], found: dict[Path, None], places: dict[Path, None]) -> None:
+    """Adds what the words of a shell's lines name; a second time from the folders that were named the first time."""
+    words, num_before = _words_in(lines), -1
+    while len(places) != num_before:
+        num_before = len(places)
+        for word in words:
+            _add_named(word, folders, found, places)
 
 
 def _words_in(text: str) -> list[str]:
     """Returns the words of a shell script that may name files, without comments; of `$HERE/x.py`, the last part."""
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
-    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"\s-m\s+([\w.]+)", text)]
-    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules])]
+    named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
+    modules = [f"{name}{end}" for name in named for end in (".py", "/__main__.py")]
+    parts = [part for word in words for part in (word, word.lstrip("/"), *word.split(os.pathsep))]
+    return [*dict.fromkeys([*parts, *modules, *(_MAKEFILES if any(one in words for one in _MAKERS) else ())])]
 
 
 def _is_file(file: Path) -> bool:
     try:
         return file.is_file()
     except (OSError, ValueError):  # a whole line for a shell is no name of a file
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
         return False
 
 
@@ -198,6 +231,7 @@ def _is_script(file: Path) -> bool:
 
 
 def _modules_of(method: Method) -> list[str]:
-    """Returns the module of `python -m my_package.train`."""
+    """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
     words = [word for word in _words_of(method) if " " not in word]
-    return [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
+    named = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
+    return [*named, *(f"{name}.__main__" for name in named)]
