@@ -55,6 +55,7 @@ def fingerprint_of(
     *,
     modules: Iterable[str] = (),
     folders: Sequence[str] = (),
+    added: Sequence[str] = (),
     as_imported: bool = True,
 ) -> CodeFingerprint:
     """Returns the fingerprint of files and modules, and of everything that they reach by import statements.
@@ -65,13 +66,14 @@ def fingerprint_of(
       files: Files of code. Files that are not Python count by their bytes.
       modules: Names of modules, loaded or not.
       folders: Folders in which modules are searched before `sys.path`.
+      added: Further folders that may be on the import path, at an unknown place: modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
-    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path), as_imported)
+    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(added), tuple(sys.path), as_imported)
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
     at = time.time()
-    found = retried_briefly(lambda: _Walk(folders, as_imported=as_imported).fingerprint(*key[:2]))
+    found = retried_briefly(lambda: _Walk(folders, added, as_imported=as_imported).fingerprint(*key[:2]))
     _remembered[key] = _Remembered(found, _marks_of(found), at)
     _made[found.id] = found
     return found
@@ -192,10 +194,11 @@ class _Walk:
 
     Args:
       folders: Folders in which modules are searched first, as in `fingerprint_of`.
+      added: As in `fingerprint_of`.
       as_imported: As in `fingerprint_of`.
     """
 
-    def __init__(self, folders: Sequence[str], *, as_imported: bool) -> None:
+    def __init__(self, folders: Sequence[str], added: Sequence[str], *, as_imported: bool) -> None:
         self._folders, self._as_imported = [Path(folder) for folder in folders], as_imported
         self._files: dict[Path, str] = {}  # hashes by file
         self._packages: dict[str, str] = {}
@@ -204,7 +207,7 @@ class _Walk:
         self._added: dict[
             Path, None
         ] = {}  # folders that the code itself adds to `sys.path`, as far as they can be inferred
-        self._named: dict[Path, None] = {}  # those of them that it names
+        self._named = dict.fromkeys(map(Path, added))  # those of them that it names, and those of the caller
         self._sources: dict[Path, SourceFile] = {}
         self._unknown: set[str] = set()  # beginnings of texts that are no modules
         self._elsewhere: list[tuple[Path, ImportedNames, bool]] = []  # imports, and whether a file was found
@@ -295,7 +298,7 @@ class _Walk:
     def _search_added(self) -> None:
         """Searches imports in the folders that the code adds to its import path, which may come before all others."""
         waiting, self._elsewhere = self._elsewhere, []
-        if not any(source.extends_path for source in self._sources.values()):
+        if not self._named and not any(source.extends_path for source in self._sources.values()):
             return
         for file, imported, was_found in waiting:
             top, *rest = imported.module.split(".")
