@@ -153,9 +153,9 @@ class StoredResults:
         parts = []
         for name in [metric] if metric is not None else sorted(known):
             for info, who, latest in blocks:
-                found = _of_metric(name, latest)
+                by_seed = _of_metric(name, latest)
                 columns = dict(zip(_SUBJECT, _subject(info, who, info.optimizer_hash), strict=True))
-                for seed, (steps, values) in found.items():
+                for seed, (steps, values) in by_seed.items():
                     columns |= zip(_CURVE, (seed, name, steps, values), strict=True)
                     parts.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
         empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])

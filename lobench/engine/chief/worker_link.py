@@ -127,8 +127,8 @@ class WatchWorkers:
             except ValueError as error:
                 assert self._executor is not None
                 self._executor.kill(event.worker)
-                message = f"sent a message that the watch does not understand: {error}"
-                event = WorkerExited(worker=event.worker, message=message)
+                why = f"sent a message that the watch does not understand: {error}"
+                event = WorkerExited(worker=event.worker, message=why)
             else:
                 return self._receive(event.worker, message)
         if isinstance(event, WorkerExited):

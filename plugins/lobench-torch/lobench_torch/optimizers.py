@@ -53,8 +53,9 @@ def torch_optimizer(
     Raises:
       ConfigError: torch is not installed, there is no such class, or the class needs a module.
     """
-    how = {"no_decay": no_decay, "groups": groups, "closure": closure, "transposed": transposed, "python": python}
-    return _made(optimizer, settings, **how)
+    return _made(
+        optimizer, settings, no_decay=no_decay, groups=groups, closure=closure, transposed=transposed, python=python
+    )
 
 
 def _made(
