@@ -125,10 +125,11 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
 
 
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
-    """As `accepted`, for keys of expected programs. Results of commands always count: no machine is expected."""
-    keys, known = {*expected, COMMANDED.key}, known_programs(db)
+    """As `accepted`, for keys of expected programs. Results of commands count on every machine."""
+    keys, known = set(expected), known_programs(db)
     if not known:
         return keys
+    keys |= {COMMANDED.key} & known.keys()
     # The number of trainings computed at once depends on the case, and is known only after tracing.
     keys |= {key for key, program in known.items() if program.whole.key in keys}
     marks = ", ".join("?" * len(keys))
