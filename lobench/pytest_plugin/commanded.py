@@ -62,7 +62,7 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
         done.append((block, curves))
     if len({curves.eval_steps for curves in own}) > 1:
         raise LobenchError(
-            "the seeds of a case have curves at different steps, so that they are no one result",
+            "the seeds of a case have curves at different steps, which cannot be one result",
             where=_where(bound),
             got=", ".join(f"seed {one.seeds[0]}: up to step {one.eval_steps[-1]}" for one in own),
         )

@@ -15,7 +15,7 @@ from lobench.core.errors import CheckpointError, CheckpointGone
 from lobench.core.wording import cause
 from lobench.engine.checkpoints.files import is_folder
 from lobench.engine.checkpoints.places import path_of
-from lobench.engine.checkpoints.spool import Spool, fingerprint
+from lobench.engine.checkpoints.spool import Spool, fingerprint, may_exist
 from lobench.engine.checkpoints.whole_files import files_below, identity_of
 from lobench.engine.paths import WHOLE_SUFFIX
 from lobench.hookspecs import CheckpointReader
@@ -43,7 +43,7 @@ class FileSpool(Spool):
         return self._names[sha256]
 
     def holds(self, sha256: str) -> bool:
-        return os.path.exists(f"{self._folder}{sha256}{WHOLE_SUFFIX}")
+        return may_exist(f"{self._folder}{sha256}{WHOLE_SUFFIX}")
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
         try:

@@ -36,7 +36,7 @@ from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta", "may_exist"]
 
 _ATTEMPTS = 3
 
@@ -68,11 +68,7 @@ class Spool:
 
     def holds(self, sha256: str) -> bool:
         """Returns whether there is a copy of a theta; True if unknown, because the disk fails at the moment."""
-        try:
-            os.stat(self.location(sha256))
-        except OSError as error:
-            return is_transient(error)
-        return True
+        return may_exist(self.location(sha256))
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
         """Returns a theta's hash and a number of its copy: 0 without a copy, another one after a new copy."""
@@ -241,6 +237,15 @@ def checkpoint_sha256(location: str | Path) -> str:
       CheckpointError: No reader knows it, or it cannot be read.
     """
     return theta_sha256(_leaves_at(location))
+
+
+def may_exist(path: str) -> bool:
+    """Returns whether a file or folder exists; True if unknown, because the disk fails at the moment."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return is_transient(error)
+    return True
 
 
 def holds_theta(location: str | Path, sha256: str) -> bool | None:

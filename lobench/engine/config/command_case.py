@@ -112,7 +112,7 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
     try:
         shlex.split(case.command)
     except ValueError as error:
-        raise ConfigError("Case.command is no command", where=where, got=f"{case.command!r}: {error}") from error
+        raise ConfigError("Case.command is not a command", where=where, got=f"{case.command!r}: {error}") from error
     files = case.files
     if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
         raise ConfigError("Case.files", where=where, got=repr(files), expected="patterns such as ('lib/*.py',)")
@@ -134,7 +134,7 @@ def check_task(case: Case, where: str) -> None:
         if getattr(case, name):
             advice = suggestion(name, ["command"]) if name != "command" else ""
             raise ConfigError(
-                f"Case.{name} is of a case with Case.command, and this one has Case.task",
+                f"Case.{name} only applies to a case with Case.command, and this one has Case.task",
                 where=where,
                 next_step=advice,
             )

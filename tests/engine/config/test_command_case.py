@@ -83,7 +83,7 @@ def test_command_case_with_edited_file_has_other_code(suite: Path, name: str) ->
     ("extra", "message"),
     [
         ("perplexity/Case.curves = ''\n", r"Case\.curves; got ''"),
-        ("perplexity/Case.command = 'python \"'\n", r"Case\.command is no command"),
+        ("perplexity/Case.command = 'python \"'\n", r"Case\.command is not a command"),
         ("perplexity/Case.seed_block = 2\n", r"Case\.seed_block; got 2; expected 1"),
         ("perplexity/Case.eval_every = 2\n", r"Case\.eval_every has no meaning for a command"),
         ("perplexity/Case.files = ('*.csv',)\n", r"Case\.files names no file.*got '\*\.csv'"),
