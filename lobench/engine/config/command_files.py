@@ -16,8 +16,7 @@ from lobench.engine.config.user_code import fingerprint_of
 __all__ = ["CommandFiles"]
 
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
-_MAKEFILES = ("GNUmakefile", "Makefile", "makefile", "justfile")
-_MAKERS = ("make", "gmake", "just")  # programs that read these without a word that names one
+_MAKEFILES = ("Makefile", "makefile", "justfile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +43,7 @@ class CommandFiles:
         Raises:
           ConfigError: A pattern of `files` names no file.
         """
-        files, places = self._named()
-        return fingerprint_of(
-            files, modules=self._modules(), folders=[str(self.folder)], added=[*map(str, places)], as_imported=False
-        )
+        return fingerprint_of(self._files(), modules=self._modules(), folders=[str(self.folder)], as_imported=False)
 
     def _words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
@@ -57,19 +53,12 @@ class CommandFiles:
         )
         return [word for word in filled if "{" not in word or " " in word]
 
-    def _named(self) -> tuple[list[Path], list[Path]]:
-        """Returns the files that the command names with those of `files`, and the folders that it names.
-
-        A folder may be one that the command changes to, or one of its `PYTHONPATH`.
-        """
-        found, places = dict[Path, None](), dict[Path, None]()
+    def _files(self) -> list[Path]:
+        """Returns the files that the command names, and those of `files`."""
+        found: dict[Path, None] = {}
         for place, word in enumerate(self._words()):
             is_program = place == 0 and ("/" not in word or word.startswith("/"))
-            if not is_program:
-                _add_named(word, [self.folder], found, places)
-        if any(maker in re.split(r"[\s/;&|]", self.command) for maker in _MAKERS):
-            for name in _MAKEFILES:
-                _add_named(name, [self.folder], found, places)
+            found.update({} if is_program else _files_named(word, [self.folder]))
         for pattern in self.files:
             files = sorted(one for one in self.folder.glob(pattern) if one.is_file()) if pattern else []
             if not files:
@@ -80,73 +69,48 @@ class CommandFiles:
                     expected="a path or a pattern relative to this folder, such as 'lib/*.py'",
                 )
             found.update(dict.fromkeys(files))
-        return list(found), list(places)
+        return list(found)
 
     def _modules(self) -> list[str]:
-        """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
+        """Returns the module of `python -m my_package.train`."""
         words = [word for word in self._words() if " " not in word]
-        named = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
-        return [*named, *(f"{name}.__main__" for name in named)]
+        return [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
 
 
-def _add_named(text: str, folders: Sequence[Path], found: dict[Path, None], places: dict[Path, None]) -> None:
-    """Adds the files and folders that a word of a command names: a path, `--config=FILE`, or a line for a shell.
+def _files_named(text: str, folders: Sequence[Path], seen: dict[Path, None] | None = None) -> dict[Path, None]:
+    """Returns the files that a word of a command names: a file, `--config=FILE`, or a line for a shell that names some.
 
-    A shell's line or script is read for those that it names itself, from the working directory, from the script's own
-    folder, and from the folders that it names.
-
-    Args:
-      text: Word or line.
-      folders: Folders from which paths count.
-      found: Files that are known, which get those of the text.
-      places: Folders that are known, which get those of the text.
+    A shell's script is read for those that it names itself, from the working directory or from its own folder.
     """
-    is_path, value = False, text.partition("=")[2]
-    for name in dict.fromkeys([text, value, *value.split(os.pathsep)]):
-        for folder in dict.fromkeys([*folders, *places]) if name and "{" not in name else ():
+    found = {} if seen is None else seen
+    for name in (text, text.partition("=")[2]):
+        for folder in folders if name and "{" not in name else ():
             file = Path(os.path.normpath(folder / name))
-            if _is_file(file):
-                is_path = True
-                if file not in found:
-                    found[file] = None
-                    lines = file.read_text(encoding="utf-8", errors="replace") if _is_script(file) else ""
-                    _add_words(lines, [*dict.fromkeys([*folders, file.parent])], found, places)
-            elif name.strip("./") and _is_folder(file) and file not in folders:
-                places[file] = None
-    if not is_path and re.search(r"\s", text):  # words have no spaces
-        _add_words(text, folders, found, places)
-
-
-def _add_words(lines: str, folders: Sequence[Path], found: dict[Path, None], places: dict[Path, None]) -> None:
-    """Adds what the words of a shell's lines name; a second time from the folders that were named the first time."""
-    words, num_before = _words_in(lines), -1
-    while len(places) != num_before:
-        num_before = len(places)
-        for word in words:
-            _add_named(word, folders, found, places)
+            if not _is_file(file):
+                continue
+            if file not in found:
+                found[file] = None
+                inside = [*dict.fromkeys([*folders, file.parent])]
+                for word in _words_in(file.read_text(encoding="utf-8", errors="replace")) if _is_script(file) else ():
+                    _files_named(word, inside, found)
+            return found
+    for word in _words_in(text) if re.search(r"\s", text) else ():  # words have no spaces
+        _files_named(word, folders, found)
+    return found
 
 
 def _words_in(text: str) -> list[str]:
     """Returns the words of a shell script that may name files, without comments; of `$HERE/x.py`, the last part."""
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
-    named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
-    modules = [f"{name}{end}" for name in named for end in (".py", "/__main__.py")]
-    parts = [part for word in words for part in (word, word.lstrip("/"), *word.split(os.pathsep))]
-    return [*dict.fromkeys([*parts, *modules, *(_MAKEFILES if any(one in words for one in _MAKERS) else ())])]
+    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"\s-m\s+([\w.]+)", text)]
+    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules])]
 
 
 def _is_file(file: Path) -> bool:
     try:
         return file.is_file()
     except (OSError, ValueError):  # a whole line for a shell is no name of a file
-        return False
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
         return False
 
 

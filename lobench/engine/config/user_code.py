@@ -8,12 +8,14 @@ standard library, lobench, and the packages in `Program` do not count.
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,14 +23,13 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
-from lobench.engine.config.source_files import CODE_SUFFIXES, ImportedNames, SourceFile, source_file
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
@@ -43,11 +44,42 @@ __all__ = [
 
 # Packages whose versions are part of `Program`, or do not affect results.
 _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
+_IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
-_MOST_MODULES = 1000  # limit for a package from which a computed name is imported, and for files of a pattern
-_MOST_FOLDERS = 100  # limit for the folders that the texts of a file name
-_DEEPEST = 3  # most texts that are joined to the path of a folder
+_IS_PATH = re.compile(r"[\w./+~-]{1,200}")
+_CODE_SUFFIXES = (".py", ".so", ".sh")
+_MOST_MODULES = 1000  # limit for a package from which a computed name is imported
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+
+
+class _ImportedNames(NamedTuple):
+    """Import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c".
+
+    `import_module(f"a.{name}")` has the module "a" and `has_all`, because any module below it may be imported. If the
+    name has no constant beginning, any module in the file's folder or below may be.
+    """
+
+    level: int
+    module: str
+    names: tuple[str, ...] = ()
+    has_all: bool = False
+
+
+class _SourceFile(NamedTuple):
+    """Parsed content of a code file.
+
+    Attributes:
+      sha256: Hash of its syntax tree.
+      imports: Its import statements.
+      texts: Constants that may be paths of code files or of folders on the import path.
+      extends_path: Whether it adds to `sys.path`.
+    """
+
+    sha256: str
+    imports: tuple[_ImportedNames, ...] = ()
+    texts: tuple[str, ...] = ()
+    extends_path: bool = False
 
 
 def fingerprint_of(
@@ -55,7 +87,6 @@ def fingerprint_of(
     *,
     modules: Iterable[str] = (),
     folders: Sequence[str] = (),
-    added: Sequence[str] = (),
     as_imported: bool = True,
 ) -> CodeFingerprint:
     """Returns the fingerprint of files and modules, and of everything that they reach by import statements.
@@ -66,14 +97,13 @@ def fingerprint_of(
       files: Files of code. Files that are not Python count by their bytes.
       modules: Names of modules, loaded or not.
       folders: Folders in which modules are searched before `sys.path`.
-      added: Further folders that may be on the import path, at an unknown place: modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
-    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(added), tuple(sys.path), as_imported)
+    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path), as_imported)
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
     at = time.time()
-    found = retried_briefly(lambda: _Walk(folders, added, as_imported=as_imported).fingerprint(*key[:2]))
+    found = retried_briefly(lambda: _Walk(folders, as_imported=as_imported).fingerprint(*key[:2]))
     _remembered[key] = _Remembered(found, _marks_of(found), at)
     _made[found.id] = found
     return found
@@ -98,7 +128,7 @@ def tree_sha256(content: bytes) -> str:
     >>> tree_sha256(b"x = f(1)  # one") == tree_sha256(b"x = f(\\n    1,\\n)")
     True
     """
-    return source_file(content).sha256
+    return _source_file(content).sha256
 
 
 def edited_files(fingerprint: CodeFingerprint) -> list[str]:
@@ -194,33 +224,26 @@ class _Walk:
 
     Args:
       folders: Folders in which modules are searched first, as in `fingerprint_of`.
-      added: As in `fingerprint_of`.
       as_imported: As in `fingerprint_of`.
     """
 
-    def __init__(self, folders: Sequence[str], added: Sequence[str], *, as_imported: bool) -> None:
+    def __init__(self, folders: Sequence[str], *, as_imported: bool) -> None:
         self._folders, self._as_imported = [Path(folder) for folder in folders], as_imported
         self._files: dict[Path, str] = {}  # hashes by file
         self._packages: dict[str, str] = {}
         self._missing: set[str] = set()
-        self._waiting: list[tuple[Path, ImportedNames]] = []
+        self._waiting: list[tuple[Path, _ImportedNames]] = []
         self._added: dict[
             Path, None
         ] = {}  # folders that the code itself adds to `sys.path`, as far as they can be inferred
-        self._named = dict.fromkeys(map(Path, added))  # those of them that it names, and those of the caller
-        self._sources: dict[Path, SourceFile] = {}
-        self._unknown: set[str] = set()  # beginnings of texts that are no modules
-        self._elsewhere: list[tuple[Path, ImportedNames, bool]] = []  # imports, and whether a file was found
 
     def fingerprint(self, files: Iterable[str], modules: Iterable[str]) -> CodeFingerprint:
         for file in files:
             self.add_file(Path(file))
         for name in modules:
             self.add_module(name)
-        while self._waiting or self._elsewhere:
-            while self._waiting:
-                self._follow(*self._waiting.pop())
-            self._search_added()
+        while self._waiting:
+            self._follow(*self._waiting.pop())
         parts = dict(self._packages)
         for found, sha256 in self._files.items():
             name, above = _name_of(found), found.parent
@@ -246,15 +269,17 @@ class _Walk:
         except OSError:
             self._missing.add(str(file))
             return
-        source = source_file(content, file.suffix)
-        self._files[file], self._sources[file] = source.sha256, source
+        source = _source_file(content) if file.suffix == ".py" else _SourceFile(hashlib.sha256(content).hexdigest())
+        self._files[file] = source.sha256
         self._waiting += [(file, imported) for imported in source.imports]
         if source.extends_path:
-            named = dict.fromkeys(_folders_named(_around(file), source.texts))
-            self._added |= dict.fromkeys([*_around(file), *named])
-            self._named |= named
-        for one in _files_named(file, source, self._folders) if source.names_files else ():
-            self.add_file(one)
+            around = (file.parent, *file.parent.parents[:2])
+            self._added |= dict.fromkeys([*around, *_folders_named(around, source.texts)])
+        for text in source.texts:
+            if Path(text).suffix in _CODE_SUFFIXES:
+                for one in (file.parent / text, *(folder / text for folder in self._folders)):
+                    if one.is_file():
+                        self.add_file(one)
         if file.suffix == ".py" and (package := file.parent / "__init__.py") != file and package.is_file():
             self.add_file(package)
         elif file.name == "__init__.py" and (outer := file.parent.parent / "__init__.py").is_file():
@@ -266,15 +291,14 @@ class _Walk:
         if loaded and origin_of_file(loaded) is Origin.USER:
             self.add_file(Path(loaded))
         elif name not in ("", "__main__"):
-            self._find(ImportedNames(0, name), [])
+            self._find(_ImportedNames(0, name), [])
 
-    def _follow(self, file: Path, imported: ImportedNames) -> None:
+    def _follow(self, file: Path, imported: _ImportedNames) -> None:
         if imported.has_all:
             self._add_all(file, imported)
             return
         if not imported.level:
-            was_found = self._find(imported, [_import_root(file), file.parent])
-            self._elsewhere.append((file, imported, was_found))
+            self._find(imported, [_import_root(file), file.parent])
             return
         folder = file.parent
         for _ in range(imported.level - 1):
@@ -282,90 +306,57 @@ class _Walk:
         parts = [part for part in imported.module.split(".") if part]
         self._add_below([folder], parts, imported.names)
 
-    def _add_all(self, file: Path, imported: ImportedNames) -> None:
+    def _add_all(self, file: Path, imported: _ImportedNames) -> None:
         """Adds all modules below a package, for an import whose name is computed."""
         folder = file.parent
         for _ in range(imported.level - 1):
             folder = folder.parent
         parts = imported.module.split(".") if imported.module else []
         roots = [folder] if imported.level else [*self._searched([_import_root(file), file.parent])]
-        whole = folder if imported.level else _outermost(file)
-        packages = [root.joinpath(*parts) for root in roots] if parts else [whole]
+        packages = [root.joinpath(*parts) for root in roots] if parts else [folder]
         for package in packages:
             for found in _modules_below(package):
                 self.add_file(found)
 
-    def _search_added(self) -> None:
-        """Searches imports in the folders that the code adds to its import path, which may come before all others."""
-        waiting, self._elsewhere = self._elsewhere, []
-        if not self._named and not any(source.extends_path for source in self._sources.values()):
-            return
-        for file, imported, was_found in waiting:
-            top, *rest = imported.module.split(".")
-            folders = [*self._named]
-            if not was_found:  # the folder may be an argument of a function in another file
-                folders += [*self._added, *_folders_named(_around(file), self._sources[file].texts)]
-            for folder in dict.fromkeys(folders):
-                if found := _module_file(folder / top):
-                    self.add_file(found)
-                self._add_below([folder / top], rest, imported.names)
-                self._add_below([folder], rest, imported.names)  # `__path__.append(folder)`
-
-    def _find(self, imported: ImportedNames, near: Sequence[Path]) -> bool:
-        """Adds the files of an absolute import. Returns whether the last of its names was found."""
+    def _find(self, imported: _ImportedNames, near: Sequence[Path]) -> None:
         top, *rest = imported.module.split(".")
-        if top in _NOT_COUNTED:
-            return True
-        searched = self._searched(near)
-        if top in sys.stdlib_module_names:  # a file beside a script comes before the standard library
-            searched = iter([one for one in near[:1] if _module_file(one / top)])
+        if top in sys.stdlib_module_names or top in _NOT_COUNTED:
+            return
         namespaces: list[Path] = []
-        for folder in searched:
+        for folder in self._searched(near):
             package = folder / top
             if found := _module_file(package):
                 self.add_file(found)
-                return self._add_below([package], rest, imported.names)
+                self._add_below([package], rest, imported.names)
+                return
             if package.is_dir():
                 namespaces.append(package)
-        if top in sys.stdlib_module_names:
-            return True
-        spec = None if top in self._unknown else _spec_of(top)
-        if spec is None and imported.is_text:
-            self._unknown.add(top)
+        spec = _spec_of(top)
         if spec is None or spec.origin in (None, "namespace") or origin_of_file(spec.origin or "") is Origin.USER:
             if spec is not None and spec.origin and os.path.isfile(spec.origin):
                 self.add_file(Path(spec.origin))
-            elif not imported.is_text:
+            else:
                 self._missing.update(str(one) for folder in near[:1] for one in _candidates(folder / top))
             others = list(spec.submodule_search_locations or ()) if spec is not None else []
-            below = [*namespaces, *map(Path, others)]
-            return self._add_below(below, rest, imported.names) and bool(spec or below)
-        if origin_of_file(spec.origin or "") is Origin.INSTALLED and not imported.is_text:
+            self._add_below([*namespaces, *map(Path, others)], rest, imported.names)
+        elif origin_of_file(spec.origin or "") is Origin.INSTALLED:
             self._packages.update(_versions_of(top, spec.origin or ""))
             self._missing.update(str(one) for folder in near[:1] for one in _candidates(folder / top))
-        return True
 
-    def _add_below(self, packages: Sequence[Path], parts: Sequence[str], names: Sequence[str]) -> bool:
-        """Adds a module below the folders of a package, and those of the imported names that are modules.
-
-        Returns:
-          Whether all parts were found.
-        """
-        was_found = True
+    def _add_below(self, packages: Sequence[Path], parts: Sequence[str], names: Sequence[str]) -> None:
+        """Adds a module below the folders of a package, and those of the imported names that are modules."""
         for package in packages:
             if (init := package / "__init__.py").is_file():
                 self.add_file(init)
         for part in parts:
             packages = [package / part for package in packages]
-            files = [found for package in packages if (found := _module_file(package))]
-            was_found = bool(files) or any(package.is_dir() for package in packages)
-            for found in files:
-                self.add_file(found)
+            for package in packages:
+                if found := _module_file(package):
+                    self.add_file(found)
         for name in names:
             for package in packages:
                 if found := _module_file(package / name):
                     self.add_file(found)
-        return was_found
 
     def _searched(self, near: Sequence[Path]) -> Iterator[Path]:
         """Yields the folders that may contain the user's modules."""
@@ -392,55 +383,12 @@ def _modules_below(package: Path) -> Iterator[Path]:
                 folders.append(entry)
 
 
-def _around(file: Path) -> tuple[Path, ...]:
-    """Returns the folders from which the code of a file may compute paths: its own, and two above."""
-    return file.parent, *file.parent.parents[:2]
-
-
 def _folders_named(around: Iterable[Path], texts: Sequence[str]) -> list[Path]:
-    """Returns the existing folders that a text, or up to three joined texts, name relative to given folders."""
-    words = [one for one in texts if "*" not in one and one.strip("./") and Path(one).suffix not in CODE_SUFFIXES]
-    words += [".."] if ".." in texts else []
-    found, last = dict[Path, None](), [*around]
-    for _ in range(_DEEPEST):
-        paths = dict.fromkeys(Path(os.path.normpath(folder / word)) for folder in last for word in words)
-        last = [one for one in paths if one not in found and one.is_dir()][:_MOST_FOLDERS]
-        found |= dict.fromkeys(last)
-    return [*found]
-
-
-def _files_named(file: Path, source: SourceFile, folders: Sequence[Path]) -> Iterator[Path]:
-    """Yields the files of code that the texts of a file name: a path, a pattern, or all with a suffix in a folder."""
-    named = [one for one in _folders_named(_around(file), source.texts) if origin_of_file(f"{one}/") is Origin.USER]
-    own = [one for one in named if one.is_relative_to(_around(file)[1])]  # a folder far away may have any files
-    num_left = _MOST_MODULES
-    for text in source.texts:
-        pattern = text if "*" in text else f"*{text}" if text in CODE_SUFFIXES else ""
-        if pattern and (text in CODE_SUFFIXES or Path(text).suffix in CODE_SUFFIXES):
-            for folder in dict.fromkeys([*own, *(() if own and "*" not in text else (file.parent,))]):
-                for one in _matching(folder, pattern)[: max(num_left, 0)]:
-                    num_left -= 1
-                    yield one
-        elif Path(text).suffix in CODE_SUFFIXES:
-            for folder in dict.fromkeys([file.parent, *folders, *named]):
-                for name in dict.fromkeys([text, text.lstrip("/")]):
-                    if (one := folder / name).is_file():
-                        yield one
-
-
-def _matching(folder: Path, pattern: str) -> list[Path]:
-    try:
-        return sorted(one for one in folder.glob(pattern) if one.is_file())
-    except (ValueError, NotImplementedError, IndexError, OSError):  # no pattern: an absolute one, "a**"
-        return []
-
-
-def _outermost(file: Path) -> Path:
-    """Returns the folder of the outermost package that holds a file; of a file in no package, its folder."""
-    folder = file.parent
-    while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
-        folder = folder.parent
-    return folder
+    """Returns the existing folders that a text, or two joined texts, name relative to given folders."""
+    first = [Path(os.path.normpath(folder / text)) for folder in around for text in texts]
+    first = [*dict.fromkeys(one for one in first if one.is_dir())]
+    second = [folder / text for folder in first for text in texts]
+    return [*first, *(one for one in second if one.is_dir())]
 
 
 def _candidates(package: Path) -> tuple[Path, Path]:
@@ -496,3 +444,124 @@ def _versions_of(top: str, origin: str) -> dict[str, str]:
 @functools.cache
 def _distributions() -> dict[str, list[str]]:
     return dict(metadata.packages_distributions())
+
+
+_known: dict[str, _SourceFile] = {}  # by the sha256 of the content
+
+
+def _source_file(content: bytes) -> _SourceFile:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest not in _known:
+        try:
+            tree = ast.parse(content)
+            _known[digest] = _SourceFile(_sha256_of(tree), tuple(_imports_in(tree)), *_paths_in(tree))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # not parsable: compare the bytes
+            _known[digest] = _SourceFile(digest)
+    return _known[digest]
+
+
+def _sha256_of(tree: ast.AST) -> str:
+    """Returns a hash of a syntax tree that is equal in all versions of Python: fields by name, without empty ones.
+
+    It uses a stack instead of recursion, because long expressions are deep trees.
+    """
+    words: list[str] = []
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            words.append(node)
+        elif isinstance(node, ast.AST):
+            words.append(f"({type(node).__name__}")
+            stack.append(")")
+            for name in sorted(node._fields, reverse=True):
+                value = getattr(node, name, None)
+                if name == "body" and isinstance(node, _HAS_DOCSTRING):
+                    value = _without_docstring(value)
+                if value is not None and value != [] and name not in _IGNORED_FIELDS:
+                    stack += [value if isinstance(value, ast.AST | list) else _word(value), f"{name}="]
+        else:
+            words.append("[")
+            stack.append("]")
+            stack += [one if isinstance(one, ast.AST | list) else _word(one) for one in reversed(node)]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _word(value: object) -> str:
+    text = hex(value) if type(value) is int else repr(value)
+    return f"{type(value).__name__} {text}"
+
+
+def _without_docstring(body: Any) -> Any:
+    first = body[0] if isinstance(body, list) and body else None
+    is_docstring = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return body[1:] if is_docstring else body
+
+
+def _imports_in(tree: ast.AST) -> Iterator[_ImportedNames]:
+    """Yields the imports of a module, at any depth, except those for type checkers only."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Import):
+            yield from (_ImportedNames(0, one.name) for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield _ImportedNames(node.level, node.module or "", tuple(one.name for one in node.names))
+        elif isinstance(node, ast.Call):
+            yield from _imported_by_call(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            yield from _pytest_plugins(node)
+        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+            stack += node.orelse
+        else:
+            stack += ast.iter_child_nodes(node)
+
+
+def _imported_by_call(node: ast.Call) -> Iterator[_ImportedNames]:
+    """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and calls with computed names."""
+    called = _name(node.func)
+    if called in ("iter_modules", "walk_packages"):
+        yield _ImportedNames(0, "", has_all=True)
+    first = node.args[0] if called in ("import_module", "__import__") and node.args else None
+    if first is None:
+        return
+    if isinstance(first, ast.Constant):
+        if isinstance(first.value, str) and (name := first.value.lstrip(".")):
+            yield _ImportedNames(len(first.value) - len(name), name)
+        return
+    beginning = first.values[0] if isinstance(first, ast.JoinedStr) and first.values else first
+    while isinstance(beginning, ast.BinOp):  # "a." + name, "a.%s" % name
+        beginning = beginning.left
+    if isinstance(beginning, ast.Call) and isinstance(beginning.func, ast.Attribute):  # "a.{}".format(name)
+        beginning = beginning.func.value
+    text = beginning.value if isinstance(beginning, ast.Constant) and isinstance(beginning.value, str) else ""
+    name = text.lstrip(".")
+    package = name.rpartition(".")[0]
+    yield _ImportedNames(len(text) - len(name), package, has_all=True)
+
+
+def _paths_in(tree: ast.AST) -> tuple[tuple[str, ...], bool]:
+    """Returns constants that may be paths of code or of import folders, and whether the code extends `sys.path`."""
+    texts, extends_path = dict[str, None](), False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("path", "addsitedir"):
+            extends_path |= _name(node.value) in ("sys", "site")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _IS_PATH.fullmatch(node.value):
+            texts[node.value] = None
+    return tuple(one for one in texts if extends_path or Path(one).suffix in _CODE_SUFFIXES), extends_path
+
+
+def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[_ImportedNames]:
+    """Yields the modules of `pytest_plugins = ["helpers.fixtures"]`."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if node.value is not None and any(_name(target) == "pytest_plugins" for target in targets):
+        for one in ast.walk(node.value):
+            if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value:
+                yield _ImportedNames(0, one.value)
+
+
+def _name(node: ast.AST) -> str:
+    """Returns the name of a variable, or the last name of an attribute."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
