@@ -122,7 +122,7 @@ def test_a_sequential_p_value_is_the_alpha_whose_level_it_is() -> None:
     for size, level in zip(LOOKS.sizes, nominal_levels(LOOKS.sizes, 0.013), strict=True):
         assert LOOKS.p_value(size, level) == pytest.approx(0.013, rel=0.02)
     assert LOOKS.p_value(8, 1e-12) < 1e-11 and LOOKS.p_value(8, 0.99) == 1.0
-    with pytest.raises(ValueError, match="6 seeds are no planned look"):
+    with pytest.raises(ValueError, match="6 seeds are not a planned look"):
         LOOKS.p_value(6, 0.01)
     with pytest.raises(ValueError, match="increasing"):
         Looks(sizes=(4, 4))

@@ -28,7 +28,7 @@ def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> Non
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        ({"return": "up"}, "suite: metric_directions['return'] is no direction; got 'up'; expected 'min' or 'max'"),
+        ({"return": "up"}, "suite: metric_directions['return'] is not a direction; got 'up'; expected 'min' or 'max'"),
         ({"return": 1}, "got 1"),
         ("max", "suite: metric_directions is not a mapping; got str"),
     ],

@@ -91,7 +91,7 @@ def test_what_cannot_be_searched_is_refused_in_one_line(kind: str, keywords: Map
 
 def test_a_condition_on_nothing_has_a_suggestion() -> None:
     kind = parameter_of("adam.kind", "Categorical", {"values": ["a"]}, "")
-    with pytest.raises(ConfigError, match=r"which is no parameter; did you mean 'adam\.kind'\?"):
+    with pytest.raises(ConfigError, match=r"which is not a parameter; did you mean 'adam\.kind'\?"):
         check_parameters([kind, real(when={"adam.knd": ["a"]})], "e.gin")
 
 

@@ -352,7 +352,7 @@ def test_wrong_options_are_refused_before_anything_is_trained(runs: dict[str, Do
 def test_a_scale_that_the_baseline_does_not_know_yet_names_the_command(runs: dict[str, Done]) -> None:
     done = runs["other scale"]
     output = done.out + done.err
-    assert done.code == 4 and "scored otherwise than its baseline says" in output, output
+    assert done.code == 4 and "scored on another scale than its baseline" in output, output
     assert "lobench baseline" in output and "which takes seconds" in output
 
 

@@ -139,7 +139,7 @@ def test_what_two_subjects_differ_in() -> None:
     other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
     assert knobs_of(theta, other).given(Subset({0})).variant.bindings == ("X.a = 2",)
     for one, two, output in (
-        (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), "call two different things"),
+        (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), "use different functions"),
         (a, theta, "differ in more than bindings"),
         (a, a, "differ in nothing"),
     ):
@@ -256,7 +256,7 @@ def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch:
     suite = make_suite(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = lobench("ablate", A, "sgd(); sgd.learning_rate = 0.1", "--suite", suite)
-    assert done.returncode == 2 and "lobench: Case.optimizer: A and B call two different things" in done.stderr, (
+    assert done.returncode == 2 and "lobench: Case.optimizer: A and B use different functions" in done.stderr, (
         done.stderr
     )
     done = lobench("ablate", A, f"{A}; Bowl.dim = 4", "--suite", suite, "--workers", "1", "--seeds", "4")

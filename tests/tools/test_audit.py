@@ -122,7 +122,7 @@ def test_a_sample_is_a_share_or_a_number(world: tuple[Path, Path], tmp_path: Pat
 
 def test_no_bundle_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "none.lobench").write_bytes(b"PK\3\4 no archive")
-    with pytest.raises(StoreError, match="no bundle"):
+    with pytest.raises(StoreError, match="not a bundle"):
         audit(tmp_path / "none.lobench")
 
 

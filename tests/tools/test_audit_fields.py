@@ -136,7 +136,7 @@ def test_audit_of_an_optimizer_that_is_called_a_checkpoint_names_it(
         db.execute("UPDATE subjects SET kind = 'checkpoint' WHERE kind = 'optimizer'")
 
     found = audit(_changed(world, tmp_path, hide), sample="0")
-    assert any("is an optimizer, and the ledger says checkpoint" in one.what for one in found.contradictions)
+    assert any("is an optimizer, and the ledger has checkpoint" in one.what for one in found.contradictions)
 
 
 def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path, Path, Path], tmp_path: Path) -> None:

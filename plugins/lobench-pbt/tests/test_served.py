@@ -360,4 +360,4 @@ def test_a_long_refusal_keeps_its_code_and_both_its_ends(served: Served) -> None
     assert line.endswith("é0, é1, é2, é3, é4, é5, é6, é7, é8, é9, é10, é11, ... (2000 in all); expected loss")
     request = completion(trial, served.folder / "a.npz", study="é" * 20000)
     line = refused(served, connection, request, Refusal.NOT_FOUND)
-    assert line.startswith("there is no such study; got 'é") and line.endswith("é'; expected one of: sim")
+    assert line.startswith("no such study; got 'é") and line.endswith("é'; expected one of: sim")

@@ -55,7 +55,7 @@ def test_a_trial_that_is_not_there_is_named_whatever_its_number(tmp_path: Path, 
     service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
     service.create_study(make_study(parameters=()))
     service.close()
-    with pytest.raises(UsageError, match=f"there is no such trial; got {trial}"):
+    with pytest.raises(UsageError, match=f"no such trial; got {trial}"):
         show_replay(tmp_path, "", trial, from_step=0, to_step=None)
 
 

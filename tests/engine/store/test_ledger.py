@@ -85,7 +85,7 @@ def test_the_defaults_that_rows_leave_out_are_those_of_ever() -> None:
     defaults = {one.name: one.default for one in dataclasses.fields(CaseInfo) if one.default is not MISSING}
     assert defaults.pop("places") == ()  # never in a row
     empty = dict.fromkeys(("problem", "program_hash", "role", "whole", "file", "own_name"), "")
-    empty |= {"case_code": "", "subject_code": "", "task_code": ""}
+    empty |= {"case_code": "", "subject_code": "", "task_code": "", "evaluator": ""}
     assert defaults == empty | {
         "primary_metric": "train/loss",
         "num_cpus": 1,

@@ -88,7 +88,7 @@ def test_ten_learned_images_teach_the_digits(train):
     [
         (lambda: MetaTraining(family=Quadratic()), r"MetaTraining\.family; got Quadratic; expected a family"),
         (lambda: MetaTraining(family=PermutedDigits()), r"MetaTraining\.family; got PermutedDigits"),
-        (lambda: MetaTraining(learned_optimizer="adam"), r"is no learned optimizer; got str"),
+        (lambda: MetaTraining(learned_optimizer="adam"), r"is not a learned optimizer; got str"),
         (lambda: ESSmoothed(task=3), r"ESSmoothed\.task is not a task; got int"),
         (lambda: ESSmoothed(std=0.0), r"ESSmoothed\.std"),
         (lambda: DatasetDistillation(images_per_class=0), r"DatasetDistillation\.images_per_class"),

@@ -176,7 +176,7 @@ def test_wandbs_table_of_runs_is_no_history(tmp_path: Path) -> None:
 def test_a_metric_that_no_file_has_is_told_those_that_are_there(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "c.csv", [(0, 2.0)], ("Step", "adam - val_loss"))
     assert "there is nothing to import; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
-    with pytest.raises(UsageError, match=r"no regular expression; got '\(', missing \)"):
+    with pytest.raises(UsageError, match=r"not a regular expression; got '\(', missing \)"):
         import_curves(file, store=tmp_path / "s", pattern="(")
 
 
