@@ -93,7 +93,7 @@ def test_what_a_task_declares_is_stored_with_its_curves(tmp_path: Path, monkeypa
     with traceless():
         result = package.evaluate("agents.gin", case="a", optimizer="sgd()")
     assert result.best("train/return") == pytest.approx(-result.best("train/loss"))
-    with pytest.raises(UnknownDirection, match="which way train/regret is better"):
+    with pytest.raises(UnknownDirection, match="the direction of train/regret is not declared"):
         result.best("train/regret")
     (block,) = result.blocks
     again = type(block).from_payload(block.to_payload())

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lobench.core.errors import ConfigError
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
+from lobench.engine.config.command_case import is_command
 from lobench.engine.config.user_code import (
     edited_files,
     fingerprints_here,
@@ -242,10 +244,15 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
 
     The gin files are read once to describe the cases, and again when a case is first trained.
     """
-    from lobench.pytest_plugin.items import runners_of, test_name
+    from lobench.pytest_plugin.items import case_info, runners_of, test_name
 
     spec = case_of(item)
     assert spec is not None
+    if is_command(spec):  # runners import jax
+        try:
+            return case_info(item, job.variant).key != job.case_key
+        except ConfigError:
+            return True
     bound = runners_of(item.config, job.variant).here.bound(spec, test_name(item))
     return bound is not None and bound.info.key != job.case_key
 

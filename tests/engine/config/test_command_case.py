@@ -101,5 +101,5 @@ def test_command_case_with_a_mistake_is_refused_in_one_line(suite: Path, extra: 
 def test_task_with_settings_of_a_command_is_refused(suite: Path) -> None:
     suite.write_text("import lobench.inner.tasks.quadratic\nx/Case.task = @Quadratic()\nCase.curves = 'a.csv'\n")
     (spec,) = specs_in(suite)
-    with pytest.raises(ConfigError, match=r"Case\.curves is of a case with Case\.command"):
+    with pytest.raises(ConfigError, match=r"Case\.curves only applies to a case with Case\.command"):
         bind_case(spec, Layers())
