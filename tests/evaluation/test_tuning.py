@@ -358,7 +358,7 @@ def test_a_scale_is_copied_and_nothing_is_trained(suite: Path, tmp_path: Path) -
     gin.write_text(gin.read_text() + 'b/Case.scale = "linear"\nb/Case.minimum = 0.25\n')
     assert "tiny.gin:b has another scale or minimum" in lobench("baseline", folder, "--check").stdout
     added = lobench("baseline", folder)
-    assert added.stdout.count("scored as the case says now") == 1, added.stdout + added.stderr
+    assert added.stdout.count("scored by the case's present settings") == 1, added.stdout + added.stderr
     found = Baseline.load(path).cases
     assert found["tiny.gin:b"].grid == full.cases["tiny.gin:b"].grid
     assert (found["tiny.gin:b"].scale, found["tiny.gin:b"].minimum) == ("linear", 0.25)
