@@ -332,7 +332,11 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
             0,
             "unknown hook lobench_result_sink; did you mean 'lobench_res",
         ),
-        ("def lobench_checkpoint_finished(envt): pass\n", 0, "takes no part: plugin 'wrong': a hook does not match its spec"),
+        (
+            "def lobench_checkpoint_finished(envt): pass\n",
+            0,
+            "takes no part: plugin 'wrong': a hook does not match its spec",
+        ),
         ("def lobench_result_sinks(): raise SystemExit(0)\n", 3, "hook lobench_result_sinks failed; got SystemExit: 0"),
         (
             SINK.format("name=5, factory=':S'"),

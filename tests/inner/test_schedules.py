@@ -236,9 +236,7 @@ def test_a_setting_that_cannot_be_is_refused_in_a_line(name: str, values: dict[s
 
 
 def test_what_is_no_rate_takes_no_schedule() -> None:
-    with pytest.raises(
-        ConfigError, match="the optimizer passes this number to a compiled function"
-    ):
+    with pytest.raises(ConfigError, match="the optimizer passes this number to a compiled function"):
         used(optax.adam(0.1, b1=schedules.cosine()), [1.0])
     made = optax.inject_hyperparams(optax.adam)(learning_rate=schedules.cosine(), b1=schedules.linear(peak=0.9))
     assert len(set(used(made, [1.0] * 4))) == 4
