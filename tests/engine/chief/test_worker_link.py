@@ -52,6 +52,7 @@ class _Newer(Message):
     message: str = ""
     replace: bool = False
     other_code: Mapping[str, str] = field(default_factory=dict)
+    other_gin: bool = False
     mood: str = "good"
     payload: bytes = b""
 

@@ -86,7 +86,7 @@ def test_a_frame_that_holds_no_message_is_one_line(ends: tuple[Channel, Connecti
     channel, connection = ends
     connection.send_bytes(message)
     assert channel.receive() == []
-    assert "no message" in channel.problem and "\n" not in channel.problem
+    assert "other than a message" in channel.problem and "\n" not in channel.problem
 
 
 def test_a_pause_in_a_message_counts_only_while_the_chief_looks() -> None:
