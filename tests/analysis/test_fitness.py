@@ -70,7 +70,7 @@ def test_an_accuracy_is_a_share_of_what_is_left_and_a_return_of_its_own_size(tmp
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"test/thing": [6.0] * 4}}, primary_metric="test/thing")
-    with pytest.raises(UnknownDirection, match="which way test/thing is better"):
+    with pytest.raises(UnknownDirection, match="the direction of test/thing is not declared"):
         worth(tmp_path, "a", metric="test/thing")
     signed = tmp_path / "signed"
     add(signed, 1, {"a": {"train/loss": [-3.0] * 4}})
