@@ -36,7 +36,7 @@ from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta", "may_exist"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta", "unreadable"]
 
 _ATTEMPTS = 3
 
@@ -68,12 +68,16 @@ class Spool:
 
     def holds(self, sha256: str) -> bool:
         """Returns whether there is a copy of a theta; True if unknown, because the disk fails at the moment."""
-        return may_exist(self.location(sha256))
+        return _may_exist(self._home(sha256))
+
+    def _home(self, sha256: str) -> str:
+        """Returns the path that exists if there is a copy."""
+        return self.location(sha256)
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
         """Returns a theta's hash and a number of its copy: 0 without a copy, another one after a new copy."""
         try:
-            return sha256, os.stat(self.location(sha256)).st_mtime_ns
+            return sha256, os.stat(self._home(sha256)).st_mtime_ns
         except OSError:
             return sha256, 0
 
@@ -85,7 +89,7 @@ class Spool:
         is_known: Callable[[str], bool] = lambda sha256: False,
         arrival: Callable[[str], int] = lambda sha256: 0,
     ) -> Checkpoint:
-        """Copies a checkpoint, reads the copy, stores theta under its hash, and removes the copy.
+        """Copies a checkpoint, stores what is evaluated of the copy under its hash, and removes the rest.
 
         Args:
           seen: Checkpoint to copy.
@@ -107,17 +111,7 @@ class Spool:
                 self._copy(source, copy)
                 if fingerprint(source) != before:
                     continue
-                content = _plain(reader.read(epath.Path(copy)))
-                if content.generation is None:
-                    content = dataclasses.replace(content, generation=seen.generation)
-                checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
-                former = leaves_sha256(content.leaves)
-                if former != checkpoint.sha256 and is_known(former) and not is_known(checkpoint.sha256):
-                    checkpoint = dataclasses.replace(checkpoint, sha256=former)
-                if content.outer_step is None and seen.index is None:
-                    checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
-                self._keep(checkpoint.sha256, content.leaves)
-                return checkpoint
+                return self._kept(copy, seen, reader, is_known, arrival)
             except (CheckpointError, StoreError) as error:
                 if left and not os.path.exists(copy):  # also False while the disk fails
                     continue  # the copy was removed together with the spool
@@ -145,7 +139,28 @@ class Spool:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
         except OSError as error:
-            raise _unreadable(source, error) from error
+            raise unreadable(source, error) from error
+
+    def _kept(
+        self,
+        copy: Path,
+        seen: SeenCheckpoint,
+        reader: CheckpointReader,
+        is_known: Callable[[str], bool],
+        arrival: Callable[[str], int],
+    ) -> Checkpoint:
+        """Reads a copy, and stores its theta."""
+        content = _plain(reader.read(epath.Path(copy)))
+        if content.generation is None:
+            content = dataclasses.replace(content, generation=seen.generation)
+        checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
+        former = leaves_sha256(content.leaves)
+        if former != checkpoint.sha256 and is_known(former) and not is_known(checkpoint.sha256):
+            checkpoint = dataclasses.replace(checkpoint, sha256=former)
+        if content.outer_step is None and seen.index is None:
+            checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
+        self._keep(checkpoint.sha256, content.leaves)
+        return checkpoint
 
     def _keep(self, sha256: str, leaves: Mapping[str, np.ndarray]) -> None:
         if os.path.exists(self.location(sha256)):
@@ -199,7 +214,8 @@ class Spool:
         return one_line_of(OSError, StoreError, "cannot write the spool", where=self._root, next_step=next_step)
 
 
-def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
+def unreadable(path: epath.Path, error: OSError) -> CheckpointError:
+    """Returns the error for a checkpoint whose files cannot be read."""
     return CheckpointError("the checkpoint cannot be copied", where=str(path), got=cause(error))
 
 
@@ -217,7 +233,7 @@ def fingerprint(path: epath.Path) -> str:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
 
 
@@ -239,7 +255,7 @@ def checkpoint_sha256(location: str | Path) -> str:
     return theta_sha256(_leaves_at(location))
 
 
-def may_exist(path: str) -> bool:
+def _may_exist(path: str) -> bool:
     """Returns whether a file or folder exists; True if unknown, because the disk fails at the moment."""
     try:
         os.stat(path)
