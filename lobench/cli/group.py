@@ -14,11 +14,10 @@ from typing import Any
 
 import click
 
+from lobench.cli.command_checks import with_checks
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.kept_inputs import keep_inputs
 from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
-from lobench.cli.repeated_options import refuse_repeated_options
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.lazy import loaded
 
@@ -58,7 +57,7 @@ class _Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in own_commands():
-            return keep_inputs(refuse_repeated_options(_own_command(cmd_name)))
+            return with_checks(_own_command(cmd_name))
         found = plugin_commands().get(cmd_name)
         if found is None:
             _refuse_shared_name(cmd_name)
@@ -71,7 +70,7 @@ class _Group(click.Group):
                 got=type(command).__name__,
                 next_step="decorate it with click.command()",
             )
-        return keep_inputs(refuse_repeated_options(command))
+        return with_checks(command)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:

@@ -1,32 +1,53 @@
-"""Check that `--output` replaces nothing that the command reads, and no result store, in every command."""
+"""Checks of every command: no option is given twice, and `--output` replaces nothing that the command reads.
+
+click would silently keep the last value of an option.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["keep_inputs"]
+__all__ = ["with_checks"]
 
-_MARK = "lobench_keeps_inputs"
+_MARK = "lobench_checks"
 _OUTPUT = "output"
 _DATABASE = "ledger.sqlite"  # with its journals, `-wal` and `-shm`
 
 
-def keep_inputs(command: click.Command) -> click.Command:
-    """Makes a command, and the commands of a group, reject an `--output` that it reads. Returns the command."""
+def with_checks(command: click.Command) -> click.Command:
+    """Adds the checks to a command, and to the commands of a group. Returns the command."""
     if not hasattr(command, _MARK):
         setattr(command, _MARK, True)
-        _check_before_running(command)
+        _refuse_repeated_options(command)
+        _keep_inputs(command)
         for each in getattr(command, "commands", {}).values():
-            keep_inputs(each)
+            with_checks(each)
     return command
 
 
-def _check_before_running(command: click.Command) -> None:
+def _refuse_repeated_options(command: click.Command) -> None:
+    own: Any = command.parse_args
+
+    def parse_args(ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            given = Counter(command.make_parser(ctx).parse_args(args=list(args))[2])
+            for option, count in given.items():
+                takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
+                if takes_one and count > 1:
+                    raise click.UsageError(f"{option.opts[0]} takes one value, and was given {count} times", ctx)
+        parsed: list[str] = own(ctx, args)
+        return parsed
+
+    command.parse_args = parse_args  # type: ignore[method-assign]
+
+
+def _keep_inputs(command: click.Command) -> None:
     own: Any = command.invoke
 
     def invoke(ctx: click.Context) -> Any:
