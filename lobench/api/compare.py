@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,9 +42,10 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.readers import load_checkpoint, reader_for
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.engine.checkpoints.whole_files import WholeFolder, whole_checkpoint
+from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import has_only_commands
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import store_and_name
 from lobench.engine.store.ledger import Ledger
@@ -344,8 +346,9 @@ def named_subjects(
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
     """
     manager = plugins_of(suites, progress)
-    readers = readers_for(suites, manager, allow_pickle=False)
-    return [_pinned(*_named(name, readers, store, manager, candidates, kept)) for name in names]
+    readers, is_whole = readers_for(suites, manager, allow_pickle=False), has_only_commands(*suites)
+    read = partial(read_given, manager=manager, is_whole=is_whole)
+    return [_pinned(*_named(name, readers, store, read, candidates, kept)) for name in names]
 
 
 def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
@@ -357,21 +360,20 @@ def _named(
     text: str,
     readers: Mapping[str, CheckpointReader],
     store: Path,
-    manager: PluginManager,
+    read: Callable[[Given], Who],
     candidates: Collection[SubjectKey],
     kept: Sequence[Choice],
 ) -> tuple[Given, Who]:
-    is_whole = isinstance(readers.get("folder"), WholeFolder)
     if (name := _run_folder(text, readers)) is None:
         given = find_given(text, store, candidates=candidates)
-        return given, read_given(given, manager, is_whole=is_whole)
+        return given, read(given)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
     checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in reversed(_checkpoints(name, readers))]
     if not candidates:
-        return checkpoints[0], read_given(checkpoints[0], manager, is_whole=is_whole)
+        return checkpoints[0], read(checkpoints[0])
     place = str(Path(name).resolve())
     wanted = {one.reference for one in kept if one.candidate in candidates and one.chosen_in == place}
-    others = ((one, read_given(one, manager, is_whole=is_whole)) for one in checkpoints)
+    others = ((one, read(one)) for one in checkpoints)
     fit = (pair for pair in others if pair[1].key not in candidates)
     found = next(fit, None)
     if wanted and found is not None and found[1].key not in wanted:

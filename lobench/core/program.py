@@ -11,6 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lobench.core.case import COMMAND
+
 if TYPE_CHECKING:
     from lobench.core.result import Provenance
 
@@ -22,8 +24,8 @@ PROGRAM_VERSION = "5"
 ELSEWHERE = "elsewhere"  # device of work whose machine is unknown until it ends
 
 _HASHED = 10  # hex digits
-_IMPORTED = "imported"  # version of results that lobench did not compute
-_COMMANDED = "command"  # version of results of a case's own command
+_IMPORTED = "imported"
+_OF_OTHERS = {_IMPORTED, COMMAND}  # versions of results that lobench did not compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class Program:
     @classmethod
     def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
         """Returns the program of a result, from the fields of its provenance."""
-        if provenance.evaluator == _COMMANDED:
+        if provenance.evaluator == COMMAND:
             return COMMANDED
         place, _, count = provenance.together.partition(" of ")
         return cls(
@@ -71,7 +73,7 @@ class Program:
         return _key(self)
 
     def __str__(self) -> str:
-        if self.version in (_IMPORTED, _COMMANDED):
+        if self.version in _OF_OTHERS:
             return self.version
         if not (self.jax or self.jaxlib or self.device):
             return f"unknown program (version {self.version})"
@@ -91,7 +93,7 @@ def _key(program: Program) -> str:
 
 
 IMPORTED = Program(version=_IMPORTED)
-COMMANDED = Program(version=_COMMANDED)  # a command may compute with anything; its own code is in `CaseInfo.code`
+COMMANDED = Program(version=COMMAND)  # a command may compute with anything; its own code is in `CaseInfo.code`
 
 
 def describe_programs(programs: Collection[Program | str]) -> str:
@@ -102,7 +104,7 @@ def describe_programs(programs: Collection[Program | str]) -> str:
         in `at_once`, which depends on the case.
     """
     texts = {str(one.whole if isinstance(one, Program) else one) for one in programs}
-    named = sorted(texts - {_IMPORTED, _COMMANDED})
+    named = sorted(texts - _OF_OTHERS)
     return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""
 
 

@@ -29,14 +29,8 @@ _encode = json.JSONEncoder(
 _decode = json.JSONDecoder().raw_decode  # `raw_decode`, because a payload has no white space around its header
 _STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
-_SELDOM = (
-    "together",
-    "at_once",
-    "optimizer",
-    "imported",
-    "evaluator",
-    "identified_by",
-)  # fields of a provenance that are omitted if empty
+# Fields of a provenance that are omitted if empty.
+_SELDOM = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by")
 
 
 class Outcome(enum.StrEnum):

@@ -104,7 +104,7 @@ def retried(
 
 
 def retried_briefly(action: Callable[[], _Value]) -> _Value:
-    """Does as `retried` for 5 s, and not if a permission is missing.
+    """Calls `retried` with a limit of 5 s; a missing permission is not retried.
 
     For files that are looked at again later, or that may be missing.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import glob
 import json
 import os
 import shlex
@@ -109,9 +110,7 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
             kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise kind(f"the command {_how(result.message)}")
         metrics = _metrics(case.curves, values, folder, case.primary_metric)
-        curves = _as_curves(bound, block, metrics, seconds)
-        by = files.identified_by if files is not None else ""
-        return dataclasses.replace(curves, provenance=dataclasses.replace(curves.provenance, identified_by=by))
+        return _as_curves(bound, block, metrics, seconds, files.identified_by if files is not None else "")
 
 
 class _Files:
@@ -194,7 +193,7 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
     try:
         found = read_curves(place, primary)
     except LobenchError as error:
-        if "no such file" in error.what:
+        if not glob.glob(str(place)) and not place.exists():
             raise LobenchError("the command wrote no such file", where=curves) from error
         raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
     name = stored_spelling(primary, found)
@@ -252,7 +251,7 @@ def _final_values(path: Path) -> _Metrics | None:
     return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in numbers.items()}
 
 
-def _as_curves(bound: BoundCase, block: SeedBlock, metrics: _Metrics, seconds: float) -> Curves:
+def _as_curves(bound: BoundCase, block: SeedBlock, metrics: _Metrics, seconds: float, identified_by: str) -> Curves:
     """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
     case, where = bound.case, _where(bound)
     steps, primary = metrics[case.primary_metric]
@@ -274,7 +273,7 @@ def _as_curves(bound: BoundCase, block: SeedBlock, metrics: _Metrics, seconds: f
         eval_steps=tuple(steps.tolist()),
         diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
         wall_seconds=seconds,
-        provenance=dataclasses.replace(_without_jax(made), evaluator=COMMAND),
+        provenance=dataclasses.replace(_without_jax(made), evaluator=COMMAND, identified_by=identified_by),
         problems=tuple(problems),
         directions=spread_directions(case.metric_directions, taken, where=where),
     )

@@ -69,14 +69,12 @@ class GinItem(pytest.Item):
 
     def runtest(self) -> None:
         result, expectations = evaluator(self)(self.case_spec), expectations_of(self)
-        has_bounds = expectations.max_final is not None or expectations.min_final is not None
-        primary = result.case.primary_metric if has_bounds and result.case is not None else ""  # the case imports jax
-        problems = failed_expectations(expectations, result, primary)
+        problems = failed_expectations(expectations, result)
         if self.member is not None:
             # The ledger's evaluation is of the whole block, for all sessions.
             message = headline(AssertionError("; ".join(problems))) if problems else ""
             self.stash[BLOCK_VERDICT] = (Outcome.FAILED if problems else Outcome.PASSED), message
-            problems = failed_expectations(expectations, result.only(self.member.session), primary)
+            problems = failed_expectations(expectations, result.only(self.member.session))
         if problems:
             raise AssertionError("; ".join(problems))
 

@@ -60,8 +60,6 @@ __all__ = ["serve"]
 _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:timeout")
 # Arguments in another program's process, which writes to the terminal itself.
 _AS_A_GUEST = ("-p", "no:terminal", "-s")
-
-
 _EDITED = "was a gin file of the suite or of the run edited meanwhile?"
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "is_changed",
     "seeds_note",
     "summary_of",
+    "undecided_words",
 ]
 
 
@@ -84,6 +85,13 @@ def seeds_note(comparison: PairComparison, found: Interval) -> str:
     if found.upper < 0.5 and comparison.verdict is not Effect.WORSE:
         return f"worse on more seeds than not, P = {found.mean:.2f}"
     return ""
+
+
+def undecided_words(comparison: PairComparison, seeds: str) -> str:
+    """Returns the words for an undecided verdict, given the text of `seeds_note`."""
+    if comparison.is_capped:
+        return "undecided, as planned seeds gave no result"
+    return "no difference of the score is shown" if seeds else "no difference is shown"
 
 
 def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:

@@ -94,8 +94,8 @@ class Scales:
           BaselineError: A file cannot be read.
         """
         subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
-        everybody = subjects if among is None else tuple(among)
-        for subject, label in zip(everybody, distinct_labels(everybody), strict=True):
+        scored = subjects if among is None else tuple(among)
+        for subject, label in zip(scored, distinct_labels(scored), strict=True):
             for identity, cell in subject.every_form().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label

@@ -154,10 +154,13 @@ class StoredResults:
         for name in [metric] if metric is not None else sorted(known):
             for info, who, latest in blocks:
                 by_seed = _of_metric(name, latest)
+                if not by_seed:
+                    continue
+                steps, values = (np.concatenate(arrays) for arrays in zip(*by_seed.values(), strict=True))
+                seeds = np.repeat(list(by_seed), [len(own) for own, _ in by_seed.values()])
                 columns = dict(zip(_SUBJECT, _subject(info, who, info.optimizer_hash), strict=True))
-                for seed, (steps, values) in by_seed.items():
-                    columns |= zip(_CURVE, (seed, name, steps, values), strict=True)
-                    parts.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
+                columns |= zip(_CURVE, (seeds, name, steps, values), strict=True)
+                parts.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
         empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
         return pd.concat(parts, ignore_index=True) if parts else empty
 

@@ -330,7 +330,7 @@ def import_all(statements: Sequence[Statement]) -> None:
 def bind_strictly(statements: Sequence[Statement]) -> None:
     """Binds every binding. Modules must have been imported.
 
-    In an experiment file, a mistake in the scope of a method concerns that method alone, which binds it without scope.
+    In an experiment file, a mistake in the scope of a method is ignored here: it is reported when that method is bound.
     """
     bindings = only_bindings(statements)
     methods = {one.scope for one in bindings if one.name == "Method"}

@@ -20,6 +20,7 @@ __all__ = [
     "NOT_OF_COMMANDS",
     "check_command",
     "check_task",
+    "commands_in",
     "is_command",
     "macros_of",
     "named_in",
@@ -53,9 +54,13 @@ def reads_checkpoint(spec: CaseSpec) -> bool:
 
 
 def _command_of(spec: CaseSpec) -> Any:
-    bindings = only_bindings(parse_file(Path(spec.path)))
-    found = [one.value for one in bindings if (one.scope, one.name, one.parameter) == (spec.scope, "Case", "command")]
-    return found[-1] if found else None
+    return commands_in(parse_file(Path(spec.path))).get(spec.scope)
+
+
+def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
+    """Returns the values of `Case.command` of a file by scope."""
+    bindings = only_bindings(statements)
+    return {one.scope: one.value for one in bindings if (one.name, one.parameter) == ("Case", "command")}
 
 
 def of_command(parsed: ParsedLayers) -> ParsedLayers:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.core.case import CaseSpec, split_case
 from lobench.core.errors import LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
-from lobench.engine.config.command_case import is_command
+from lobench.engine.config.command_case import commands_in
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
@@ -52,17 +52,21 @@ def specs_in(path: Path) -> list[CaseSpec]:
 
 def specs_of(*suites: str | Path) -> list[CaseSpec]:
     """Returns all cases of gin files and of the gin files in folders, in order."""
-    files = dict.fromkeys(file.resolve() for suite in suites for file in gin_files_of(Path(suite)))
-    return [spec for file in files for spec in specs_in(file)]
+    return [spec for file in _files_of(suites) for spec in specs_in(file)]
+
+
+def _files_of(suites: Iterable[str | Path]) -> list[Path]:
+    return list(dict.fromkeys(file.resolve() for suite in suites for file in gin_files_of(Path(suite))))
 
 
 def has_only_commands(*suites: str | Path) -> bool:
     """Returns whether all cases of suites are commands, and there is one. No learned optimizer is evaluated then."""
     try:
-        specs = specs_of(*suites)
-        return bool(specs) and all(map(is_command, specs))
+        parsed = [parse_file(file) for file in _files_of(suites)]
     except (LobenchError, OSError):
         return False  # a worker reports it
+    are_commands = [scope in commands_in(statements) for statements in parsed for scope in case_scopes(statements)]
+    return bool(are_commands) and all(are_commands)
 
 
 def gin_files_of(suite: Path) -> list[Path]:

@@ -97,7 +97,7 @@ def _walked(folder: Path, *, follow_links: bool) -> Iterator[Path]:
 
 
 def _raise_if_transient(error: OSError) -> None:
-    """Lets a listing that fails for a moment fail, since its files would count as removed. Others list no file."""
+    """Raises an error that may be transient, since the files would count as removed. Ignores other errors."""
     if is_transient(error, may_forbid=False):
         raise error
 
@@ -285,7 +285,7 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
 
 @contextlib.contextmanager
 def _gone_has_none() -> Iterator[None]:
-    """Ends the body quietly if a folder is gone or closed to this user, and so has no files."""
+    """Suppresses errors of a folder that is gone or closed to this user, but not those that may be transient."""
     try:
         yield
     except OSError as error:

@@ -58,17 +58,15 @@ class CommandRunner:
 
     def run(self, asked: Command, *, timeout_seconds: float = math.inf) -> JobResult:
         """Runs a command until it ends, is stopped, or has run for too long. Its output is appended to its log."""
-        if timeout_seconds == math.inf:
-            problem = self._run(asked)
-        else:
-            timer = threading.Timer(min(timeout_seconds, threading.TIMEOUT_MAX), self.stop, [asked.lease])
-            timer.daemon, began = True, time.monotonic()
-            timer.start()
-            problem = self._run(asked)
-            timer.cancel()
-            if problem and time.monotonic() - began >= timeout_seconds:
-                text = f"ran past its deadline; got more than {timeout_seconds:g} s"
-                return JobResult(lease=asked.lease, outcome=Outcome.TIMEOUT, message=text)
+        timer = threading.Timer(min(timeout_seconds, threading.TIMEOUT_MAX), self.stop, [asked.lease])
+        timer.daemon = True
+        began = time.monotonic()
+        timer.start()
+        problem = self._run(asked)
+        timer.cancel()
+        if problem and time.monotonic() - began >= timeout_seconds:
+            text = f"ran past its deadline; got more than {timeout_seconds:g} s"
+            return JobResult(lease=asked.lease, outcome=Outcome.TIMEOUT, message=text)
         outcome = Outcome.FAILED if problem else Outcome.PASSED
         return JobResult(lease=asked.lease, outcome=outcome, message=problem)
 

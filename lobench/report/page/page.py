@@ -116,7 +116,7 @@ def waiting_page(store: Path) -> str:
 
 
 def _explorer(summary: Summary, version: str) -> Markup | str:
-    """Returns the explorer's data. A served page requests them, and gets only its version."""
+    """Returns the data of the page's explorer. A served page gets only their version, and requests the data itself."""
     return version or _json(explorer_data(ViewerIndex(summary), served=False))
 
 

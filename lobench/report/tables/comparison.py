@@ -12,7 +12,7 @@ from lobench.analysis.comparisons.gates import GateResult, Verdict
 from lobench.analysis.comparisons.method_comparison import APART, MethodComparison, MetricEffect
 from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget, TimeToTarget
-from lobench.analysis.comparisons.summary import seeds_note
+from lobench.analysis.comparisons.summary import seeds_note, undecided_words
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
@@ -389,14 +389,11 @@ def comparison_sentence(found: MethodComparison) -> str:
     for effect in found.effects:
         seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
-        undecided = "no difference of the score is shown" if seeds else "no difference is shown"
-        if effect.comparison.is_capped:
-            undecided = "undecided, as planned seeds gave no result"
         words = {
             Effect.BETTER: f"{b} is better than {a}",
             Effect.WORSE: f"{b} is worse than {a}",
             Effect.MIXED: f"{b} is better than {a} in one way and worse in the other",
-            Effect.UNDECIDED: undecided,
+            Effect.UNDECIDED: undecided_words(effect.comparison, seeds),
         }
         parts_text = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
         parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))

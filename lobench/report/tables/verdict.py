@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_note
+from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_note, undecided_words
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison
@@ -285,9 +285,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
         if seeds_text := seeds_note(comparison, summary.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}
-            undecided = "undecided, as planned seeds gave no result"
-            undecided = undecided if comparison.is_capped else "no difference of the score is shown"
-            head = words.get(str(comparison.verdict), undecided)
+            head = words.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
             lines.append(f"Against {before}: {head}; {seeds_text}.")
     if summary.baseline_label:
         spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases, summary) if found]

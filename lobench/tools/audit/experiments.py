@@ -166,7 +166,7 @@ def _of_trials(
         if trial.state not in _STATES:
             yield Contradiction("record", f"{where}: unknown state {trial.state!r}")
         method = methods.get(trial.method.partition("/")[0])
-        if trial.method != trial.method.partition("/")[0] or (method is not None and method.search is None):
+        if "/" in trial.method or (method is not None and method.search is None):
             if trial.fitness is not None:  # it is a session of a command, or of a command's trial
                 yield Contradiction("record", f"{where}: a session of a command has no fitness")
             continue

@@ -49,14 +49,13 @@ class Outcomes:
         if row.case.whole:
             return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
-        result = Result(curves)
         if file.endswith(".gin"):
             try:
-                failed = failed_expectations(found.bound.expectations, result, row.case.primary_metric)
+                failed = failed_expectations(found.bound.expectations, Result(curves, found.bound.case))
                 return Outcome.FAILED if failed else Outcome.PASSED
             except KeyError as error:
                 return headline(error)
-        return self._of_test(Path(file), item.partition("[")[0], found.spec, result)
+        return self._of_test(Path(file), item.partition("[")[0], found.spec, Result(curves))
 
     def _of_test(self, file: Path, name: str, spec: CaseSpec, result: Result) -> Outcome | str:
         path = next((one for folder in self._folders for one in folder.rglob(file.name)), None)
