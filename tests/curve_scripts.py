@@ -1,8 +1,8 @@
-"""Two scripts that write curves, in numpy and in torch, and a search over either."""
+"""A script that writes curves, and a search over it."""
 
 from __future__ import annotations
 
-__all__ = ["NUMPY", "SCRIPTS", "SEARCH", "TORCH"]
+__all__ = ["NUMPY", "SEARCH"]
 
 # Gradient descent on a quadratic; says in its folder that it began, and that it came to its end.
 NUMPY = """
@@ -23,31 +23,6 @@ with Logger(os.path.join(asked.out, "curves.jsonl")) as log:
         weights = weights - asked.lr * np.array([1.0, 0.3, 0.1]) * weights
 open(os.path.join(asked.out, "ended"), "a").write("x")
 """
-TORCH = """
-import argparse, os
-import torch
-from lobench.curves import Logger
-parser = argparse.ArgumentParser()
-for name, kind in (("--seed", int), ("--lr", float), ("--out", str)):
-    parser.add_argument(name, type=kind)
-asked = parser.parse_args()
-torch.set_num_threads(1)
-torch.manual_seed(asked.seed)
-inputs = torch.randn(32, 4)
-targets = inputs @ torch.randn(4, 1)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=asked.lr, momentum=0.5)
-with Logger(os.path.join(asked.out, "curves.jsonl")) as log:
-    for step in range(41):
-        loss = torch.nn.functional.mse_loss(model(inputs), targets)
-        if step % 4 == 0:
-            log(step, {"val/loss": loss})
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-open(os.path.join(asked.out, "ended"), "a").write("x")
-"""
-SCRIPTS = {"numpy": NUMPY, "torch": TORCH}
 SEARCH = """
 Experiment.num_sessions = 2
 mine/Method.command = "python train.py --seed {session} --lr {lr} --out {out}"

@@ -9,17 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
-import click
 from commands import lobench
 from pages import blocks_of
 from reference import ROOT
 from tiny import make_suite
-
-from lobench.cli.report import report
-from lobench.core.experiment import CommandState
-from lobench.core.search.search import TrialState
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:
@@ -69,17 +63,6 @@ def test_the_files_that_the_page_for_contributors_names_are_there() -> None:
     assert not missing
 
 
-def test_what_the_page_of_the_rooms_names_is_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    parts = {part for path in (ROOT / "lobench").rglob("*") for part in _ends(path)}
-    named = {name.rstrip("/") for name in re.findall(r"[\w/]+\.py|(?:[a-z_]+/)+", text)} - {"decisions"}
-    assert len(named) > 40 and named <= parts | {"lobench"}, named - parts
-    tables = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert {"queued", "promised", "leased", "starting", "idle", "busy"} <= {*tables}
-    states = {*get_args(TrialState), *get_args(CommandState)}
-    assert {state for state in states if f"`{state}`" not in text} == set()
-
-
 def test_files_that_pages_and_docstrings_name_are_there() -> None:
     """A file that moves is looked for where it was: a page names a folder's file, a docstring the file beside it."""
     text = {path: path.read_text() for path in ROOT.glob("docs/*.md")}
@@ -94,20 +77,6 @@ def test_files_that_pages_and_docstrings_name_are_there() -> None:
         named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", output)
         missing += [(path.name, name) for name in named if name not in known and not name.startswith("my")]
     assert not missing
-
-
-def test_the_first_line_of_a_module_is_a_noun_phrase() -> None:
-    """The map shows it: it says what the file holds, and is no question and no riddle."""
-    riddle = re.compile(
-        r"^(?:What|Where|Who|Whose|Whether|How|Which|When|Why|Is|From|Two things)\b|\?|^`lobench [a-z]+`\.$"
-    )
-    found = {}
-    for path in (ROOT / "lobench").rglob("*.py"):
-        if "templates" not in path.parts:
-            first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
-            if not first.endswith(".") or riddle.search(first):
-                found[path.relative_to(ROOT)] = first
-    assert not found
 
 
 def _ends(path: Path) -> Iterator[str]:
@@ -170,12 +139,3 @@ def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: P
     )
     done = run("-m", "lobench.cli", "run", "x.gin", "--store", "store", "--executor", "inline")
     assert "3 of 3 trials" in done, done
-
-
-def test_every_kind_of_figure_has_its_picture() -> None:
-    (option,) = [one for one in report.params if one.name == "figure"]
-    kinds = re.search(r"only these figures: (.*), a plugin's", option.get_help_record(click.Context(report))[1])  # type: ignore[index]
-    assert kinds is not None
-    shown = re.findall(r"\]\(images/figure-(\w+)\.png\)", (ROOT / "docs" / "gallery.md").read_text())
-    assert sorted(shown) == sorted(kinds[1].split(", "))
-    assert all((ROOT / "docs" / "images" / f"figure-{kind}.png").is_file() for kind in shown)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -84,25 +82,3 @@ def test_suites_of_a_checkout_are_compiled_as_a_watch_compiles_them(asked: str, 
     own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run([sys.executable, "-c", code, asked], cwd=ROOT, env=own, capture_output=True, text=True)
     assert ("codegen_split_count=1" in done.stdout.splitlines()[-1]) is is_of_tests, done.stdout + done.stderr
-
-
-def test_a_public_class_name_has_one_meaning() -> None:
-    places: dict[str, list[str]] = {}
-    for path in [*(ROOT / "lobench").rglob("*.py"), *(ROOT / "plugins").glob("*/lobench_*/**/*.py")]:
-        if path.stem.endswith(("_pb2", "_pb2_grpc")) or "templates" in path.parts:
-            continue
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
-    assert not {name: found for name, found in places.items() if len(found) > 1}
-
-
-def test_private_names_of_gin_and_jax_stand_in_one_file_each() -> None:
-    """What another version of them may move is found in one place; a trainer of populations has gin alone."""
-    own = {"gin": {"lobench/engine/config/gin_state.py", "plugins/lobench-pbt/lobench_pbt/gin_paths.py"}}
-    own["jax"] = {"lobench/inner/backend.py"}
-    private = {"gin": re.compile(r"\bgin(?:\.config|_config|_state)\._\w"), "jax": re.compile(r"from jax\._src")}
-    files = [*(ROOT / "lobench").rglob("*.py"), *(ROOT / "plugins").glob("*/lobench_*/**/*.py")]
-    for package, pattern in private.items():
-        found = {str(file.relative_to(ROOT)) for file in files if pattern.search(file.read_text())}
-        assert found == own[package]

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from commands import lobench as lobench_
 from reference import ROOT
 
@@ -67,34 +66,6 @@ def test_every_link_between_pages_leads_somewhere(site: Path) -> None:
             if page.name != "404.html" and not (target.exists() and (not anchor or anchor in anchors.get(target, ()))):
                 broken.append((page.name, link))
     assert not broken
-
-
-def test_the_map_has_every_folder_and_every_file(site: Path) -> None:
-    page = text_of(site / "map.html")
-    for path in (ROOT / "lobench").rglob("*.py"):
-        if "templates" not in path.parts:
-            folder = path.parent.relative_to(ROOT).as_posix()
-            assert folder in page and (path.name in page or path.name == "__init__.py"), path
-    of_workers = page.partition("Local workers")[2]
-    assert (
-        "of engine config, whole_file, csv_files, environment, paths, retries; not inner, drawing"
-        in of_workers.partition("builtin.py")[0]
-    )
-    of_statistics = page.partition("Statistical functions on arrays")[2]
-    assert "analysis.store" in of_statistics.partition("aggregates.py")[0]
-
-
-def test_a_menu_has_few_entries_and_every_guide_is_found_by_what_it_is_for() -> None:
-    """Five groups of guides, none of more than eight; the start page leads to each of them."""
-    menu = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    nav = {name: entries for part in menu for name, entries in part.items()}
-    guides = [(name, pages) for group in nav["How to"] for name, pages in group.items()]
-    assert len(guides) == 5 and all(1 < len(pages) <= 8 for _, pages in guides)
-    start = (ROOT / "docs" / "index.md").read_text()
-    files = [file for _, pages in guides for page in pages for file in page.values()]
-    assert [file for file in files if f"({file})" not in start and not file.startswith("notebooks/")] == []
-    readme = (ROOT / "README.md").read_text()
-    assert readme.count("](docs/") - readme.count("](docs/images/") == 3, "links; pictures are none"
 
 
 def test_every_command_and_option_is_on_its_page(site: Path) -> None:

@@ -69,7 +69,6 @@ def no_process_has(text: str) -> bool:
 
 
 def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undisturbed_run(tmp_path: Path) -> None:
-    """A script in torch does the same on two nodes: plugins/lobench-ray/tests/test_searches.py."""
     script(tmp_path, NUMPY, SEARCH)
     run(tmp_path, store="undisturbed")
     for commit, after in (("9", "0"), ("20", "1"), ("30", "0")):
