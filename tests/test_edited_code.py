@@ -133,7 +133,7 @@ def is_trained(folder: Path, store: str) -> list[bool]:
 
 def test_run_in_which_a_module_is_edited_after_its_import_has_results_of_today(tmp_path: Path) -> None:
     folder = make_world_that_is_edited(tmp_path, before_import=False, when="deep.next")
-    assert "deep.py has changed: beginning anew" in run_text(folder)
+    assert "deep.py has changed: restarting with the present files" in run_text(folder)
     assert is_trained(folder, ".lobench/experiment") == [False]
     assert num_trained(folder, "run") == 0
 
@@ -143,7 +143,7 @@ def test_job_of_a_worker_that_imported_edited_code_is_given_back(tmp_path: Path)
     test = folder / "suite" / "test_bowl.py"
     body = "".join(f"    {line}\n" for line in DIE_ONCE.strip().splitlines())
     test.write_text(test.read_text().replace("    assert", f"{body}    assert"))
-    assert "deep.py has changed: beginning anew" in run_text(folder)
+    assert "deep.py has changed: restarting with the present files" in run_text(folder)
     assert is_trained(folder, ".lobench/experiment") == [False]
     assert num_trained(folder, "run") == 0
 
@@ -166,7 +166,7 @@ def test_watch_with_config_edited_between_two_cases_trains_both_with_the_same_bi
     with (folder / "suite" / "bowl.gin").open("a") as file:
         file.write("second/Case.task = @Bowl()\n")
     text = watch_text(folder)
-    assert text.count("config.gin has changed: beginning anew") == 1, text
+    assert text.count("config.gin has changed: restarting with the present files") == 1, text
     with Ledger.open(folder / "run" / "lobench_results" / "suite", read_only=True) as ledger:
         rows = list(ledger.evaluations())
     assert {row.case.name for row in rows} == {"bowl", "second"}
