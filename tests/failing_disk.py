@@ -16,7 +16,8 @@ COMPILING = pytest.mark.skipif(COMPILER is None, reason="a disk that fails needs
 ALL_CALLS = ("open", "read", "write", "fsync", "rename", "stat", "unlink", "lock", "list", "mkdir")
 
 # FAULT_PATHS: parts of paths, separated by ":". FAULT_CALLS: names of calls. Each process counts FAULT_SECONDS from its
-# first call that matches. FAULT_LOG: a file that gets a line for each call that failed.
+# first call that matches. FAULT_ERRNO: error numbers, answered in turn. FAULT_LOG: a file that gets a line for each
+# call that failed.
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -57,7 +58,13 @@ static int fails(const char *call, const char *path) {
         if (syscall(SYS_write, file, line, size) < 0) {}
         syscall(SYS_close, file);
     }
-    errno = atoi(getenv("FAULT_ERRNO"));
+    static int turn = 0;
+    char *rest = (char *)getenv("FAULT_ERRNO"), *first = rest;
+    for (int at = 0; at < turn && *rest; at++) strtol(rest, &rest, 10);
+    while (*rest == ' ') rest++;
+    if (!*rest) turn = 0, rest = first;
+    turn++;
+    errno = strtol(rest, NULL, 10);
     return 1;
 }
 
@@ -112,14 +119,14 @@ int unlink(const char *path) { return fails("unlink", path) ? -1 : REAL(unlink)(
 
 
 def failing_disk(
-    folder: Path, *calls: str, paths: tuple[str, ...], number: int = errno.EIO, seconds: float = 1.0
+    folder: Path, *calls: str, paths: tuple[str, ...], numbers: tuple[int, ...] = (errno.EIO,), seconds: float = 1.0
 ) -> dict[str, str]:
     """Returns an environment in which calls fail for a while.
 
     Args:
       calls: Of `ALL_CALLS`.
       paths: Parts of the paths that are concerned.
-      number: The error number.
+      numbers: The error numbers, which calls get in turn.
       seconds: How long, from a process's first such call on.
     """
     source, library = folder / "failing_disk.c", folder / "failing_disk.so"
@@ -132,7 +139,7 @@ def failing_disk(
         "LD_PRELOAD": str(library),
         "FAULT_PATHS": ":".join(paths),
         "FAULT_CALLS": " ".join(calls),
-        "FAULT_ERRNO": str(number),
+        "FAULT_ERRNO": " ".join(map(str, numbers)),
         "FAULT_SECONDS": str(seconds),
         "FAULT_LOG": str(folder / "faults.log"),
     }

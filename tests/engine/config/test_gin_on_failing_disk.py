@@ -36,7 +36,7 @@ def test_gin_file_on_a_disk_that_fails_for_a_while_is_read_again(tmp_path: Path,
     (tmp_path / "run" / "config.gin").write_text("Case.num_seeds = 2\n")
     (tmp_path / "run" / "below" / "config.gin").write_text("")
     (tmp_path / "suite" / "a.gin").write_text("a/Case.task = @Quadratic()\n")
-    environment = failing_disk(tmp_path, call, paths=(".gin",), number=errno.ESTALE, seconds=0.3)
+    environment = failing_disk(tmp_path, call, paths=(".gin",), numbers=(errno.ESTALE,), seconds=0.3)
     command = [sys.executable, "-c", SCRIPT.format(statement=STATEMENTS[what])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr

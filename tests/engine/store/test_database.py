@@ -339,7 +339,7 @@ for attempt in (lambda: database.open_to_write(store / "file.sqlite").execute("C
 """
     store = tmp_path / "locks"
     store.mkdir()
-    environment = failing_disk(tmp_path, "lock", paths=(str(store),), number=errno.ENOLCK, seconds=1000)
+    environment = failing_disk(tmp_path, "lock", paths=(str(store),), numbers=(errno.ENOLCK,), seconds=1000)
     command = [sys.executable, "-c", code, str(store)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     lines = done.stdout.splitlines()
