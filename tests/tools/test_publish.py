@@ -155,7 +155,8 @@ def test_publish_card_has_each_experiment_and_the_results_of_none(tmp_path: Path
     }
     with Ledger.open(tmp_path / "store") as ledger:
         rows = list(ledger.evaluations())
-        for (name, config), sha256 in zip(configs.items(), sorted({row.key.checkpoint_sha256 for row in rows}), strict=False):
+        checkpoints = sorted({row.key.checkpoint_sha256 for row in rows})
+        for (name, config), sha256 in zip(configs.items(), checkpoints, strict=False):
             form = ledger.record_experiment(name, config, revision=Revision(), versions={})
             own = [row.id for row in rows if row.key.checkpoint_sha256 == sha256]
             ledger.connection.executemany(
