@@ -17,8 +17,9 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import ConfigError, LobenchError, PluginError, PluginFailure, UsageError, suggestion
-from lobench.core.wording import headline
+from lobench.core.wording import described, headline
 from lobench.hookspecs import Declaration
 
 __all__ = [
@@ -74,7 +75,7 @@ class Registered:
         """
         module, _, attribute = self.declaration.factory.partition(":")
         try:
-            with self._suite_importable():
+            with plugins_contained(), self._suite_importable():
                 loaded = importlib.import_module(module) if module else self.module
             return getattr(loaded, attribute) if attribute else loaded
         except (KeyboardInterrupt, MemoryError):
@@ -106,7 +107,8 @@ class Registered:
                     next_step=suggestion(name, known),
                 )
         try:
-            return factory(*arguments, **keywords)
+            with plugins_contained():
+                return factory(*arguments, **keywords)
         except LobenchError as error:
             if error.where or type(error) is not ConfigError:
                 raise
@@ -128,6 +130,8 @@ class Registered:
         results: Mapping[str, Callable[[Any], bool]],
         fallbacks: Mapping[str, object] = {},
         failure: type[PluginFailure] = PluginFailure,
+        keywords: Mapping[str, object] = {},
+        passes: tuple[type[Exception], ...] = (),
     ) -> Any:
         """Calls the factory, and guards the calls of the object's methods and their results.
 
@@ -138,20 +142,22 @@ class Registered:
           results: Checks of the results of methods, by the names of the methods.
           fallbacks: Results of methods that fail, if the command can go on with them. The failure is printed once.
           failure: Class of the errors of the other methods.
+          keywords: Keywords of the factory, from the user.
+          passes: Exceptions besides `LobenchError` that the methods may raise.
 
         Raises:
           LobenchError: The factory failed, as in `make`.
           PluginFailure: The object lacks one of these methods.
         """
-        made = self.make(*arguments, where=where)
+        made = self.make(*arguments, where=where, **keywords)
         if self.plugin.startswith("lobench."):
             return made
         place = f"plugin {self.plugin!r}, hook {hook}, {self.declaration.name!r}"
         if missing := [name for name in results if not callable(getattr(made, name, None))]:
             raise PluginFailure(
-                "the factory returned something else", where=place, got=type(made).__name__, expected=f"{missing[0]}()"
+                "the factory returned something else", where=place, got=described(made), expected=f"{missing[0]}()"
             )
-        return GuardedPlugin(made, place, results, fallbacks, failure)
+        return GuardedPlugin(made, place, results, fallbacks, failure, passes)
 
     @contextlib.contextmanager
     def _suite_importable(self) -> Iterator[None]:
@@ -168,7 +174,7 @@ class Registered:
 class GuardedPlugin:
     """Wrapper of a plugin's object, whose methods raise errors that name the plugin, also for results of a wrong type.
 
-    `LobenchError` and `OSError` pass unchanged, because readers and sources may raise them.
+    `LobenchError` and the exceptions that the methods may raise pass unchanged.
     """
 
     def __init__(
@@ -178,9 +184,10 @@ class GuardedPlugin:
         results: Mapping[str, Callable[[Any], bool]],
         fallbacks: Mapping[str, object],
         failure: type[PluginFailure],
+        passes: tuple[type[Exception], ...],
     ) -> None:
         self._wrapped, self._where, self._results = wrapped, where, results
-        self._fallbacks, self._failure = fallbacks, failure
+        self._fallbacks, self._failure, self._passes = fallbacks, failure, passes
         self._printed: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -192,11 +199,12 @@ class GuardedPlugin:
         def guarded(*arguments: Any, **keywords: Any) -> Any:
             cause: BaseException | None = None
             try:
-                result = value(*arguments, **keywords)
+                with plugins_contained():
+                    result = value(*arguments, **keywords)
                 if self._results[name](result):
                     return result
-                what, got = f"{name}() returned something of another type", f"{type(result).__name__}: {result!r:.80}"
-            except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
+                what, got = f"{name}() returned something of another type", described(result)
+            except (LobenchError, KeyboardInterrupt, MemoryError, *self._passes):
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
                 what, got, cause = f"{name}() failed", headline(error), error
@@ -309,8 +317,9 @@ class PluginManager(pluggy.PluginManager):
 
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         try:
-            returned: Any = function()
-            declared = list(returned) if isinstance(returned, Iterable) else [returned]
+            with plugins_contained():
+                returned: Any = function()
+                declared = list(returned) if isinstance(returned, Iterable) else [returned]
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:
@@ -326,9 +335,9 @@ class PluginManager(pluggy.PluginManager):
             for part in ("name", "factory", "summary"):
                 if not isinstance(text := getattr(declaration, part), str) or (part == "name" and not text):
                     raise PluginError(
-                        f"hook {hook} declares {declaration.name!r} with a {part} that is not a text",
+                        f"hook {hook} declares {described(declaration.name)} with a {part} that is not a text",
                         where=f"plugin {plugin!r}",
-                        got=repr(text),
+                        got=described(text),
                     )
         return declared
 
@@ -395,7 +404,8 @@ def load_plugins() -> PluginManager:
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
         reason, plugin = {"name": entry_point.name, "distribution": distribution}, None
         try:
-            plugin = entry_point.load()
+            with plugins_contained():
+                plugin = entry_point.load()
             manager.take(plugin, entry_point.name)
         except KeyboardInterrupt:
             raise

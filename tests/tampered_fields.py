@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lobench.analysis.store.snapshot import read_store
 from lobench.core.case import CaseInfo, CaseSpec
 from lobench.core.program import Program
 from lobench.core.result import Curves
@@ -157,9 +156,8 @@ class _Content:
         self.about = {**self.about, **ledger_about(ledger, rows), "left_out": [*gaps, *before]}
         folders = sorted({folder / "/".join(name.split("/")[:3]) for name in self.members if "suites" in name})
         try:
-            snapshot = read_store(folder)
             self.card = card_of(
-                snapshot, with_baselines(folders), self.about["left_out"], patch_files_of(ledger)
+                folder, with_baselines(folders), self.about["left_out"], patch_files_of(ledger)
             ).encode()
         except Exception:  # noqa: BLE001  (no card can be made of it: the author leaves the old one)
             return

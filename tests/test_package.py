@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -49,6 +50,7 @@ for home in homes:
 
 ASK = """
 import sys
+import tomllib
 from pathlib import Path
 import lobench
 from lobench.engine.config.bound import bind_case
@@ -218,3 +220,22 @@ def test_pytest_and_the_command_line_find_installed_suites_from_an_empty_folder(
     assert collected.returncode == 0 and "[rosenbrock]" in collected.stdout, collected.stdout + collected.stderr
     listed = run_away(installed, tmp_path, "-m", "lobench.cli", "list", "suites")
     assert "bare/digits_bare.gin: relu32, tanh64x2\n" in listed.stdout, listed.stderr
+
+
+def test_metadata_of_each_package_names_every_licence_file_in_it() -> None:
+    for folder in (ROOT, *sorted((ROOT / "plugins").glob("lobench-*"))):
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        package = folder / project["name"].replace("-", "_")
+        shipped = [path for path in package.rglob("*") if path.name in ("LICENSE", "NOTICE", "COPYING")]
+        assert sorted(project["license-files"]) == sorted(
+            ["LICENSE", *(path.relative_to(folder).as_posix() for path in shipped)]
+        )
+        texts = "".join(path.read_text() for path in shipped)
+        marks = {
+            "MIT": "MIT License",
+            "BSD-3-Clause": "BSD 3-Clause",
+            "PSF-2.0": "PSF License Version 2",
+            "CC-BY-2.0": "Creative Commons Attribution 2.0",
+        }
+        found = [name for name, mark in marks.items() if mark in texts]
+        assert sorted(project["license"].split(" AND ")) == sorted(["Apache-2.0", *found])

@@ -15,15 +15,16 @@ from typing import Any
 from lobench.api.settings import WatchSettings, num_workers
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.core.errors import LobenchError, PluginError
-from lobench.core.wording import headline
+from lobench.core.containment import plugins_contained
+from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.wording import described, headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.checkpoints.whole_files import whole_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.suite import has_only_commands
-from lobench.engine.store.delivery import Deliverer, plugins_contained
+from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
 from lobench.engine.workers.child_python import cache_folder
@@ -32,6 +33,7 @@ from lobench.hookspecs import (
     CheckpointReader,
     CheckpointSource,
     Executor,
+    ExecutorEvent,
     ResultSink,
     SinkContext,
     SourceContext,
@@ -52,6 +54,7 @@ __all__ = [
 
 
 _POLICIES, _SOURCES = "lobench_admission_policies", "lobench_checkpoint_sources"
+_EXECUTORS = "lobench_executors"
 
 
 def _is_list_of(kind: type, value: object) -> bool:
@@ -65,6 +68,13 @@ def _is_positions(value: object) -> bool:
 _SOURCE_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "poll": partial(_is_list_of, SeenCheckpoint),
     "pending": lambda found: isinstance(found, Mapping) and all(isinstance(one, Unfinished) for one in found.values()),
+}
+_EXECUTOR_RESULTS: Mapping[str, Callable[[Any], bool]] = {
+    "start": lambda _: True,
+    "send": lambda _: True,
+    "kill": lambda _: True,
+    "wait": lambda found: isinstance(found, Sequence) and all(isinstance(one, ExecutorEvent) for one in found),
+    "close": lambda _: True,
 }
 _POLICY_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "admit": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_is_positions, found))
@@ -94,7 +104,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
-    make_executor = manager.find("lobench_executors", settings.executor, kind="executor").make
+    make_executor = manager.find(_EXECUTORS, settings.executor, kind="executor").make_guarded
     readers = readers_for(
         settings.suites, manager, allow_pickle=settings.allow_pickle, complete_when=settings.complete_when
     )
@@ -105,12 +115,19 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
         manager=manager,
         readers=readers,
         make_source=partial(
-            make_source, context, where=f"--source {settings.source}", hook=_SOURCES, results=_SOURCE_RESULTS
+            make_source,
+            context,
+            where=f"--source {settings.source}",
+            hook=_SOURCES,
+            results=_SOURCE_RESULTS,
+            passes=(OSError,),
         ),
         policy=make_policy(
             argument, where=f"--checkpoints {settings.checkpoints}", hook=_POLICIES, results=_POLICY_RESULTS
         ),
-        make_executor=partial(make_executor, where=f"--executor {settings.executor}"),
+        make_executor=partial(
+            make_executor, where=f"--executor {settings.executor}", hook=_EXECUTORS, results=_EXECUTOR_RESULTS
+        ),
     )
 
 
@@ -189,12 +206,21 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
     name, _, argument = address.partition(":")
     factory = manager.find("lobench_result_sinks", name, kind="sink").load()
     try:
-        sink: ResultSink = factory(replace(context, argument=argument))
-        getattr(sink, "destination", "")  # a property that may fail
-    except LobenchError:
+        with plugins_contained():
+            sink: ResultSink = factory(replace(context, argument=argument))
+            destination = getattr(sink, "destination", "")  # a property that may fail
+            bool(getattr(sink, "keeps_first", False))
+    except (LobenchError, KeyboardInterrupt, MemoryError):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise PluginError("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
+    lacking = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
+    if lacking:
+        what, expected = "the factory returned something else", f"an object with {lacking[0]}()"
+        raise PluginFailure(what, where=f"sink {address!r}", got=described(sink), expected=expected)
+    if not isinstance(destination, str):
+        got = described(destination)
+        raise PluginFailure("destination is not a text", where=f"sink {address!r}", got=got)
     return sink
 
 
@@ -216,7 +242,9 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
         try:
             with plugins_contained():
                 spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.log(f"{file} does not import: {headline(error)}; its hooks do not take part")
             continue
         manager.register_conftest(module)

@@ -16,6 +16,7 @@ from lobench.analysis.scores.baseline_places import record_suites
 from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
 from lobench.api.settings import WatchSettings, num_cores, num_workers
 from lobench.api.utilisation import Measuring
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.core.subject import Given, GivenCheckpoint
@@ -31,7 +32,6 @@ from lobench.engine.config.suite import has_only_commands
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
-from lobench.engine.store.delivery import plugins_contained
 from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here

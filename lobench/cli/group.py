@@ -18,8 +18,9 @@ from lobench.cli.command_checks import with_checks
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
-from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.errors import LobenchError, PluginFailure
 from lobench.core.lazy import loaded
+from lobench.core.wording import described, headline
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
@@ -64,13 +65,13 @@ class _Group(click.Group):
             return None
         command = found.load()
         if not isinstance(command, click.Command):
-            raise PluginError(
+            raise PluginFailure(
                 f"the command {cmd_name!r} is not a click command",
                 where=f"plugin {found.plugin!r}",
-                got=type(command).__name__,
+                got=described(command),
                 next_step="decorate it with click.command()",
             )
-        return with_checks(command)
+        return with_checks(_guarded(command, cmd_name, found.plugin))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -133,6 +134,26 @@ def _own_command(name: str) -> click.Command:
         if name in getattr(tool, "OPTIONS", {}):
             loaded(tool.OPTIONS[name])(command)
     accept_either_form(command)
+    return command
+
+
+def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
+    """Returns a plugin's command, whose own errors name the plugin."""
+    invoke = command.invoke
+
+    def guarded(context: click.Context) -> Any:
+        try:
+            return invoke(context)
+        except (LobenchError, OSError, EOFError, SystemExit, KeyboardInterrupt, MemoryError):
+            raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BaseException as error:
+            where = f"plugin {plugin!r}, hook lobench_cli_commands"
+            raise PluginFailure(f"the command {name!r} failed", where=where, got=headline(error)) from error
+
+    if not hasattr(invoke, "__wrapped__"):  # a command that was run before in this process
+        command.invoke = functools.wraps(invoke)(guarded)  # type: ignore[method-assign]
     return command
 
 
@@ -208,8 +229,6 @@ def _ended() -> int:
         raise
     except BaseException as error:  # noqa: BLE001  (Python would exit with 1, which means a failed verdict)
         import traceback
-
-        from lobench.core.wording import headline
 
         traceback.print_exc()
         click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)

@@ -16,7 +16,9 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Name
 from lobench.cli.output import emit, format_option, show
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, PluginFailure, UsageError
+from lobench.core.wording import headline
 from lobench.plugins import BrokenPlugin
 
 __all__ = ["list_things", "plugins"]
@@ -175,8 +177,17 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     from lobench.report.tables.text import described_list
 
     items = list[Item]()
-    for found in load_plugins().declarations("lobench_gin_modules").values():
-        module = importlib.import_module(found.declaration.name)
+    for found in load_plugins().usable_declarations("lobench_gin_modules").values():
+        try:
+            with plugins_contained():
+                module = importlib.import_module(found.declaration.name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the others are listed)
+            where = f"plugin {found.plugin!r}, hook lobench_gin_modules"
+            failure = PluginFailure(f"cannot import {found.declaration.name!r}", where=where, got=headline(error))
+            click.echo(f"lobench: {failure}; going on", err=True)
+            continue
         other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
         is_own = found.declaration.name.endswith(kind)
         names = set(getattr(module, "__all__", ())).difference(*other_kinds.values()) if is_own else set()

@@ -13,6 +13,7 @@ from lobench.core.errors import LobenchError
 __all__ = [
     "cause",
     "counted",
+    "described",
     "duration",
     "first_of",
     "groups_text",
@@ -21,6 +22,8 @@ __all__ = [
     "short_path",
     "significant",
 ]
+
+_LONGEST_VALUE = 80  # letters of a value in a message
 
 
 def one_line(text: str) -> str:
@@ -98,6 +101,15 @@ def headline(error: BaseException) -> str:
     if isinstance(error, LobenchError):
         return cause(error)
     return _first(f"{type(error).__name__}: {_text_of(error)}")
+
+
+def described(value: object) -> str:
+    """Returns the class of a value and the start of its text, in one line: "NoneType: None"."""
+    try:
+        text = one_line(repr(value)[:_LONGEST_VALUE])
+    except Exception as failed:  # noqa: BLE001  (a stranger's class, or a number with too many digits)
+        text = f"its text cannot be made ({type(failed).__name__})"
+    return f"{type(value).__name__}: {text}"
 
 
 def cause(error: BaseException) -> str:

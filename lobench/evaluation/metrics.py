@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
@@ -59,7 +60,9 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
 
 def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:
     """Calls a metric and checks the values that it returns."""
-    returned: Any = registered.load()(curves)
+    metric = registered.load()
+    with plugins_contained():
+        returned: Any = metric(curves)
     if not isinstance(returned, Mapping):
         raise LobenchError(
             "it returned no metrics", got=type(returned).__name__, expected="a mapping from names to a value a seed"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.baseline_file import find_baselines
-from lobench.analysis.store.methods import read_methods
+from lobench.analysis.store.methods import read_parts
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.tabulate import tabulate
+from lobench.core.wording import counted
 from lobench.engine.config.origin import files_of_patch
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.appendix import appendix_markdown
@@ -33,27 +33,43 @@ _MARK = (
 )
 
 
-def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[str], patch_files: Sequence[str]) -> str:
-    """Returns the card of a store.
+def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], patch_files: Sequence[str]) -> str:
+    """Returns the card of a store, with each experiment that it holds, and the results of none.
 
     Args:
-      snapshot: All results of the store.
+      store: Folder of the store, or a bundle.
       baselines: Folders of suites whose own baselines define the scale.
       left_out: A line for each part that is missing in the bundle.
       patch_files: Files of the patches of uncommitted changes in the bundle.
     """
-    shown = read_methods(snapshot.store)
-    summary = summary_of(snapshot.store, baselines, snapshot=shown if shown.rows else snapshot)
-    named = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
-    parts = ["# What this bundle claims", _MARK, fenced(verdict_text(named))]
-    parts += ["## Scores", fenced(method_text(tabulate(summary)))]
-    parts += [re.sub("^#", "##", appendix_markdown(summary), flags=re.MULTILINE).strip()]
+    snapshots = read_parts(store)
+    parts = ["# What this bundle claims", _MARK]
+    is_split = len(snapshots) > 1
+    if is_split:
+        names = [one.experiment for one in snapshots if one.experiment]
+        others = ", then results that none of them uses" * (len(names) < len(snapshots))
+        parts.append(
+            f"It holds {counted(len(names), 'experiment')}: {', '.join(f'`{name}`' for name in names)}{others}."
+        )
+    for snapshot in snapshots:
+        if is_split:
+            name = snapshot.experiment
+            parts.append(f"## Experiment `{name}`" if name else "## Results of no experiment")
+        parts += _parts_of(store, snapshot, baselines, level=2 + is_split)
     parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing that the ledger knows of."]
     if patch_files:
         text = "The ledger has the patch of the changes that were not committed. It is of these files:"
         parts += ["## Uncommitted changes in it", text, "\n".join(f"- `{name}`" for name in patch_files)]
     parts += ["## What it does not show", "\n".join(f"- {line}" for line in _NOT_SHOWN)]
     return "\n\n".join(parts) + "\n"
+
+
+def _parts_of(store: Path, snapshot: Snapshot, baselines: Sequence[Path], *, level: int) -> list[str]:
+    """Returns the verdict, the scores and the appendix of a part of a store, with headings of a level."""
+    summary = summary_of(store, baselines, snapshot=snapshot)
+    named = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
+    scores = [f"{'#' * level} Scores", fenced(method_text(tabulate(summary)))]
+    return [fenced(verdict_text(named)), *scores, appendix_markdown(summary, level).strip()]
 
 
 def patch_files_of(ledger: Ledger) -> list[str]:

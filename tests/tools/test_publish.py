@@ -145,3 +145,31 @@ def test_publish_of_uncommitted_changes_names_their_files_before_it_writes(tmp_p
 def test_publish_about_has_no_absolute_path(bundle: Path) -> None:
     for name in ("about.json", "card.md"):
         assert str(bundle.parent) not in ResultBundle(bundle).read(name).decode()
+
+
+def test_publish_card_has_each_experiment_and_the_results_of_none(tmp_path: Path) -> None:
+    make_store(tmp_path, num_checkpoints=3)
+    configs = {
+        name: f"# of {name}\nmine/Method.checkpoint = 'x'\nmine/Method.label = '{name}s'\n"
+        for name in ("first", "last")
+    }
+    with Ledger.open(tmp_path / "store") as ledger:
+        rows = list(ledger.evaluations())
+        checkpoints = sorted({row.key.checkpoint_sha256 for row in rows})
+        for (name, config), sha256 in zip(configs.items(), checkpoints, strict=False):
+            form = ledger.record_experiment(name, config, revision=Revision(), versions={})
+            own = [row.id for row in rows if row.key.checkpoint_sha256 == sha256]
+            ledger.connection.executemany(
+                "INSERT INTO memberships (experiment, method, trial, session, evaluation) VALUES (?, 'mine', 0, 0, ?)",
+                [(form, one) for one in own],
+            )
+    done = lobench("publish", tmp_path / "store", "--output", tmp_path / "results.lobench")
+    assert done.returncode == 0, done.stderr
+    card = ResultBundle(tmp_path / "results.lobench").read("card.md").decode()
+    places = [card.index(f"## {title}") for title in ("Experiment `first`", "Experiment `last`", "Results of no exp")]
+    assert places == sorted(places)
+    assert "It holds 2 experiments: `first`, `last`, then results that none of them uses." in card
+    first, last = card[places[0] : places[1]], card[places[1] : places[2]]
+    assert "firsts" in first and "\n# of first\n" in first and "lasts" not in first
+    assert "lasts" in last and "\n# of last\n" in last and "firsts" not in last
+    assert card.count("\n### Scores\n") == 3

@@ -35,6 +35,7 @@ __all__ = [
     "place_of_case",
     "place_of_method",
     "read_methods",
+    "read_parts",
     "unknown_name",
     "with_race",
 ]
@@ -65,7 +66,36 @@ def read_methods(
         trials = ledger.trials(row.id) if row is not None else []
         if row is None:
             return snapshot
-        return with_race(of_members(snapshot, row.config, members, trials), row.config, ledger)
+        found = dataclasses.replace(of_members(snapshot, row.config, members, trials), experiment=row.name)
+        return with_race(found, row.config, ledger)
+
+
+def read_parts(store: Path) -> list[Snapshot]:
+    """Reads all results of a store: those of each experiment, in the order of their last runs, then the others.
+
+    The others are results of no experiment, and those that the present form of an experiment does not use. Parts
+    without results are left out.
+
+    Args:
+      store: Folder of the store, or a bundle.
+
+    Raises:
+      StoreError: There is no store.
+    """
+    whole = read_store(store)
+    with Ledger.open(store, read_only=True) as ledger:
+        positions = {who: place for place, who in ledger.sightings().items()}
+        last = {row.name: row for row in ledger.experiments() if row.config}
+        parts = []
+        for row in sorted(last.values(), key=lambda row: (row.last_at, row.id)):
+            found = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+            if found.rows:
+                parts.append(with_race(dataclasses.replace(found, experiment=row.name), row.config, ledger))
+    used = {id(row) for part in parts for row in part.rows}
+    others = [row for row in whole.rows if id(row) not in used]
+    if others:
+        parts.append(Snapshot.of(store, others, positions=positions, events=whole.events, current=whole.current))
+    return parts
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:

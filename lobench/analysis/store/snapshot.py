@@ -76,6 +76,7 @@ class Snapshot:
       trials: Trials of the experiment's searches, by method and number.
       race: Race between the experiment's methods. None if they do not race.
       num_outside: Number of optimizers in the store that are neither a method nor a trial of the experiment.
+      experiment: Name of the experiment; "" if the subjects are not an experiment's methods.
       stored: Every subject of the store if the snapshot is a part of it; else ().
     """
 
@@ -96,6 +97,7 @@ class Snapshot:
     trials: tuple[TrialRow, ...] = ()
     race: StoredRace | None = None
     num_outside: int = 0
+    experiment: str = ""
     stored: tuple[StoredSubject, ...] = ()
 
     @classmethod

@@ -201,6 +201,7 @@ def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, Che
         try:
             readers[name] = registered.make_guarded(
                 allow_pickle,
+                passes=(OSError,),
                 where=f"reader {name!r}",
                 hook=hook,
                 results=_READER_RESULTS,

@@ -16,6 +16,7 @@ import gin.config
 
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.core.configurables import USER_CONFIGURABLES
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.wording import headline
 from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, IMPORTS, might_have_parameter
@@ -30,6 +31,7 @@ __all__ = [
     "default_of",
     "import_all",
     "import_named",
+    "import_of_plugins",
     "is_registered",
     "matching_names",
 ]
@@ -51,6 +53,7 @@ _ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
 _FOUND: set[str] = set()  # full names registered on use
 _NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to register a name
+_FAILED: set[str] = set()  # gin modules of plugins that could not be imported
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
 _OF_GIN = ("gin.constant", "gin.macro", "gin.singleton")
 _BY_GIN: set[str] = set()  # full names registered during the import of a gin file
@@ -68,10 +71,11 @@ def import_named(statement: Import) -> None:
     """
     is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
     try:
-        module = importlib.import_module(statement.module)
-    except LobenchError:
+        with plugins_contained():
+            module = importlib.import_module(statement.module)
+    except (LobenchError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # `sys.exit` in a module, too
         raise ConfigError(
             f"cannot import {statement.module!r}",
             where=statement.where,
@@ -325,6 +329,24 @@ def import_all(statements: Sequence[Statement]) -> None:
     for statement in statements:
         if isinstance(statement, Import):
             import_named(statement)
+
+
+def import_of_plugins(statements: Sequence[Import]) -> list[str]:
+    """Imports the gin modules of plugins. Those that fail are named on standard error, once.
+
+    Returns:
+      A line for each module that failed. Their names are unknown, and nothing else is affected.
+    """
+    failed = []
+    for statement in statements:
+        try:
+            import_named(statement)
+        except ConfigError as error:
+            failed.append(str(error))
+            if statement.module not in _FAILED:
+                _FAILED.add(statement.module)
+                print(f"lobench: hook lobench_gin_modules: {error}; going on", file=sys.stderr)
+    return failed
 
 
 def bind_strictly(statements: Sequence[Statement]) -> None:

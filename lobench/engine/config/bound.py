@@ -18,7 +18,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
-from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
+from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all, import_of_plugins
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.case_code import modules_reached, modules_without_names
 from lobench.engine.config.command_case import (
@@ -319,8 +319,7 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     All modules are imported before anything is bound, so that a name is known whichever layer imports it, and whatever
     this process imported before.
     """
-    import_all(parsed.modules)
-    failed = import_what_is_there(parsed.trainer)
+    failed = [*import_of_plugins(parsed.modules), *import_what_is_there(parsed.trainer)]
     import_all(parsed.case)
     import_all(parsed.overrides)
     try:

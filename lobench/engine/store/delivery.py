@@ -6,24 +6,20 @@ chief. The threads only read the ledger; the chief writes their progress when it
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
 import queue
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TextIO, cast
 
+from lobench.core.containment import kept_folder
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, Delivery, ResultSink
 from lobench.plugins import PluginManager
 
-__all__ = ["Deliverer", "kept_folder", "notify", "plugins_contained"]
+__all__ = ["Deliverer", "notify"]
 
 _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
@@ -310,76 +306,6 @@ class _SinkThread:
                 self._sink.close()
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
             self._reports.put(_Report(address=self._address, error=error, closing=True))
-
-
-@contextlib.contextmanager
-def plugins_contained() -> Iterator[None]:
-    """Keeps plugins from ending the process, closing its streams or changing its working directory.
-
-    `os._exit` raises SystemExit, closing standard output or standard error does nothing, and `kept_folder` knows which
-    thread called `os.chdir`.
-    """
-    ours, leave, change = os.getpid(), os._exit, os.chdir
-    streams = sys.stdout, sys.stderr
-
-    def stay(status: int) -> NoReturn:
-        if os.getpid() != ours:  # a process that was forked meanwhile
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
-    @functools.wraps(change)
-    def note_change(path: Any) -> None:
-        change(path)
-        _thread.has_moved = True
-
-    folder = _working_directory()
-    os._exit, os.chdir = stay, note_change
-    sys.stdout, sys.stderr = (cast("TextIO", _OpenStream(stream)) for stream in streams)
-    guards = sys.stdout, sys.stderr
-    try:
-        yield
-    finally:
-        os._exit, os.chdir = leave, change
-        if (sys.stdout, sys.stderr) == guards:
-            sys.stdout, sys.stderr = streams
-        if folder is not None and _working_directory() != folder:
-            os.chdir(folder)
-
-
-class _OpenStream:
-    """Text stream whose `close` does nothing."""
-
-    def __init__(self, stream: object) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def close(self) -> None:
-        pass
-
-
-_thread = threading.local()
-
-
-@contextlib.contextmanager
-def kept_folder() -> Iterator[None]:
-    """Restores the working directory if this thread changed it. Changes by other threads are left alone."""
-    folder, _thread.has_moved = _working_directory(), False
-    try:
-        yield
-    finally:
-        is_watched = hasattr(os.chdir, "__wrapped__")  # by `plugins_contained`
-        if folder is not None and (_thread.has_moved or not is_watched) and _working_directory() != folder:
-            os.chdir(folder)
-
-
-def _working_directory() -> str | None:
-    """Returns the working directory; None if it was removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lobench.analysis.store.search_history import trial_of
 from lobench.core.errors import ConfigError
@@ -18,6 +19,10 @@ from lobench.plugins import PluginManager
 
 __all__ = ["KnownTrials", "PlannedSearch", "known_of", "planned_searches", "strategy_of"]
 
+_SEARCH_RESULTS: Mapping[str, Callable[[Any], bool]] = {
+    "size": lambda found: found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 0),
+    "next_wave": lambda found: isinstance(found, Sequence) and all(isinstance(one, Mapping) for one in found),
+}
 _SEED = 0  # searches have a stream of their own, whatever the sessions are
 
 
@@ -85,7 +90,9 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
       LobenchError: There is no such search, or it does not accept the keywords.
     """
     registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
-    made: SearchStrategy = registered.make(where=where, **dict(search.keywords))
+    made: SearchStrategy = registered.make_guarded(
+        where=where, hook="lobench_search_strategies", results=_SEARCH_RESULTS, keywords=search.keywords
+    )
     return made
 
 

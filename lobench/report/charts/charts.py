@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
@@ -12,13 +13,14 @@ from lobench.analysis.stats.bands import bands
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import histories_of, search_notes
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
-from lobench.core.wording import counted
+from lobench.core.wording import counted, described, headline
 from lobench.plugins import Registered, load_plugins
 from lobench.report.charts.heat_map import accuracy_section
 from lobench.report.charts.runs_chart import along_runs, side_by_side
 from lobench.report.charts.search_figure import search_section
-from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.sections import Figure, Section, View
 from lobench.report.charts.styles import method_styles
 from lobench.report.charts.svg import STYLES, Chart, Series, inner_chart, is_wide
 from lobench.report.charts.task_panels import task_panels
@@ -73,12 +75,40 @@ def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Sectio
     try:
         drawn = declared.make(summary, where="a report")
         if not isinstance(drawn, list | tuple) or not all(isinstance(one, Section) for one in drawn):
-            got = f"{type(drawn).__name__}: {drawn!r:.80}"
-            raise PluginFailure("the section is not a list of lobench.extend.Section", where=name, got=got)
+            what = "the section is not a list of lobench.extend.Section"
+            raise PluginFailure(what, where=name, got=described(drawn))
+        for section in drawn:
+            _check_drawn(name, section)
         return list(drawn)
     except LobenchError as error:
         note = f"The plugin {declared.plugin} drew nothing: {error}"
         return [Section(id=name, title=name, note=note, kind="small", figures=())]
+
+
+def _check_drawn(name: str, section: Section) -> None:
+    """Draws a plugin's section once.
+
+    Raises:
+      PluginFailure: It cannot be drawn, or a part of it has another type.
+    """
+    try:
+        with plugins_contained():
+            for part in ("id", "title", "note", "kind", "trained_with", "view"):
+                if not isinstance(value := getattr(section, part), str):
+                    raise PluginFailure(f"the section's {part} is not a text", where=name, got=described(value))
+            if section.view not in get_args(View):
+                expected = ", ".join(get_args(View))
+                raise PluginFailure("the section's view", where=name, got=repr(section.view), expected=expected)
+            for figure in section.figures:
+                if not isinstance(figure, Figure):
+                    raise PluginFailure("a figure is not a lobench.extend.Figure", where=name, got=described(figure))
+                str(figure.svg), figure.legend, str(figure.title), str(figure.note)
+            if not all(isinstance(line, str) for line in section.lines):
+                raise PluginFailure("a line of the section is not a text", where=name, got=described(section.lines))
+    except (LobenchError, KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:
+        raise PluginFailure("the section cannot be drawn", where=name, got=headline(error)) from error
 
 
 def _trained_with(summary: Summary, places: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import edges_in
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, one_line
@@ -29,21 +30,26 @@ class _Part:
     lines: tuple[tuple[str, str], ...]
 
 
-def appendix_markdown(summary: Summary) -> str:
+def appendix_markdown(summary: Summary, level: int = 1) -> str:
     """Returns settings, spaces, budgets, seeds, machines, versions and exclusions as Markdown.
+
+    Args:
+      summary: Results.
+      level: Level of the appendix's heading, from 1.
 
     Raises:
       StoreError: The store has no evaluations.
     """
     parts, experiment = _parts(summary)
-    lines = ["# Appendix: how the evaluations were made"]
+    title, below = "#" * level, "#" * (level + 1)
+    lines = [f"{title} Appendix: how the evaluations were made"]
     for part in parts:
-        lines += ["", f"## {part.title}", ""]
+        lines += ["", f"{below} {part.title}", ""]
         lines += [
             f"- {f'**{markdown_line(name)}**: ' if name else ''}{markdown_line(text)}" for name, text in part.lines
         ]
     if experiment is not None:
-        lines += ["", "## Configuration", "", fenced("\n".join(_config(experiment)), "gin")]
+        lines += ["", f"{below} Configuration", "", fenced("\n".join(_config(experiment)), "gin")]
     return "\n".join([*lines, ""])
 
 
@@ -83,11 +89,17 @@ def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
         raise StoreError(snapshot.nothing, where=str(snapshot.store))
     with Ledger.open(snapshot.store, read_only=True) as ledger:
         experiments = [row for row in ledger.experiments() if row.config]
-    fits = [row for row in experiments if snapshot.methods and all(name in row.config for name in snapshot.methods)]
+    fits = [row for row in experiments if _is_of(snapshot, row)]
     experiment = fits[-1] if fits else None
     parts = [_methods(summary), _spaces(summary), _budgets(summary), _seeds(summary), _machines(summary)]
     parts += [_versions(summary, experiment), _exclusions(summary)]
     return [part for part in parts if part.lines], experiment
+
+
+def _is_of(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
+    if snapshot.experiment:
+        return experiment.name == snapshot.experiment
+    return bool(snapshot.methods) and all(name in experiment.config for name in snapshot.methods)
 
 
 def _methods(summary: Summary) -> _Part:

@@ -17,6 +17,7 @@ from lobench.api.components import make_sinks, plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run, is_store
 from lobench.api.settings import WatchSettings, command_text, default_store, texts
+from lobench.core.containment import kept_folder
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.core.wording import cause, headline
@@ -25,7 +26,7 @@ from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.database import StoreLock
-from lobench.engine.store.delivery import kept_folder, notify
+from lobench.engine.store.delivery import notify
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink

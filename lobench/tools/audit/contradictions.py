@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench.analysis.store.snapshot import read_store
 from lobench.core.code import parts_of_code
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.subject import Subject, optimizer_sha256
@@ -260,7 +259,7 @@ def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> I
     if about.get("lobench") != lobench_here():
         yield Unaudited("card.md, which another version of lobench wrote")
         return
-    made = card_of(read_store(ledger.store), with_baselines(folders), about["left_out"], patch_files_of(ledger))
+    made = card_of(ledger.store, with_baselines(folders), about["left_out"], patch_files_of(ledger))
     told = bundle.read("card.md").decode(errors="replace")
     if told != made:
         pairs = itertools.zip_longest(told.splitlines(), made.splitlines(), fillvalue="")

@@ -110,7 +110,7 @@ def publish(
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(
-        snapshot, with_baselines(found.folders), left_out, patch_files if has_patches else []
+        store, with_baselines(found.folders), left_out, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         signature_of = None if key is None else functools.partial(sign, key=key)

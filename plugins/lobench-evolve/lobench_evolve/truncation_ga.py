@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lobench import ConfigError
-from lobench.extend import Member, Pool, fold, load_plugins, rank
+from lobench.extend import Member, PluginError, Pool, Selection, fold, load_plugins, rank
 from lobench.hookspecs import SelectionStrategy
 from lobench_evolve.genome import Genome, GenomeTrial, lineage
 from lobench_evolve.settings import TruncationGA
@@ -88,7 +88,10 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
     """
     name, _, argument = (settings.selection or f"truncation:{settings.num_parents}").partition(":")
     found = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
-    strategy: SelectionStrategy = found.load()(argument)
+    hook = "lobench_selection_strategies"
+    strategy: SelectionStrategy = found.make_guarded(
+        argument, where="TruncationGA.selection", hook=hook, results={"select": lambda got: isinstance(got, Selection)}
+    )
     if strategy.pool not in (Pool.ALL, Pool.NEWEST):
         raise ConfigError("TruncationGA.selection", got=repr(name), expected="a strategy that selects among others")
     return strategy
@@ -183,7 +186,9 @@ class Population:
                 initiator = remaining[index % len(remaining)].id
                 purpose = ("parent", generation, index, place) if place else ("parent", generation, index)
                 selection = self._strategy.select(remaining, initiator, fold(self._seed, *purpose))
-                assert selection.parent is not None, "every parent has a fitness"
+                if selection.parent not in [parent.id for parent in remaining]:
+                    what, got = "select() returned no member of the population", f"parent {selection.parent!r}"
+                    raise PluginError(what, where="TruncationGA.selection", got=got)
                 if several == 1 and not selection.explore:
                     return self._members[selection.parent]
                 chosen.append(selection.parent)

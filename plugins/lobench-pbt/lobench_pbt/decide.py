@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lobench.extend import Member, Pool, Space, Value, fold
+from lobench.extend import Member, PluginError, Pool, Space, Value, fold
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt.lineage import SEED_MASK, replay_seed
 from lobench_pbt.study import Opponents, Study
@@ -157,6 +157,10 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     by_place = {_place(trial): trial for trial in (initiator, *opponents)}
     population = [Member(id=place, fitness=trial.fitness) for place, trial in by_place.items()]
     chosen = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
+    if not {chosen.parent, chosen.other} <= {None, *by_place}:
+        got = f"parent {chosen.parent!r}, other {chosen.other!r}"
+        where = f"study {study.name!r}, strategy {study.strategy!r}"
+        raise PluginError("select() returned no member of the population", where=where, got=got)
     seed = fold(study.seed, "child", generation, initiator.slot)
     if chosen.parent is not None:
         parent, other = by_place[chosen.parent], by_place[chosen.other] if chosen.other is not None else None

@@ -19,6 +19,7 @@ from lobench.extend import (
     PluginManager,
     Rule,
     Scale,
+    Selection,
     Space,
     Value,
     check_parameters,
@@ -162,7 +163,12 @@ def load_strategy(study: Study, plugins: PluginManager, where: str) -> Selection
     name, _, argument = study.strategy.partition(":")
     try:
         found = plugins.find("lobench_selection_strategies", name, kind="strategy")
-        strategy: SelectionStrategy = found.load()(argument)
+        strategy: SelectionStrategy = found.make_guarded(
+            argument,
+            where=f"{where}: Study.strategy {study.strategy!r}",
+            hook="lobench_selection_strategies",
+            results={"select": lambda got: isinstance(got, Selection)},
+        )
     except UsageError as error:
         raise ConfigError(f"Study.strategy: {error}", where=where) from error
     return strategy

@@ -15,10 +15,11 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.containment import plugins_contained
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store import delivery
-from lobench.engine.store.delivery import Deliverer, notify, plugins_contained
+from lobench.engine.store.delivery import Deliverer, notify
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSeen, Delivery
 from lobench.plugins import PluginManager

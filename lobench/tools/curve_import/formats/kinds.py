@@ -7,15 +7,19 @@ import functools
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError, suggestion
 from lobench.core.metric import Direction
-from lobench.core.wording import headline, one_line_of
+from lobench.core.wording import described, headline, one_line_of
 from lobench.plugins import Registered, load_plugins
 from lobench.tools.curve_import.formats import (
     foreign,
@@ -29,7 +33,7 @@ from lobench.tools.curve_import.formats import (
 )
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.json_files import is_json, is_records
-from lobench.tools.curve_import.points import CurveRequest, NotCurves, Points, watched_request
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, NotCurves, Points, watched_request
 
 __all__ = ["FileKind", "kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
 
@@ -140,12 +144,13 @@ _SHIPPED: dict[str, FileKind] = {
 def kinds() -> dict[str, FileKind]:
     """Returns all formats by name, those of plugins first.
 
-    Raises:
-      PluginError: A plugin declares a name that is taken, or its declaration does not load.
+    A format of a plugin with the name of a shipped one is left out, and named on standard error.
     """
     declared = load_plugins().usable_declarations("lobench_import_formats")
-    if taken := sorted(declared.keys() & _SHIPPED.keys()):
-        raise PluginError(f"the kind {taken[0]!r} ships with lobench", where=f"plugin {declared[taken[0]].plugin!r}")
+    for name in sorted(declared.keys() & _SHIPPED.keys()):
+        where = f"plugin {declared.pop(name).plugin!r}, hook lobench_import_formats"
+        taken = PluginError(f"the kind {name!r} ships with lobench", where=where)
+        print(f"lobench: {taken}; going on", file=sys.stderr)
     return {name: _of_plugin(name, one) for name, one in declared.items()} | _SHIPPED
 
 
@@ -161,7 +166,7 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
     try:
         kind = declared.make(where="lobench import")
         if not isinstance(kind, FileKind):
-            raise failure("the factory returned something else", f"{type(kind).__name__}: {kind!r:.80}")
+            raise failure("the factory returned something else", described(kind))
     except LobenchError as error:
         broken = error
 
@@ -170,10 +175,28 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
 
         return FileKind(about=f"cannot be used: {broken}", read=refuse)
     given = kind
+    if not isinstance(given.about, str):
+        given = dataclasses.replace(given, about=described(given.about))
+
+    def checked(what: str, call: Callable[..., Any], is_right: Callable[[Any], bool]) -> Callable[..., Any]:
+        def guarded(*arguments: Any) -> Any:
+            try:
+                with plugins_contained():
+                    found = call(*arguments)
+                if not is_right(found):
+                    raise failure(f"{what}() returned something else", described(found))
+            except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
+                raise
+            except BaseException as error:
+                raise failure(f"{what}() failed", headline(error), error) from error
+            return found
+
+        return guarded
 
     def recognises(path: Path) -> bool:
         try:
-            return bool(given.recognises(path))
+            with plugins_contained():
+                return bool(given.recognises(path))
         except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: another format may read the file)
@@ -183,10 +206,13 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
     def read(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
         used: set[str] = set()
         try:
-            for points in given.read(path, watched_request(asked, used), notes):
+            said: list[str] = []
+            for points in _contained(given.read, path, watched_request(asked, used), said):
                 if not isinstance(points, Points):
-                    raise failure("read() yielded something else", f"{type(points).__name__}: {points!r:.80}")
+                    raise failure("read() yielded something else", described(points))
+                _check_points(points)
                 yield points
+            notes += map(str, said)
         except (LobenchError, OSError, KeyboardInterrupt, MemoryError, GeneratorExit):
             raise
         except BaseException as error:
@@ -197,7 +223,58 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
             if note not in notes:
                 notes.append(note)
 
-    return dataclasses.replace(kind, recognises=recognises, read=read)
+    return dataclasses.replace(
+        given,
+        recognises=recognises,
+        read=read,
+        cases=checked("cases", given.cases, lambda found: _is_mapping(found, CaseInfo)),
+        directions=checked("directions", given.directions, lambda found: _is_mapping(found, Direction)),
+        files=None if given.files is None else checked("files", given.files, _are_paths),
+    )
+
+
+def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
+    """Yields what a plugin's reader does, which cannot end the process meanwhile."""
+    try:
+        with plugins_contained():
+            points = iter(read(*arguments))
+    except GeneratorExit as error:
+        raise RuntimeError("it raised GeneratorExit") from error
+    end = object()
+    while True:
+        try:
+            with plugins_contained():
+                found: Any = next(points, end)
+        except GeneratorExit as error:
+            raise RuntimeError("it raised GeneratorExit") from error
+        if found is end:
+            return
+        yield found
+
+
+def _check_points(points: Points) -> None:
+    """Raises TypeError or ValueError if a part of points has another type or length."""
+    is_named = all(isinstance(one, str) for one in points.metrics)
+    if not is_named or not all(isinstance(run, CurveRun) for run in points.runs):
+        raise TypeError("runs are CurveRun, and metrics are texts")
+    parts = {name: np.asarray(getattr(points, name)) for name in ("run", "metric", "step", "value", "line")}
+    if len({part.shape for part in parts.values()}) > 1 or parts["step"].ndim != 1:
+        raise ValueError(f"columns of points have shapes {', '.join(str(part.shape) for part in parts.values())}")
+    if not all(part.dtype.kind in "iu" for name, part in parts.items() if name != "value"):
+        raise TypeError("run, metric, step and line are whole numbers")
+    if parts["value"].dtype.kind != "f":
+        raise TypeError("values are floats")
+    for name, size in (("run", len(points.runs)), ("metric", len(points.metrics))):
+        if parts[name].size and not 0 <= parts[name].min() <= parts[name].max() < size:
+            raise ValueError(f"{name} has numbers outside of 0 to {size - 1}")
+
+
+def _is_mapping(found: object, kind: type) -> bool:
+    return isinstance(found, Mapping) and all(isinstance(one, kind) for one in found.values())
+
+
+def _are_paths(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(path, Path) for path in found)
 
 
 def kind_of(path: Path, asked: str = "") -> str:

@@ -1,0 +1,274 @@
+"""Plugins that fail in other commands than a watch: each is named in one line, and nothing else is harmed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from report_store import make_store
+
+from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.cli.group import _guarded
+from lobench.core.containment import kept_folder, plugins_contained
+from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.wording import described
+from lobench.engine.config.binding import import_named, import_of_plugins
+from lobench.engine.config.syntax import Import
+from lobench.experiments.search.planned import _SEARCH_RESULTS
+from lobench.hookspecs import Declaration, SinkContext
+from lobench.plugins import PluginManager, Registered, load_plugins
+from lobench.report.charts.charts import _of_plugin as section_of_plugin
+from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.svg import Chart, Series
+from lobench.tools.curve_import.formats.kinds import FileKind
+from lobench.tools.curve_import.formats.kinds import _of_plugin as format_of_plugin
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points
+
+
+class WithoutText:
+    def __repr__(self) -> str:
+        raise ValueError("planted")
+
+
+class Planted(BaseException):
+    pass
+
+
+def raise_(error: BaseException) -> Any:
+    raise error
+
+
+# What a call of a plugin does instead of its work: it never returns what was asked for.
+DOES: dict[str, Callable[..., Any]] = {
+    "raises": lambda *_: raise_(ZeroDivisionError("planted")),
+    "interrupts": lambda *_: raise_(Planted("planted")),
+    "generates": lambda *_: raise_(GeneratorExit("planted")),
+    "exits": lambda *_: sys.exit(0),
+    "leaves": lambda *_: os._exit(0),
+    "none": lambda *_: None,
+    "text": lambda *_: "two\nlines",
+    "nan": lambda *_: float("nan"),
+    "huge": lambda *_: 10**5000,
+    "mixed": lambda *_: [1, None],
+    "without_text": lambda *_: WithoutText(),
+}
+
+
+def registered(factory: Any) -> Registered:
+    module = ModuleType("mine")
+    vars(module)["make"] = factory
+    return Registered(declaration=Declaration(name="mine", factory=":make"), plugin="mine", module=module)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Installs a package with an entry point in the group `lobench`."""
+
+    def installed(code: str) -> None:
+        about = tmp_path / "planted_plugin-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-plugin\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text("[lobench]\nplanted = planted_plugin\n")
+        (tmp_path / "planted_plugin.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    yield installed
+    sys.modules.pop("planted_plugin", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "got"),
+    [
+        ("import os; os._exit(0)", "SystemExit: os._exit(0)"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("raise GeneratorExit", "GeneratorExit"),
+    ],
+)
+def test_an_entry_point_that_ends_the_process_is_named_and_the_others_are_loaded(
+    install: Callable[[str], None], code: str, got: str
+) -> None:
+    install(code)
+    manager = load_plugins()
+    (broken,) = [one for one in manager.broken if one.name == "planted"]
+    assert str(broken).startswith("planted (planted-plugin) does not import: ") and got in str(broken)
+    assert len(manager.usable_declarations("lobench_checkpoint_readers")) > 1
+
+
+def test_an_entry_point_that_changes_folder_and_closes_streams_leaves_both(install: Callable[[str], None]) -> None:
+    install("import os, sys\nos.chdir('/')\nsys.stdout.close()\nsys.stderr.close()\n")
+    folder = Path.cwd()
+    load_plugins()
+    assert Path.cwd() == folder
+    print("still open", file=sys.stdout)
+    print("still open", file=sys.stderr)
+
+
+def test_plugins_contained_inside_another_restores_the_folder_and_not_the_process(tmp_path: Path) -> None:
+    folder, leave = Path.cwd(), os._exit
+    with plugins_contained():
+        with plugins_contained():
+            os.chdir(tmp_path)
+        assert Path.cwd() == folder
+        with pytest.raises(SystemExit):
+            os._exit(3)
+        with kept_folder():
+            os.chdir(tmp_path)
+            with kept_folder():
+                pass
+        assert Path.cwd() == folder
+    assert os._exit is leave
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return summary_of(make_store(tmp_path_factory.mktemp("report")))
+
+
+def section(**changed: Any) -> list[Section]:
+    return [Section(**{"id": "a", "title": "A", "note": "", "kind": "small", "figures": (), **changed})]
+
+
+def chart(**changed: Any) -> tuple[Figure, ...]:
+    line = Series(**{"label": "a", "x": [0.0, 1.0], "y": [1.0, 2.0], "style": "s1", **changed})
+    return (Figure(chart=Chart(title="A", description="A.", x_label="x", y_label="y", series=(line,))),)
+
+
+WRONG_SECTIONS: dict[str, Callable[..., Any]] = {
+    **DOES,
+    "title_none": lambda _: section(title=None),
+    "figures_none": lambda _: section(figures=None),
+    "figures_of_texts": lambda _: section(figures=("a",)),
+    "chart_none": lambda _: section(figures=(Figure(chart=None),)),  # type: ignore[arg-type]
+    "y_of_texts": lambda _: section(figures=chart(y=["a", "b"])),
+    "too_few": lambda _: section(figures=chart(x=[0.0])),
+    "unknown_view": lambda _: section(view="all"),
+    "lines_of_numbers": lambda _: section(lines=(1,)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SECTIONS)
+def test_a_report_section_that_is_wrong_is_named_in_its_place(summary: Summary, wrong: str) -> None:
+    (drawn,) = section_of_plugin("mine", registered(WRONG_SECTIONS[wrong]), summary)
+    assert drawn.figures == () and "The plugin mine drew nothing: " in drawn.note
+    assert len(drawn.note.splitlines()) == 1
+
+
+def test_a_report_section_that_is_right_is_drawn(summary: Summary) -> None:
+    (drawn,) = section_of_plugin("mine", registered(lambda _: section(figures=chart())), summary)
+    assert len(drawn.figures) == 1
+
+
+def points(**changed: Any) -> Points:
+    found = Points.of_curve(CurveRun("m", "c", "0"), "train/loss", [0, 1], [2.0, 1.0])
+    for name, value in changed.items():
+        object.__setattr__(found, name, value)
+    return found
+
+
+def read(*_: Any) -> Iterator[Points]:
+    yield points()
+
+
+def yielding(value: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    def read(*_: Any) -> Iterator[Any]:
+        yield value()
+
+    return read
+
+
+WRONG_FORMATS: dict[str, dict[str, Any]] = {
+    **{f"read_{name}": {"read": does} for name, does in DOES.items()},
+    **{f"points_{name}": {"read": yielding(does)} for name, does in DOES.items()},
+    **{f"directions_{name}": {"directions": does} for name, does in DOES.items()},
+    **{f"cases_{name}": {"cases": does} for name, does in DOES.items()},
+    "steps_of_texts": {"read": yielding(lambda: points(step=np.asarray(["a", "b"])))},
+    "a_step_too_many": {"read": yielding(lambda: points(step=np.arange(3)))},
+    "no_such_run": {"read": yielding(lambda: points(run=np.asarray([0, 1])))},
+    "runs_of_texts": {"read": yielding(lambda: points(runs=("m",)))},
+    "directions_of_texts": {"directions": lambda *_: {"train/loss": "smaller"}},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FORMATS)
+def test_an_import_format_that_is_wrong_is_one_line_with_plugin_and_hook(wrong: str) -> None:
+    parts = {"about": "mine", "read": read} | WRONG_FORMATS[wrong]
+    kind = format_of_plugin("mine", registered(lambda: FileKind(**parts)))
+    with pytest.raises(PluginFailure) as caught:
+        kind.cases(Path("a"))
+        kind.directions(Path("a"), CurveRequest())
+        list(kind.read(Path("a"), CurveRequest(), []))
+    assert "plugin 'mine', hook lobench_import_formats, 'mine'" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("does", DOES)
+def test_an_import_format_that_cannot_be_made_recognises_nothing(does: str) -> None:
+    kind = format_of_plugin("mine", registered(DOES[does]))
+    assert not kind.recognises(Path("a")) and "cannot be used" in kind.about
+    with pytest.raises(PluginError, match="mine"):
+        list(kind.read(Path("a"), CurveRequest(), []))
+
+
+@pytest.mark.parametrize("does", [name for name in DOES if name not in ("none",)])
+@pytest.mark.parametrize("method", ["size", "next_wave"])
+def test_a_search_that_is_wrong_is_one_line_with_plugin_and_hook(does: str, method: str) -> None:
+    class Mine:
+        size = next_wave = staticmethod(DOES[does])
+
+    if (method, does) == ("size", "huge"):
+        pytest.skip("a number of trials")
+    how = {"where": "x.gin", "hook": "lobench_search_strategies", "results": _SEARCH_RESULTS}
+    with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_search_strategies, 'mine'") as caught:
+        getattr(registered(Mine).make_guarded(**how), method)()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("does", DOES)
+def test_a_sink_that_is_wrong_is_refused_in_one_line(tmp_path: Path, does: str) -> None:
+    from lobench.api.components import _sink
+
+    manager, module = PluginManager(), ModuleType("mine")
+    module.make = DOES[does]  # type: ignore[attr-defined]
+    module.lobench_result_sinks = lambda: [Declaration(name="mine", factory=":make")]  # type: ignore[attr-defined]
+    manager.take(module, "mine")
+    with pytest.raises(PluginError, match="sink 'mine:a'") as caught:
+        _sink("mine:a", manager, SinkContext(store=tmp_path))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "code", ["raise ZeroDivisionError", "import sys; sys.exit(0)", "import os; os._exit(0)", "raise GeneratorExit"]
+)
+def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_others_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str
+) -> None:
+    name = f"planted_gin_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    statements = [Import(module=name, where="plugins"), Import(module="json", where="plugins")]
+    (failed,) = import_of_plugins(statements)
+    import_of_plugins(statements)
+    assert f"cannot import {name!r}" in failed
+    assert capsys.readouterr().err.count(name) == 1
+    with pytest.raises(LobenchError, match=f"cannot import '{name}'"):
+        import_named(statements[0])
+
+
+@pytest.mark.parametrize("does", ["raises", "interrupts", "generates"])
+def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str) -> None:
+    command = _guarded(click.Command("hello", callback=DOES[does]), "hello", "mine")
+    with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_cli_commands: the command 'hello' failed"):
+        command.main([], standalone_mode=False)
+
+
+def test_described_shows_any_value_in_one_line() -> None:
+    shown = [described(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
+    assert shown[0] == "NoneType: None" and all(len(text.splitlines()) == 1 for text in shown)
+    assert all(len(described(value)) < 120 for value in (["x" * 1000] * 1000, np.zeros((100, 100))))
