@@ -9,7 +9,7 @@ Usage:
 tenth of the values of either side is missing, any or the worst ones.
 
 `race`: races of 6 cases with a look after each seed; how often the first of equal methods is thrown out, and any of
-them; level .05. `best`: 5 equal checkpoints on 4 cases: the seeds of the run choose three, fresh ones the best of them,
+them; level .05. `best`: 3 equal checkpoints on 2 cases: the seeds of the run choose two, fresh ones the best of them,
 and as many others give the score to report; how often its 95% interval holds the expected score, and the mean of that
 score less the expected one, in deviations of a seed, beside that of the score that chose it. `budget`: two searches of
 one law; how often a lead is shown, level .05, and how often the 95% interval of the best of 1 and of a tenth of the
@@ -126,9 +126,9 @@ def best(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[
     """Yields the rows of `best`; what a seed that explodes scores is in the expected score."""
     yield f"{HEADER} coverage | bias of the reported score | of the score that chose it |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    base = [row for row in rows_of(4, 2, 4) if not row.crash and not row.cell.diverging]
+    base = [row for row in rows_of(2, 2, 4) if not row.crash and not row.cell.diverging]
     cells = [row.cell for row in base]
-    cells += [Cell(num_cases=4, num_seeds=seeds, correlation=0.5, exploding=0.1) for seeds in (4, 20)]
+    cells += [Cell(num_cases=2, num_seeds=seeds, correlation=0.5, exploding=0.1) for seeds in (4, 20)]
     for cell in cells:
         row = Row(cell=cell)
         if not is_wanted(row.label(), wanted):
@@ -141,9 +141,9 @@ def best(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[
         if cell.exploding:  # a seed that ends at ten times its start has the lowest score
             expected = (1 - cell.exploding) * expected - cell.exploding
         for _ in range(worlds):
-            names = [str(place) for place in range(5)]
+            names = [str(place) for place in range(3)]
             winners = []  # score of the best one on the run's seeds, on fresh and on further ones
-            for kept in (3, 1, 1):
+            for kept in (2, 1, 1):
                 drawn = [(name, sides(draw, cell)[0], losses.draw_exploded(draw)[0]) for name in names]
                 ranked = rank([losses.subject(side, lost, name) for name, side, lost in drawn], None, losses.scales)
                 names = [one.subject.who.uri for one in ranked[:kept]]
@@ -254,7 +254,7 @@ def ablate(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
     """Yields the rows of `ablate`."""
     yield f"{HEADER} settings | any is needed | any is harmful | dropped at the margin |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    cells = [row.cell for row in rows_of(4, 4, 8) if not row.crash]
+    cells = [row.cell for row in rows_of(2, 4, 8) if not row.crash]
     for cell in cells:
         for knobs in (2, 6):
             label = f"{Row(cell=cell).label()} {knobs} |"
