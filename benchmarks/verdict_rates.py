@@ -47,6 +47,7 @@ from lobench.analysis.stats.t_distribution import t_sf
 from lobench.analysis.store.subjects import Cell as StoredCell
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Provenance
 from lobench.core.subject import Subject
 from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, TwoStages, detector_of
@@ -237,24 +238,32 @@ class Losses:
             self._stored(np.where(lost, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + 0.02 * side))))
             for side, lost in zip((a, b), exploded, strict=True)
         )
-        shared = RUN if self._cell.is_one_group else frozenset[str]()
         pairs = (paired_values(one, other, None, self._scales) for one, other in zip(ours, theirs, strict=True))
-        return {
-            case.identity: dataclasses.replace(pair.samples, shared=shared)
-            for case, pair in zip(self._cases, pairs, strict=True)
-        }
+        return {case.identity: pair.samples for case, pair in zip(self._cases, pairs, strict=True)}
+
+    def subject(self, values: Floats, exploded: NDArray[np.bool_], name: str) -> StoredSubject:
+        """Returns a stored checkpoint with these values; its score is 1 plus .02 of them."""
+        losses = np.where(exploded, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + 0.02 * values)))
+        checkpoint = Checkpoint(uri=name, sha256=name, outer_step=0)
+        return _subject_of(self._stored(losses), Subject.of_checkpoint(checkpoint))
+
+    @property
+    def scales(self) -> Scales:
+        """Scales on which 0 is the start and 1 a final loss of .02."""
+        return self._scales
 
     def _stored(self, finals: Floats) -> list[StoredCell]:
         cells = []
         for case, own in zip(self._cases, np.asarray(finals, np.float32), strict=True):
             seeds = range(len(own))
+            task = "@Task()" if self._cell.is_one_group else f"@{case.name}()"  # cases of one task are one group
             rows = np.stack([np.full(len(own), 2.0, np.float32), own], axis=1).tolist()
             curves = Curves(
                 seeds=tuple(seeds),
                 metrics={"train/loss": memoryview(np.asarray(rows, np.float32).data)},
                 eval_steps=(0, 1),
                 diverged_at=(-1,) * len(own),
-                provenance=Provenance(),
+                provenance=Provenance(bindings=f"lobench.Case.task = {task}"),
             )
             cells.append(
                 StoredCell(
@@ -267,9 +276,9 @@ class Losses:
         return cells
 
 
-def _subject_of(cells: Sequence[StoredCell]) -> StoredSubject:
+def _subject_of(cells: Sequence[StoredCell], who: Subject | None = None) -> StoredSubject:
     by_case = {cell.case.identity: cell for cell in cells}
-    return StoredSubject(who=Subject.of_optimizer("adam()"), optimizer_hashes=frozenset(), cells=by_case)
+    return StoredSubject(who=who or Subject.of_optimizer("adam()"), optimizer_hashes=frozenset(), cells=by_case)
 
 
 def _case(place: int, num_seeds: int) -> CaseInfo:

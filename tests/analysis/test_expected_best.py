@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.analysis.stats.expected_best import SHARE_WITH_INTERVAL, expected_best
+from lobench.analysis.stats.expected_best import SHARE_WITH_INTERVAL, are_ahead, expected_best
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=7))
@@ -72,3 +72,14 @@ def test_the_interval_holds_in_90_to_99_of_100_searches(world: str, count: int) 
 def test_an_interval_needs_five_trials() -> None:
     assert math.isnan(expected_best([1.0, 2.0, 3.0, 4.0])[0].lower)
     assert not math.isnan(expected_best([1.0, 2.0, 3.0, 4.0, 5.0])[0].lower)
+
+
+def test_are_ahead_of_two_equal_searches_seldom_shows_a_lead_and_finds_a_real_one() -> None:
+    rng = np.random.default_rng(3)
+    searches = rng.standard_normal((60, 2, 20))
+    shown = [any(are_ahead(a, b)) or any(are_ahead(b, a)) for a, b in searches]
+    assert sum(shown) <= 7, "60 x .05 is 3, and 7 has a chance of .03"
+    found = [are_ahead(a + 1.0, b) for a, b in searches]
+    assert np.mean([one[0] for one in found]) > 0.7, "the mean of 20 trials, one deviation apart"
+    assert not any(any(one[4:]) for one in found), "no interval beyond a fifth of the trials"
+    assert are_ahead([1.0] * 4, [0.0] * 4) == [False] * 4 and are_ahead([math.nan], [1.0, 2.0]) == [False]

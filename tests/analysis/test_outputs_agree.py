@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import lobench
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stores import add
 
 from lobench.analysis.comparisons.event_numbers import numbers_of
@@ -25,9 +29,42 @@ from lobench.report.tables.latex import latex_table
 METRICS = ("train/loss", "test/loss")
 
 
-def fill(store: Path, seed: int, num_methods: int, num_cases: int, num_seeds: int) -> list[str]:
-    """Adds methods with random losses: some far apart, some diverged, exploded or of one point."""
-    rng = np.random.default_rng(seed)
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A random store.
+
+    Attributes:
+      seed: Of the losses.
+      num_methods, num_cases, num_seeds: Sizes; with more than two methods some lack a case.
+      exploding, diverging: Chance that a seed explodes, and that one seed of a case diverges.
+      digits: Significant digits of the losses; 0: those of a float32.
+    """
+
+    seed: int
+    num_methods: int
+    num_cases: int
+    num_seeds: int
+    exploding: float
+    diverging: float
+    digits: int
+
+
+worlds = st.builds(
+    World,
+    seed=st.integers(0, 2**32 - 1),
+    num_methods=st.integers(2, 4),
+    num_cases=st.integers(1, 3),
+    num_seeds=st.integers(2, 6),
+    exploding=st.sampled_from([0.0, 0.05, 0.3]),
+    diverging=st.sampled_from([0.0, 0.15, 0.5]),
+    digits=st.sampled_from([0, 2]),
+)
+
+
+def fill(store: Path, world: World) -> list[str]:
+    """Adds methods with random losses: some far apart, some diverged, exploded or rounded."""
+    rng = np.random.default_rng(world.seed)
+    num_methods, num_cases, num_seeds = world.num_methods, world.num_cases, world.num_seeds
     names = [f"m{place}()" for place in range(num_methods)]
     for place, name in enumerate(names):
         cases = {}
@@ -37,9 +74,9 @@ def fill(store: Path, seed: int, num_methods: int, num_cases: int, num_seeds: in
             metrics = {}
             for metric in METRICS:
                 finals = np.exp(rng.normal(-1 + 0.4 * place * rng.integers(0, 3), rng.choice([0.05, 0.5]), num_seeds))
-                finals[rng.random(num_seeds) < 0.05] *= 100
-                metrics[metric] = finals.tolist()
-            if rng.random() < 0.15:
+                finals[rng.random(num_seeds) < world.exploding] *= 100
+                metrics[metric] = [float(f"{value:.{world.digits}g}") if world.digits else value for value in finals]
+            if rng.random() < world.diverging:
                 lost = int(rng.integers(num_seeds))
                 for metric in METRICS:
                     metrics[metric][lost] = math.nan
@@ -54,17 +91,15 @@ def close(one: float | None, other: float | None) -> bool:
     return one == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("seed", "num_methods", "num_cases", "num_seeds"), [(1, 2, 1, 2), (2, 3, 3, 4), (3, 4, 2, 3), (4, 2, 3, 6)]
-)
-def test_outputs_of_a_random_store_have_equal_numbers(
-    tmp_path: Path, seed: int, num_methods: int, num_cases: int, num_seeds: int
-) -> None:
-    store = tmp_path / "store"
-    names = fill(store, seed, num_methods, num_cases, num_seeds)
-    check_tables(store)
-    check_pairs(store, names)
-    check_exports(store)
+@settings(max_examples=5)
+@given(world=worlds)
+def test_outputs_of_a_random_store_have_equal_numbers(world: World) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        names = fill(store, world)
+        check_tables(store)
+        check_pairs(store, names)
+        check_exports(store)
 
 
 def check_tables(store: Path) -> None:

@@ -13,7 +13,12 @@ from commands import Done, lobench
 from stores import add
 from tiny import make_run, make_suite, results
 
+from lobench import compare
+from lobench.analysis.comparisons.gates import Verdict
+from lobench.analysis.stats.comparison import Effect
 from lobench.core.result import Outcome
+from lobench.report.tables.comparison import comparison_sentence
+from lobench.report.tables.comparison_text import comparison_text
 
 DRAW = np.random.default_rng(0)
 GOOD = {name: (0.5 + 0.02 * DRAW.standard_normal(6)).tolist() for name in "abc"}
@@ -312,3 +317,30 @@ def test_compare_of_two_methods_on_six_cases_fits_a_screen(tmp_path: Path, monke
     details = run(*names, "--store", tmp_path, "--details").stdout
     assert details.startswith("\n".join(lines[:4])) and "P(better)" in details
     assert run(*names, "--store", tmp_path, "--details", "--format", "json").returncode == 2
+
+
+# Finals of A, of B, and the words of both outputs, where the two-sided test and the gate's one-sided one differ.
+_AGREEING = {
+    "beyond the margin in one tail": ([0.5, 0.55, 0.6, 0.55], [0.51, 0.575, 0.66, 0.62], "by more than the margin 0"),
+    "worse within the margin": ([0.5, 0.51, 0.5, 0.51], [0.511, 0.521, 0.512, 0.522], "by less than the margin"),
+}
+
+
+@pytest.mark.parametrize("name", _AGREEING)
+def test_compare_where_its_two_tests_differ_gives_one_answer(tmp_path: Path, name: str) -> None:
+    a, b, words = _AGREEING[name]
+    for step, finals in enumerate((a, b), 1):
+        add(tmp_path, step, {"a": {"train/loss": finals}})
+    margin = 0.0 if "beyond" in name else 0.2
+    found = compare("1", "2", store=tmp_path, margin=margin)
+    effect = found.pairs[0].primary
+    text, sentence = comparison_text(found.pairs, scale=""), comparison_sentence(found.pairs[0])
+    assert words in text.splitlines()[0] and words in sentence, text
+    row = next(line for line in text.splitlines() if line.startswith("s/a"))
+    if margin:
+        assert (effect.comparison.verdict, effect.gate.verdict) == (Effect.WORSE, Verdict.PASS)
+        assert row.endswith("worse, within the margin") and text.startswith("PASS")
+    else:
+        assert (effect.comparison.verdict, effect.gate.verdict) == (Effect.UNDECIDED, Verdict.REGRESSED)
+        assert row.endswith("regressed (one-sided)") and text.startswith("REGRESSED")
+        assert "theta_2.npz (B) is worse than theta_1.npz (A) on train/loss by more than" in text

@@ -267,7 +267,8 @@ def _effect(
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
-    notes = {key: _note(one, found[key], effects[key], key in signed) for key, one in ends.items()}
+    words = {effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases}
+    notes = {key: _note(one, found[key], effects[key], words[key], key in signed) for key, one in ends.items()}
     limits = {key: (lack_note(a, b, key), ends_note(a, b, key), labels_note(a, b, key)) for key in found}
     notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
     notes = {key: note for key, note in notes.items() if note}
@@ -366,9 +367,9 @@ APART = {
 }
 
 
-def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: bool) -> str:
+def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, words: str, is_signed: bool) -> str:
     found, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
-    found += [text for text in (effect_words(paired), values.note) if text]
+    found += [text for text in (words, values.note) if text]
     if not ends.samples.is_paired:
         found.append(APART.get(paired.method, ""))
     elif seeds < max(ends.num_seeds):  # means are over all seeds, differences over the common ones

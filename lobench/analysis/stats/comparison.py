@@ -446,14 +446,21 @@ def _verdict(
     return Effect.UNDECIDED if not directions else directions.pop() if len(directions) == 1 else Effect.MIXED
 
 
-def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
+def effect_words(found: MeanDifference, p_holm: float = math.nan, alpha: float = 0.05) -> str:
     """Returns a description of both parts of a difference if a seed diverged, else "".
 
     Example: "better on the 7 seeds that converge (p .01); diverged or exploded 0 of 8 against 1 of 8".
+
+    Args:
+      found: Difference on a case.
+      p_holm: p-value adjusted over the cases of a comparison, whose level the words have, as the verdict of the case
+        does. NaN: the case is the only one.
+      alpha: Level of the verdicts on all cases together.
     """
     counts = Counts(found.diverged_a, found.num_a, found.diverged_b, found.num_b)
     shared = f"{found.num_converged} seeds" if found.method == "paired" else "seeds"
-    return _words(found.mean, found.p_converged, shared, counts, found.p_diverged, alpha)
+    level = alpha * found.p_value / p_holm if p_holm > 0 else alpha
+    return _words(found.mean, found.p_converged, shared, counts, found.p_diverged, level)
 
 
 def comparison_words(found: PairComparison) -> str:
@@ -469,7 +476,9 @@ def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diver
     if math.isnan(p_converged):
         return diverged
     outcome = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
-    return f"{outcome} on the {shared} that converge ({_p(p_converged)}); {diverged}"
+    is_close = p_converged <= 0.05 and outcome == "no difference"
+    level = f", level {f'{alpha / 2:.2g}'.removeprefix('0')}" if is_close else ""  # the other half is for the counts
+    return f"{outcome} on the {shared} that converge ({_p(p_converged)}{level}); {diverged}"
 
 
 def _p(value: float) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.stats.intervals import Interval
 
-__all__ = ["SHARE_WITH_INTERVAL", "expected_best"]
+__all__ = ["SHARE_WITH_INTERVAL", "are_ahead", "expected_best"]
 
 SHARE_WITH_INTERVAL = 0.2  # of independent trials
 _SHARE_OF_DEPENDENT = 0.1
@@ -35,20 +35,82 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
       are_independent: Whether no trial was chosen by the results of others, as in a random search.
       alpha: One minus the confidence level.
     """
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
+    ordered = _ordered(values)
+    if ordered is None:
         return [Interval()] * len(values)
-    ordered = np.sort([min(known) if math.isnan(value) else value for value in values])[::-1]
     count = len(ordered)
-    share = SHARE_WITH_INTERVAL if are_independent else _SHARE_OF_DEPENDENT
-    with_interval = max(1, math.floor(share * count)) if count >= _LEAST else 0
-    # Sorted indices of an ordered sample, so that the resamples are ordered too.
-    num_resamples = max(99, min(999, 60_000 // count))
-    places = np.sort(np.random.default_rng(0).integers(0, count, (num_resamples, count)), axis=1)
-    samples = ordered[np.concatenate([np.arange(count)[None], places])] if with_interval else ordered[None]
+    with_interval = _most_with_interval(count, are_independent=are_independent)
+    samples = _resampled(ordered, _num_resamples(count), seed=0) if with_interval else ordered[None]
     found = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, with_interval + 1)]
     rest = [Interval(mean=float(ordered @ _weights(count, k))) for k in range(with_interval + 1, count + 1)]
     return found + rest
+
+
+def are_ahead(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    are_independent: tuple[bool, bool] = (True, True),
+    alpha: float = 0.025,
+) -> list[bool]:
+    """Returns for 1, 2, ... trials whether the expected best of one search is shown to be above that of another.
+
+    The lower bounds of the difference hold for all numbers of trials together: their quantile is that of the largest
+    studentized difference over these numbers. Beyond the trials with an interval nothing is shown.
+
+    Args:
+      a, b: Values of the trials of both searches, as for `expected_best`.
+      are_independent: For each search, whether no trial was chosen by the results of others.
+      alpha: Chance of showing any lead of `a` although it has none.
+
+    Returns:
+      As many values as the shorter search has trials.
+    """
+    shorter = min(len(a), len(b))
+    sides = (_ordered(a), _ordered(b))
+    if sides[0] is None or sides[1] is None:
+        return [False] * shorter
+    most = min(
+        _most_with_interval(len(side), are_independent=independent)
+        for side, independent in zip((a, b), are_independent, strict=True)
+    )
+    num_resamples = _num_resamples(max(len(a), len(b)))
+    ours, theirs = (_resampled(side, num_resamples, seed) for seed, side in enumerate(sides) if side is not None)
+    largest, observed = np.full(num_resamples, -math.inf), list[float]()
+    for k in range(1, most + 1):
+        (mean_a, error_a), (mean_b, error_b) = _mean_and_error(ours, k), _mean_and_error(theirs, k)
+        difference, error = mean_a - mean_b, np.hypot(error_a, error_b)
+        has_spread = error > 1e-12 * max(1.0, abs(mean_a[0]), abs(mean_b[0]))
+        ratios = np.full(len(error), -math.inf)
+        ratios[has_spread] = (difference - difference[0])[has_spread] / error[has_spread]
+        largest = np.maximum(largest, ratios[1:])
+        observed.append(float(difference[0] / error[0]) if has_spread[0] else -math.inf)
+    threshold = max(0.0, float(np.quantile(largest, 1 - alpha))) if observed else math.inf
+    return [one > threshold for one in observed] + [False] * (shorter - len(observed))
+
+
+def _ordered(values: Sequence[float]) -> NDArray[np.float64] | None:
+    """Returns the values from best to worst, failed trials as the worst other one. None if all failed."""
+    known = [value for value in values if not math.isnan(value)]
+    return np.sort([min(known) if math.isnan(value) else value for value in values])[::-1] if known else None
+
+
+def _most_with_interval(count: int, *, are_independent: bool) -> int:
+    """Returns the largest number of trials whose expected best has an interval."""
+    share = SHARE_WITH_INTERVAL if are_independent else _SHARE_OF_DEPENDENT
+    return max(1, math.floor(share * count)) if count >= _LEAST else 0
+
+
+def _num_resamples(count: int) -> int:
+    return max(99, min(999, 60_000 // count))
+
+
+def _resampled(ordered: NDArray[np.float64], num_resamples: int, seed: int) -> NDArray[np.float64]:
+    """Returns the sample itself, then its resamples: float64[1 + num_resamples, num_trials]."""
+    count = len(ordered)
+    # Sorted indices of an ordered sample, so that the resamples are ordered too.
+    places = np.sort(np.random.default_rng(seed).integers(0, count, (num_resamples, count)), axis=1)
+    return ordered[np.concatenate([np.arange(count)[None], places])]
 
 
 def _interval(means: NDArray[np.float64], errors: NDArray[np.float64], alpha: float) -> Interval:

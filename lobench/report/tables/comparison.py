@@ -28,7 +28,7 @@ from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables
-from lobench.report.tables.text import interval_cell, p_cell, ratio_cell, text_table, times_mark
+from lobench.report.tables.text import interval_cell, p_cell, p_words, ratio_cell, text_table, times_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,10 @@ __all__ = [
     "comparison_sentence",
     "headline_rows",
     "margins_text",
+    "outcome_words",
     "plot_comparison",
     "steps_text",
+    "verdict_words",
 ]
 
 
@@ -69,7 +71,7 @@ class ComparedCase(MeanDifference):
 
     values: MeanDifference | None
     p_holm: float
-    effect: Effect
+    effect: Annotated[Effect, "Two-sided: whether B differs at all. The gate is one-sided, with the margin."]
     ratio: Annotated[Interval | None, "Ratio of geometric mean losses, B over A, over seeds that converge."]
     margin: float
     tolerated_ratio: float
@@ -81,7 +83,7 @@ class ComparedMetric(TypedDict):
     p_value: float
     p_converged: Annotated[float, "p-value of the difference of the mean score alone."]
     p_diverged: Annotated[float, "p-value of the difference in diverged seeds, stratified by case."]
-    effect: Effect
+    effect: Annotated[Effect, "Two-sided: whether B differs at all. The gate is one-sided, with the margin."]
     probability_of_improvement: Interval
     gate: GateResult
     num_pairs: int
@@ -236,6 +238,9 @@ def comparison_notes(found: MethodComparison) -> list[str]:
     if len(found.primary.comparison.cases) > 1:
         level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
         notes.append(f"bounds of cases hold for all of them together with {level}, as their effects do (Holm)")
+    notes.append(
+        "effect: whether B differs at all, two-sided; gate: whether B is worse by more than the margin, one-sided"
+    )
     return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found)]
 
 
@@ -288,7 +293,7 @@ def _headline(effect: MetricEffect) -> list[str]:
         effect.metric,
         interval_cell(comparison.overall, _SIGNED),
         p_cell(comparison.p_value),
-        str(comparison.verdict),
+        verdict_words(comparison.verdict, gate.overall),
         interval_cell(effect.improvement),
         _gate(gate.verdict, gate.overall),
     ]
@@ -321,7 +326,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
             *means,
             *differences,
             p_cell(one.p_holm),
-            str(one.verdict),
+            verdict_words(one.verdict, gate),
             _gate(gate.verdict, gate),
             _tolerated(effect, one.case),
             effect.notes.get(one.case, ""),
@@ -382,6 +387,59 @@ def _gate(verdict: Verdict, found: GateResult) -> str:
     return str(verdict)
 
 
+def verdict_words(effect: Effect, gate: GateResult) -> str:
+    """Returns the verdict of one row in words that agree with the gate.
+
+    The effect is by a two-sided test of any difference, the gate by a one-sided test of a harm beyond the margin. So a
+    harm may be shown to exceed the margin although the two-sided test shows no difference, and a shown difference may
+    be within the margin.
+
+    Args:
+      effect: Verdict on the difference.
+      gate: Result of the gate on the same case, or on the mean.
+    """
+    if effect is Effect.UNDECIDED and gate.verdict is Verdict.REGRESSED:
+        return "regressed (one-sided)"
+    if effect is Effect.WORSE and gate.verdict is Verdict.PASS:
+        return "worse, within the margin"
+    return str(effect)
+
+
+def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str = "") -> str:
+    """Returns the difference of the mean in words that agree with the gate on the mean and with that on the cases.
+
+    Args:
+      effect: Results on a metric.
+      a, b: Names of the two sides.
+      undecided: Words for an undecided difference that the gate does not contradict.
+      on: Words after the two sides, such as " on train/loss".
+    """
+    comparison, gate = effect.comparison, effect.gate
+    margin = f"the {margins_text(effect)} of the score"
+    if comparison.verdict is Effect.UNDECIDED and gate.overall.verdict is Verdict.REGRESSED:
+        found = gate.overall
+        is_by_seeds = 2 * found.p_diverged <= found.p_regressed  # the smaller of the two parts; False for NaN
+        harm = f"loses more seeds than {a}{on}" if is_by_seeds else f"is worse than {a}{on} by more than {margin}"
+        other = "a two-sided test shows no difference"
+        if comparison.is_capped:
+            other = "the two-sided test is left undecided, as planned seeds gave no result"
+        return f"{b} {harm} by the gate's one-sided test ({p_words(found.p_regressed)}), and {other}"
+    words = {
+        Effect.BETTER: f"{b} is better than {a}{on}",
+        Effect.WORSE: f"{b} is worse than {a}{on}",
+        Effect.MIXED: f"{b} is better than {a}{on} in one way and worse in the other",
+        Effect.UNDECIDED: undecided,
+    }
+    text = words[comparison.verdict]
+    if len(gate.cases) > 1 and gate.overall.verdict is not gate.verdict and not gate.compared_nothing:
+        text += " in the mean over the cases"
+    if comparison.verdict is Effect.WORSE and gate.overall.verdict is Verdict.PASS:
+        text += f", by less than {margin}"
+    if comparison.verdict is Effect.WORSE and gate.overall.verdict is Verdict.INCONCLUSIVE:
+        text += f", but perhaps by less than {margin}"
+    return text
+
+
 def comparison_sentence(found: MethodComparison) -> str:
     """Returns a sentence on each metric, and the verdict."""
     a, b = found.a.label, found.b.label
@@ -389,13 +447,8 @@ def comparison_sentence(found: MethodComparison) -> str:
     for effect in found.effects:
         seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
-        words = {
-            Effect.BETTER: f"{b} is better than {a}",
-            Effect.WORSE: f"{b} is worse than {a}",
-            Effect.MIXED: f"{b} is better than {a} in one way and worse in the other",
-            Effect.UNDECIDED: undecided_words(effect.comparison, seeds),
-        }
-        parts_text = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
+        words = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds))
+        parts_text = words + (f": {two_parts}" if two_parts else "")
         parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))
     stories = {effect.comparison.verdict for effect in found.effects}
     parts_text = "; ".join(parts)

@@ -20,7 +20,9 @@ from lobench.report.tables.comparison import (
     comparison_notes,
     headline_rows,
     margins_text,
+    outcome_words,
     steps_text,
+    verdict_words,
 )
 from lobench.report.tables.costs import cost_notes, cost_tables
 from lobench.report.tables.text import interval_cell, p_words, ratio_cell, text_table
@@ -78,9 +80,9 @@ def comparison_answer(found: MethodComparison) -> list[str]:
 
 
 def _is_of_cases_alone(found: MethodComparison) -> bool:
-    """Returns whether cases regressed although the mean over the cases is not worse."""
-    effect = found.primary
-    return effect.gate.verdict is Verdict.REGRESSED and effect.comparison.verdict is not Effect.WORSE
+    """Returns whether cases regressed although the mean over the cases did not."""
+    gate = found.primary.gate
+    return gate.verdict is Verdict.REGRESSED and gate.overall.verdict is not Verdict.REGRESSED
 
 
 def _where(found: MethodComparison) -> str:
@@ -96,15 +98,12 @@ def _sentence(found: MethodComparison) -> str:
     comparison, a, b = effect.comparison, f"{found.a.label} (A)", f"{found.b.label} (B)"
     if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
         return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(effect)}"
-    words = {
-        Effect.BETTER: f"{b} is better than {a} on {effect.metric}",
-        Effect.WORSE: f"{b} is worse than {a} on {effect.metric}",
-        Effect.MIXED: f"{b} is better than {a} on {effect.metric} in one way and worse in the other",
-        Effect.UNDECIDED: f"no difference of {b} from {a} is shown on {effect.metric}",
-    }
+    on = f" on {effect.metric}"
+    nothing = f"no difference of {b} from {a} is shown{on}"
     if comparison.is_capped:
-        words[Effect.UNDECIDED] = f"{b} against {a} is undecided on {effect.metric}, as planned seeds gave no result"
-    parts = [f"{words[comparison.verdict]}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(effect)]
+        nothing = f"{b} against {a} is undecided{on}, as planned seeds gave no result"
+    outcome = outcome_words(effect, a, b, nothing, on)
+    parts = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(effect)]
     parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
     return ", ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
 
@@ -203,7 +202,7 @@ def _has_ratio(effect: MetricEffect, one: CaseEffect) -> bool:
 
 def _case_verdict(one: CaseEffect, gate: GateResult) -> str:
     if one.verdict is not Effect.UNDECIDED or gate.verdict is not Verdict.INCONCLUSIVE or not gate.seeds_to_decide:
-        return str(one.verdict)
+        return verdict_words(one.verdict, gate)
     return f"undecided: {gate.seeds_to_decide:,} seeds decide the gate"
 
 
@@ -212,7 +211,8 @@ def _other_metrics(found: MethodComparison) -> list[str]:
     lines = []
     for effect in found.effects[1:]:
         comparison = effect.comparison
-        parts = [f"{effect.metric}: {comparison.verdict}, {_numbers(effect)}, gate {effect.gate.verdict}"]
+        words = verdict_words(comparison.verdict, effect.gate.overall)
+        parts = [f"{effect.metric}: {words}, {_numbers(effect)}, gate {effect.gate.verdict}"]
         parts += filter(None, [seeds_note(comparison, effect.improvement)])
         if {found.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
             parts.append("the metrics tell different stories")

@@ -131,7 +131,7 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
     p_value = p_cell(comparison.p_value)
     p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
-    numbers = f"difference {interval_text(comparison.overall)}, {p_text}"
+    numbers = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
     return Card(
         label=label,
         value=str(comparison.verdict),
@@ -190,7 +190,7 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
     return Card(
         label=f"Gate against {event['against']}",
         value=event["verdict"],
-        note=f"{counts}; margin {event['margin']:g}, alpha {event['alpha']:g}"
+        note=f"{counts}; margin {event['margin']:g}, one-sided alpha {event['alpha']:g}"
         + ("" if event.get("score_version", 1) == SCORE_VERSION else "; of an older score: not comparable"),
         kind={"PASS": "good", "REGRESSED": "bad"}.get(event["verdict"], ""),
     )

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.analysis.stats.expected_best import expected_best
+from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.search_history import edges_of, histories_of
@@ -17,6 +17,8 @@ from lobench.core.errors import StoreError
 from lobench.core.search.space import Parameter
 
 __all__ = ["Budgets", "Lead", "SearchBudget", "budgets_of"]
+
+_ALPHA = 0.05  # chance of showing any lead among equal searches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,28 @@ class SearchBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """Method with the highest expected best between two numbers of trials, both inclusive."""
+    """Method with the highest expected best between two numbers of trials, both inclusive.
+
+    Attributes:
+      method: Label of the method.
+      first, last: Numbers of trials.
+      is_shown: Whether its expected best is shown to be above that of each other search, and not only higher. The
+        chance of showing any lead among equal searches is at most 5%.
+    """
 
     method: str
     first: int
     last: int
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trials:
+    """Fitness of the trials of a search: a lower and an upper bound of each, and whether they are independent."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    are_independent: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +122,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    found, left_out = [], []
+    found, trials, left_out = list[SearchBudget](), list[_Trials](), []
     for history in histories_of(snapshot.trials, labels):
         if not history.numbers or history.best[-1] is None:
             left_out.append((history.label, len(history.numbers)))
@@ -113,6 +132,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         is_fresh = search is not None and search.is_fresh
         are_independent = search is not None and search.strategy == "random"
         known, most = history.fitness_of_all()
+        trials.append(_Trials(low=known, high=most, are_independent=are_independent))
         expected = expected_best(known, are_independent=are_independent)
         at_most = expected_best(most, are_independent=are_independent) if history.num_stopped else expected
         found.append(
@@ -136,11 +156,26 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
             where=str(store),
             next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
         )
-    return Budgets(searches=tuple(found), leads=tuple(_leads(found)), left_out=tuple(left_out))
+    return Budgets(searches=tuple(found), leads=tuple(_leads(found, trials)), left_out=tuple(left_out))
 
 
-def _leads(searches: Sequence[SearchBudget]) -> list[Lead]:
+def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[Lead]:
     common = min(search.num_trials for search in searches)
-    best = [max(searches, key=lambda search: search.expected_best[k].mean).method for k in range(common)]
-    runs = [(method, [k for k, _ in places]) for method, places in groupby(enumerate(best, 1), lambda pair: pair[1])]
-    return [Lead(method=method, first=places[0], last=places[-1]) for method, places in runs]
+    best = [max(range(len(searches)), key=lambda one: searches[one].expected_best[k].mean) for k in range(common)]
+    shown = {leader: _is_ahead_of_all(trials, leader) for leader in dict.fromkeys(best)}
+    places = [(searches[leader].method, shown[leader][k]) for k, leader in enumerate(best)]
+    runs = [(lead, [k for k, _ in group]) for lead, group in groupby(enumerate(places, 1), lambda pair: pair[1])]
+    return [Lead(method=method, first=ks[0], last=ks[-1], is_shown=is_shown) for (method, is_shown), ks in runs]
+
+
+def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
+    """Returns by number of trials whether a search is shown to be ahead of each other one, stopped trials at best."""
+    ours, others = trials[leader], [one for place, one in enumerate(trials) if place != leader]
+    if not others:
+        return [False] * len(ours.low)
+    level = _ALPHA / (len(trials) * len(others))  # of each pair in each direction
+    found = [
+        are_ahead(ours.low, one.high, are_independent=(ours.are_independent, one.are_independent), alpha=level)
+        for one in others
+    ]
+    return [all(column) for column in zip(*found, strict=False)]

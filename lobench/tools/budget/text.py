@@ -111,11 +111,9 @@ def _answer(found: Budgets) -> list[str]:
         best += f"{_mean(one, one.num_trials)}, on the seeds that chose it (optimistic)"
         fresh = "" if math.isnan(one.fresh.mean) else f"; score {interval_cell(one.fresh)} (95%) on fresh seeds"
         return [best + fresh]
-    leads = []
-    for lead in found.leads:
-        until = "on" if lead is found.leads[-1] else f"to {lead.last}"
-        leads.append(f"{lead.method} leads from {counted(lead.first, 'trial')} {until}")
-    lines = ["; ".join(leads)] if leads else ["no search leads"]
+    lines = ["; ".join(_spans(found, is_shown=True)) or "no search is shown to lead"]
+    if higher := _spans(found, is_shown=False):
+        lines.append(f"highest expected best, but not shown to be a lead: {'; '.join(higher)}")
     if found.differ:
         axes = ", ".join(
             f"{one.method} {counted(one.num_trials, 'trial')} of {counted(len(one.parameters), 'parameter')}"
@@ -125,8 +123,23 @@ def _answer(found: Budgets) -> list[str]:
     return lines
 
 
+def _spans(found: Budgets, *, is_shown: bool) -> list[str]:
+    """Returns the numbers of trials of each lead that is shown, or of the others."""
+    spans = []
+    for lead in found.leads:
+        until = "on" if lead is found.leads[-1] else f"to {lead.last}"
+        verb = " leads" if is_shown else ""
+        spans += [f"{lead.method}{verb} from {counted(lead.first, 'trial')} {until}"] * (lead.is_shown is is_shown)
+    return spans
+
+
 def _notes(found: Budgets) -> list[str]:
     lines = ["expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search"]
+    if len(found.searches) > 1:
+        lines.append(
+            "a lead is shown if the difference of two searches is above 0 with 95%, for all numbers of trials and "
+            "searches together; that takes an interval"
+        )
     if any(search.num_stopped for search in found.searches):
         lines.append(
             "stopped trials are censored: a range is from their fitness at the stop to the median that they fell "
