@@ -212,10 +212,22 @@ def compare(
     )
     steps: list[tuple[CaseSteps, ...]] = []
     if asked is not None:
-        steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
+        steps = [
+            tuple(
+                replace(one, case=pair.name(one.case))
+                for one in compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)
+            )
+            for pair in pairs
+        ]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
-    costs = tuple(tuple(compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
+    costs = tuple(
+        tuple(
+            replace(one, case=pair.name(one.case))
+            for one in compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)
+        )
+        for pair in pairs
+    )
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)

@@ -8,6 +8,7 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -26,6 +27,7 @@ __all__ = ["list_things", "plugins"]
 
 class Item(TypedDict):
     name: str
+    shape: NotRequired[Annotated[str, "Of a parameter: type and shape, `float32[64, 32]`."]]
     summary: NotRequired[str]
     plugin: NotRequired[str]
     cases: NotRequired[list[str]]
@@ -75,6 +77,7 @@ _KINDS = {
     "continual": "methods of continual learning, around another optimizer",
     "schedules": "schedules of rates",
     "suites": "suites with their cases",
+    "parameters": "parameters of a case by path, for `no_decay`, `groups` and the like",
     "sources": "where checkpoints come from, for `lobench watch`",
     "readers": "formats of checkpoints",
     "sinks": "where results go, for `--sink`",
@@ -91,6 +94,7 @@ _KINDS = {
 
 @click.command(name="list")
 @click.argument("kind", metavar="[KIND]", default="kinds", type=Name(["kinds", *_KINDS]))
+@click.argument("case", metavar="[CASE]", default="")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
@@ -98,15 +102,23 @@ _KINDS = {
 )
 @click.option("-v", "--verbose", is_flag=True, help="For what gin files bind: show settings and sources too.")
 @format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
-def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> None:
+def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: str) -> None:
     """List the names that gin files, suites and options accept.
 
-    KIND: tasks, optimizers, weighters, continual, schedules, suites, sources, readers, sinks, executors, policies,
-    strategies, searches, metrics, commands. Without KIND, list the kinds.
+    KIND: tasks, optimizers, weighters, continual, schedules, suites, parameters, sources, readers, sinks, executors,
+    policies, strategies, searches, metrics, commands. Without KIND, list the kinds.
+
+    CASE: for parameters, the case that has them: quick/relu32, or FILE.gin:NAME.
     """
     broken = list[LobenchError]()
+    if kind == "parameters" and not case:
+        raise UsageError("the parameters of which case?", expected="lobench list parameters SUITE/CASE")
+    if case and kind != "parameters":
+        raise UsageError(f"lobench list {kind} takes no case", got=case)
     if kind == "kinds":
         items = _list_kinds()
+    elif kind == "parameters":
+        items = _list_parameters(case)
     elif kind == "suites":
         items = _list_suites(folder, broken)
     elif kind in _HOOKS:
@@ -140,6 +152,23 @@ def _list_declared(hook: str) -> list[Item]:
     if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
         raise PluginFailure(failed[0].cause)
     return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]
+
+
+def _list_parameters(case: str) -> list[Item]:
+    from lobench.engine.checkpoints.given import layers_at
+    from lobench.engine.config.bound import insists_on_optimizer
+    from lobench.engine.config.suite import find_case
+    from lobench.evaluation.runner import BlockRunner
+    from lobench.plugins import load_plugins
+    from lobench.report.tables.text import described_list
+
+    _, spec = find_case(case)
+    layers = replace(layers_at("", load_plugins()), import_folders=(str(Path(spec.path).parent),))
+    if not insists_on_optimizer(spec, layers):
+        layers = replace(layers, gin_params=("Case.optimizer = @sgd()",))  # the parameters do not depend on it
+    found = BlockRunner(layers).parameters(spec)
+    show(described_list(found.items()))
+    return [{"name": path, "shape": shape} for path, shape in found.items()]
 
 
 def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:

@@ -33,7 +33,7 @@ from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
-from lobench.inner.training.input_checks import refuse_missing_inputs
+from lobench.inner.training.input_checks import refuse_missing_inputs, trained_parameters
 from lobench.inner.training.perturbed import PerturbedProgram
 from lobench.inner.training.train import TrainingProgram
 
@@ -249,6 +249,15 @@ class BlockRunner:
         if (primary := bound.case.primary_metric) not in metrics:
             expected = ", ".join(sorted(metrics))
             raise ConfigError("Case.primary_metric", where=where, got=repr(primary), expected=expected)
+
+    def parameters(self, spec: CaseSpec) -> dict[str, str]:
+        """Returns the trained parameters of a case by path, each as its type and shape: `float32[64, 32]`.
+
+        Raises:
+          ConfigError: See `bind`.
+        """
+        bound = self.bind(spec, "")
+        return {path: f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in trained_parameters(bound.case.task).items()}
 
     def fits(self, spec: CaseSpec, test: str, theta: ThetaLeaves) -> bool:
         """Returns whether the case's optimizer accepts the theta.

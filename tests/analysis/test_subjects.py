@@ -157,7 +157,8 @@ def test_checkpoints_that_share_a_former_form_alone_are_compared_on_it(tmp_path:
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step, 1.1 / step]}}, identities={"a": form})
     one, two, three = subjects(tmp_path)
     (found,) = compare_subjects([one, two], scales=Scales.of([one, two, three]))
-    assert [row.case for row in found.primary.comparison.cases] == ["old"] and found.primary.num_pairs == 2
+    assert found.primary.values.keys() == found.primary.margins.keys() == {"s/a"}  # names, for people
+    assert found.cases["s/a"].identity == "old" and found.primary.num_pairs == 2
     with pytest.raises(UsageError, match="no case in common; got changed between the two: s/a"):
         compare_subjects([one, three])
 

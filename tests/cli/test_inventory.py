@@ -34,6 +34,17 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     assert done.stderr == f"lobench: {tmp_path / 'typo'}: no such folder; name one with --folder\n"
 
 
+def test_list_parameters_case_shows_paths_that_patterns_match(tmp_path: Path) -> None:
+    import_line = "import lobench.inner.tasks.image"
+    (tmp_path / "own.gin").write_text(f"{import_line}\nx/Case.task = @DigitsMLP()\nDigitsMLP.hidden_sizes = (4,)\n")
+    done = lobench("list", "parameters", f"{tmp_path / 'own.gin'}:x")
+    assert done.stdout.splitlines() == [
+        "b0  float32[4]", "b1  float32[10]", "w0  float32[64, 4]", "w1  float32[4, 10]"
+    ]  # fmt: skip
+    done = lobench("list", "parameters")
+    assert (done.returncode, "lobench list parameters SUITE/CASE" in done.stderr) == (2, True)
+
+
 def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
     done = lobench("list", "optimizers", "-v")
     assert done.returncode == 0, done.stderr

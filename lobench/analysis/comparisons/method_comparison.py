@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -36,9 +37,13 @@ from lobench.core.wording import counted
 __all__ = ["APART", "MethodComparison", "MetricEffect", "compare_subjects"]
 
 
+T = TypeVar("T")
+_Groups: TypeAlias = tuple[tuple[str, ...], ...]  # names or identities of cases
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricEffect:
-    """Effect of B against A in one metric. Cases are named by their identity.
+    """Effect of B against A in one metric. Cases are given by their name.
 
     Attributes:
       metric: Name of the metric; `primary` if the cases have different primary metrics.
@@ -98,10 +103,10 @@ class MethodComparison:
     Attributes:
       a, b: The subjects.
       effects: Effects in the primary metric, then in the other losses.
-      cases: Cases of either side, by identity.
+      cases: Cases of either side, by name.
       changed: Names of cases that both sides have with different bindings. They are two cases, and are not compared.
       num_exploded: Numbers of seeds of A and B that ended above twice their start, without having diverged.
-      parted: First step at which the curves of both sides differ, by identity of the case.
+      parted: First step at which the curves of both sides differ, by name of the case.
       edges: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest tried.
       design: Rule by which cases are grouped.
     """
@@ -119,13 +124,12 @@ class MethodComparison:
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """Names of the cases in the mean of the primary metric, by group."""
-        names = case_names(list(self.cases.values()))
-        return tuple(tuple(names[case] for case in group) for group in self.primary.comparison.groups)
+        return self.primary.comparison.groups
 
     @property
     def has_labels(self) -> bool:
         """Whether the seeds of several cases are labels of a table, so that shared seeds cannot be inferred."""
-        compared = [one.case for one in self.primary.comparison.cases]
+        compared = [self.cases[one.case].identity for one in self.primary.comparison.cases]
         cells = [side.cells[case] for side in (self.a, self.b) for case in compared if case in side.cells]
         return self.design == "by design" and len(compared) > 1 and any(map(are_labels, cells))
 
@@ -137,12 +141,12 @@ class MethodComparison:
     def primary_metrics(self) -> dict[str, str]:
         """Metric of each case, by identity, that the verdict is about."""
         metric = self.primary.metric
-        compared = [one.case for one in self.primary.comparison.cases]
-        return {key: self.cases[key].primary_metric if metric == "primary" else metric for key in compared}
+        compared = [self.cases[one.case] for one in self.primary.comparison.cases]
+        return {case.identity: case.primary_metric if metric == "primary" else metric for case in compared}
 
     def name(self, identity: str) -> str:
         """Returns the name of a case."""
-        return case_names(list(self.cases.values()))[identity]
+        return next(name for name, case in self.cases.items() if case.identity == identity)
 
 
 def compare_subjects(
@@ -205,16 +209,49 @@ def _compared(
             expected=", ".join(sorted(first.metrics() | other.metrics())),
         )
     cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
+    names = case_names(list(cases.values()))
     exploded_a, exploded_b = (scales.num_exploded(*side.cells.values()) for side in (first, other))
     return MethodComparison(
         a=first,
         b=other,
-        effects=tuple(effect for effect in effects if effect),
-        cases=cases,
+        effects=tuple(_with_names(effect, names) for effect in effects if effect),
+        cases={names[identity]: case for identity, case in cases.items()},
         changed=changed,
         num_exploded=(exploded_a, exploded_b),
-        parted=first_differences(first, other),
+        parted={names[identity]: step for identity, step in first_differences(first, other).items()},
         design=design,
+    )
+
+
+def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
+    """Returns an effect with the names of the cases in place of their identities."""
+
+    def named(values: Mapping[str, T]) -> dict[str, T]:
+        return {names[identity]: value for identity, value in values.items()}
+
+    def in_groups(groups: _Groups) -> _Groups:
+        return tuple(tuple(names[identity] for identity in group) for group in groups)
+
+    comparison, gate = effect.comparison, effect.gate
+    return dataclasses.replace(
+        effect,
+        comparison=dataclasses.replace(
+            comparison,
+            cases=tuple(dataclasses.replace(one, case=names[one.case]) for one in comparison.cases),
+            groups=in_groups(comparison.groups),
+        ),
+        gate=dataclasses.replace(
+            gate,
+            cases=tuple(dataclasses.replace(one, case=names[one.case]) for one in gate.cases),
+            groups=in_groups(gate.groups),
+        ),
+        margins=named(effect.margins),
+        tolerated=named(effect.tolerated),
+        ratios=named(effect.ratios),
+        values=named(effect.values),
+        notes=named(effect.notes),
+        directions=named(effect.directions),
+        geometric_means=named(effect.geometric_means),
     )
 
 

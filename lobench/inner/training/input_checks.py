@@ -12,11 +12,27 @@ from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.extra_inputs.optimizer_side import any_with_extra_inputs, declared_extra_inputs
 from lobench.inner.extra_inputs.task_side import facts_of
-from lobench.inner.task import TaskFamily
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Task, TaskFamily
+from lobench.inner.theta import leaf_paths
 from lobench.inner.training.constants import split_constants
 from lobench.inner.training.streams import key_of
 
-__all__ = ["refuse_missing_inputs"]
+__all__ = ["refuse_missing_inputs", "trained_parameters"]
+
+
+def trained_parameters(task: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes of a task's trained parameters by path, as patterns such as `no_decay` match them."""
+    shapes: Any = jax.eval_shape(lambda seed: _start(task, seed)[1], np.uint32(0))
+    return leaf_paths(shapes)
+
+
+def _start(task: Any, seed: jax.Array) -> tuple[Task, PyTree, PyTree]:
+    """Returns a task, or one of a family, with its trained parameters and its model state."""
+    one = as_task(task)
+    if isinstance(one, TaskFamily):
+        one = one.task_fn(one.sample(key_of(seed)))
+    return one, *split_constants(*one.init_with_state(key_of(seed)))
 
 
 def refuse_missing_inputs(case: Case, where: str) -> None:
@@ -33,10 +49,7 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
     made = [each for each in made if any_with_extra_inputs() or hasattr(each, "extra_inputs")]
 
     def look(seed: jax.Array) -> jax.Array:
-        task = as_task(case.task)
-        if isinstance(task, TaskFamily):
-            task = task.task_fn(task.sample(key_of(seed)))
-        params, state = split_constants(*task.init_with_state(key_of(seed)))
+        task, params, state = _start(case.task, seed)
         for each in made:
             if callable(getattr(each, "opt_fn", None)):
                 facts_of(declared_extra_inputs(each), lambda: task, params)

@@ -155,8 +155,8 @@ def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Seq
         title, *head = _head(pair, scale)
         tables = [html_table(rows[0], rows[1:]) for rows in (headline_rows(pair), case_rows(pair, pair.primary))]
         parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
-        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _short_labels(pair), pair.name)]
-        parts += map(paragraph, cost_notes(cost, pair.name))
+        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _short_labels(pair))]
+        parts += map(paragraph, cost_notes(cost))
     return "".join(parts)
 
 
@@ -170,12 +170,12 @@ def plot_comparison(found: Sequence[MethodComparison], ax: Axes | None = None) -
       LobenchError: matplotlib is not installed.
     """
     first = found[0]
-    names = {pair.name(one.case): None for pair in found for one in pair.primary.comparison.cases}
+    names = {one.case: None for pair in found for one in pair.primary.comparison.cases}
     rows = ["mean over cases", *sorted(names)]
     ax = ax if ax is not None else new_axes(1, width=1.6, height=0.25 + 0.09 * len(rows))[0]
     for place, pair in enumerate(found):
         comparison, nothing = pair.primary.comparison, (math.nan,) * 3
-        by_name = {pair.name(one.case): one.paired for one in comparison.cases}
+        by_name = {one.case: one.paired for one in comparison.cases}
         shown = {name: (one.mean, one.lower, one.upper) for name, one in by_name.items()}
         shown["mean over cases"] = (comparison.overall.mean, comparison.overall.lower, comparison.overall.upper)
         offset = 0.5 * (place - (len(found) - 1) / 2) / len(found)
@@ -254,13 +254,13 @@ def _group_notes(found: MethodComparison) -> list[str]:
 
 def _parted(found: MethodComparison) -> list[str]:
     """Returns where the curves of common seeds first differ, in one text if the step is the same for all cases."""
-    steps = {key: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for key, step in found.parted.items()}
+    steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in found.parted.items()}
     if not steps:
         return []
     if len({*steps.values()}) == 1:
         where_first = next(iter(steps.values()))
     else:
-        where_first = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
+        where_first = ", ".join(sorted(f"{name} {step}" for name, step in steps.items()))
     return [
         "the curves of common seeds are the same to the last bit"
         if where_first == "nowhere"
@@ -322,7 +322,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
         else:
             differences = [difference, ratio_cell(effect.ratios.get(one.case))]
         row = [
-            found.name(one.case),
+            one.case,
             *means,
             *differences,
             p_cell(one.p_holm),
@@ -335,20 +335,21 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
 
 
-def case_means(found: MethodComparison, effect: MetricEffect, identity: str, *, has_values: bool) -> list[str]:
+def case_means(found: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
     """Returns the means of A and of B on a case, with the numbers of seeds if some are missing.
 
     Args:
       found: The pair.
       effect: The metric.
-      identity: Identity of the case.
+      name: Name of the case.
       has_values: Whether to use arithmetic means, as tables of imports do. Otherwise geometric means if the case has a
         ratio.
     """
-    metric = found.cases[identity].primary_metric if effect.metric == "primary" else effect.metric
+    case = found.cases[name]
+    metric = case.primary_metric if effect.metric == "primary" else effect.metric
     unknown = (math.nan, math.nan)
-    known = unknown if has_values else effect.geometric_means.get(identity, unknown)
-    cells = [subject.cells.get(identity) for subject in (found.a, found.b)]
+    known = unknown if has_values else effect.geometric_means.get(name, unknown)
+    cells = [subject.cells.get(case.identity) for subject in (found.a, found.b)]
     return [
         _final(cell, metric, 6 if has_values else 4) if math.isnan(mean) else f"{mean:.4g}{_seeds_of(cell)}"
         for cell, mean in zip(cells, known, strict=True)
@@ -475,10 +476,10 @@ def comparison_records(
 ) -> ComparisonRecords:
     """Returns a record for every pair with all numbers."""
     records = [_record(compared, scale) for compared in found]
-    for record, pair, cost in zip(records, found, costs, strict=False):
-        record["costs"] = cost_records(cost, pair.name)
-    for record, pair, own in zip(records, found, steps, strict=False):
-        record["steps_to_target"] = _steps_record(pair, own)
+    for record, cost in zip(records, costs, strict=False):
+        record["costs"] = cost_records(cost)
+    for record, own in zip(records, steps, strict=False):
+        record["steps_to_target"] = _steps_record(own)
     return records
 
 
@@ -491,7 +492,7 @@ def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
         "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
         "edges": list(found.edges),
-        "first_difference": {found.name(key): step for key, step in found.parted.items()},
+        "first_difference": dict(found.parted),
         "metrics": {effect.metric: _metric(found, effect) for effect in found.effects},
         "scale": scale,
     }
@@ -508,9 +509,9 @@ def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
         "probability_of_improvement": effect.improvement,
         "gate": dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
         "num_pairs": effect.num_pairs,
-        "groups": [[found.name(case) for case in group] for group in effect.comparison.groups],
+        "groups": [list(group) for group in effect.comparison.groups],
         "cases": {
-            found.name(row.case): ComparedCase(
+            row.case: ComparedCase(
                 **dataclasses.asdict(row.paired) | {"note": effect.notes.get(row.case, "")},
                 values=effect.values.get(row.case),
                 p_holm=row.p_holm,
@@ -554,7 +555,7 @@ def steps_text(pair: MethodComparison, found: Sequence[CaseSteps], labels: tuple
     header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
     steps, seconds = [[*header, "note"]], [["seconds to the target", *header[1:]]]
     for one in found:
-        name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
+        name = f"{one.case}, {one.target.metric} {one.target.value:g}"
         note = one.difference.note or APART.get(one.difference.method, "")
         cells = interval_cell(one.difference, "+,.4g"), p_cell(one.difference.p_value)
         steps.append([name, _side(one.a), _side(one.b), *cells, note])
@@ -585,10 +586,10 @@ def _steps(value: float, horizon: float) -> str:
     return f"> {text}" if math.isinf(value) else text
 
 
-def _steps_record(pair: MethodComparison, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
+def _steps_record(found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
     """Returns the steps to the target by case. A seed that never got there has infinity, which is printed as null."""
     return {
-        pair.name(one.case): {
+        one.case: {
             "metric": one.target.metric,
             "target": one.target.value,
             "difference": one.difference,

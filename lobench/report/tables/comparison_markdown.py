@@ -80,8 +80,8 @@ def _curves(found: MethodComparison, most: int) -> str:
     for one in found.primary.comparison.cases[:most]:
         case = found.cases[one.case]
         metric = case.primary_metric if found.primary.metric == "primary" else found.primary.metric
-        sides = [subject.cells.get(one.case) for subject in (found.a, found.b)]
-        rows.append([found.name(one.case), *(_bars(cell, metric) for cell in sides)])
+        sides = [subject.cells.get(case.identity) for subject in (found.a, found.b)]
+        rows.append([one.case, *(_bars(cell, metric) for cell in sides)])
     return text_table(rows, width=0)
 
 

@@ -65,7 +65,7 @@ def comparison_text(
         if details:
             parts += _details(pair, costs[place] if costs else ())
     if details:
-        notes = [note for pair, cost in zip(found, costs, strict=False) for note in cost_notes(cost, pair.name)]
+        notes = [note for pair, cost in zip(found, costs, strict=False) for note in cost_notes(cost)]
         parts.append("\n".join(map(one_line, dict.fromkeys(notes))))
     parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [_HIDDEN])]))
     return "\n\n".join(filter(None, parts))
@@ -89,7 +89,7 @@ def _where(found: MethodComparison) -> str:
     """Returns the parts with the gate's verdict: "in the mean and on s/a, s/b"."""
     gate = found.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
-    names = sorted(found.name(one.case) for one in gate.cases if one.verdict is gate.verdict)
+    names = sorted(one.case for one in gate.cases if one.verdict is gate.verdict)
     return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
 
 
@@ -186,7 +186,7 @@ def answer_rows(found: MethodComparison) -> list[list[str]]:
         else:
             interval = interval_cell(one.paired, _SIGNED)
         means = case_means(found, effect, one.case, has_values=has_values)
-        rows.append([found.name(one.case), *means, interval, _case_verdict(one, gates[one.case])])
+        rows.append([one.case, *means, interval, _case_verdict(one, gates[one.case])])
     return [header, *sorted(rows)]
 
 
@@ -224,7 +224,7 @@ def _case_notes(found: MethodComparison, most: int | None) -> list[str]:
     """Returns limits of the verdicts of cases, each note once with its cases."""
     cases = dict[str, list[str]]()
     for key, text in found.primary.notes.items():
-        cases.setdefault(text, []).append(found.name(key))
+        cases.setdefault(text, []).append(key)
     lines = []
     for note, names in cases.items():
         where = "all cases" if len(names) == len(found.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
@@ -239,6 +239,6 @@ def _details(found: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
         "\n".join(map(one_line, comparison_head(found))),
         text_table(headline_rows(found)),
         *(text_table([row[:-1] for row in case_rows(found, effect)]) for effect in found.effects),
-        *map(text_table, cost_tables(costs, (a, b), found.name)),
+        *map(text_table, cost_tables(costs, (a, b))),
         "\n".join(map(one_line, comparison_notes(found))),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
 from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
@@ -43,15 +43,12 @@ class CostRecord(TypedDict):
     at_equal_time: MeanDifference
 
 
-def cost_tables(
-    found: Sequence[CaseCosts], labels: tuple[str, str], name: Callable[[str], str]
-) -> list[list[list[str]]]:
+def cost_tables(found: Sequence[CaseCosts], labels: tuple[str, str]) -> list[list[list[str]]]:
     """Returns two tables, their headers first: costs of a step, and the metric at equal time and at equal steps.
 
     Args:
       found: Costs by case.
       labels: Labels of A and of B.
-      name: Returns the name of a case.
     """
     a, b = labels
     shared = [(one, one.shared.budget, _sides(one)) for one in found if one.shared is not None]
@@ -61,13 +58,13 @@ def cost_tables(
         ratio = times_mark(both[1].seconds.median / both[0].seconds.median)
         overheads = [overhead_cell(side.overhead) for side in both] if has_gradient else []
         seconds = [step_cell(side.seconds) for side in both]
-        steps.append([name(one.case), *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])
+        steps.append([one.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])
         differences = [
             text
             for difference in (one.at_equal_time, one.at_equal_steps)
             for text in (difference.note or interval_cell(difference, "+.4g"), p_cell(difference.p_value))
         ]
-        times.append([f"{name(one.case)}, {one.metric}", f"{budget:.3g}", *map(_reached, both), *differences])
+        times.append([f"{one.case}, {one.metric}", f"{budget:.3g}", *map(_reached, both), *differences])
     if not shared:
         return []
     header = ["seconds of a step", a, b, "B / A", *([f"{a}, over a gradient", f"{b}, over it"] if has_gradient else [])]
@@ -86,7 +83,7 @@ def _reached(side: SideCost) -> str:
     return f"{'diverged' if math.isnan(mean) else f'{mean:.4g}'} ({side.steps:,.0f})"
 
 
-def cost_notes(found: Sequence[CaseCosts], name: Callable[[str], str]) -> list[str]:
+def cost_notes(found: Sequence[CaseCosts]) -> list[str]:
     """Returns notes on the machines of the times, on unsteady times, and on cases without common machines."""
     machines = sorted({str(one.shared.machine) for one in found if one.shared is not None})
     notes = [f"times are of {', and '.join(machines)}"] if machines else []
@@ -95,7 +92,7 @@ def cost_notes(found: Sequence[CaseCosts], name: Callable[[str], str]) -> list[s
     apart = [one for one in found if one.shared is None]
     pairs = {", ".join(map(str, own)) + " against " + ", ".join(map(str, other)) for own, other in map(_classes, apart)}
     if apart:
-        cases = ", ".join(sorted(name(one.case) for one in apart))
+        cases = ", ".join(sorted(one.case for one in apart))
         notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")
     return notes
 
@@ -104,10 +101,10 @@ def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[Mach
     return one.classes[0] or ("none",), one.classes[1] or ("none",)
 
 
-def cost_records(found: Sequence[CaseCosts], name: Callable[[str], str]) -> dict[str, CostRecord]:
+def cost_records(found: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     """Returns the records of the costs by case."""
     return {
-        name(one.case): {
+        one.case: {
             "metric": one.metric,
             "shared": _shared(one),
             "machines_a": [str(machine) for machine in one.classes[0]],
