@@ -136,7 +136,7 @@ def find_stored(
         out if several subjects share the name.
       kept: Earlier choices of references; see `choose_reference`.
     Raises:
-      UsageError: No subject has this name, several have it, or there is no store.
+      UsageError: No subject has this name, several have it, or the store does not exist.
     """
     place, name = _place_and_name(text, store)
     return _in_store(place, name, candidates, kept)

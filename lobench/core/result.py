@@ -66,7 +66,7 @@ class EvaluationKey:
     def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
         """Return the key of an evaluation. A stored result with this key is the result of today.
 
-        The key decides what a change between two calls does. `docs/identity.md` explains each row.
+        The key determines the effect of a change between two calls. `docs/identity.md` explains each row.
 
             Theta                                       | evaluated again
             A checkpoint file that was overwritten      | evaluated again
@@ -99,7 +99,7 @@ class EvaluationKey:
 
         Args:
           sha256: Hash of theta, or of the text of an optimizer without theta.
-          case: Case as it is bound today, with the hash of the optimizer's bindings.
+          case: Case with its current bindings, including the hash of the optimizer's.
           block: Seeds that one program evaluates together.
           program: `Program.key` of what computes it: inner program, jax, jaxlib, kind of device.
         """
@@ -163,7 +163,7 @@ class Curves:
         without a copy; `batch/<metric>` is [num_seeds, num_logs].
       eval_steps: Inner steps of the evaluations.
       log_steps: Inner steps of `batch/<metric>`.
-      diverged_at: First inner step with a non-finite loss per seed; -1 if there is none.
+      diverged_at: First inner step with a non-finite loss per seed; -1 if all losses are finite.
       compile_seconds, wall_seconds: Seconds in XLA's compiler, and in running the program.
       cpu_seconds: Processor seconds of running the program, over all threads; 0 in payloads of older versions.
       ahead_seconds: Part of `compile_seconds` before the evaluation began; not 0 in payloads of older versions only.
@@ -318,7 +318,7 @@ class Curves:
         """Reads what `to_payload` wrote.
 
         Raises:
-          ValueError: The bytes are no payload, or a truncated one.
+          ValueError: The bytes are not a payload, or a truncated one.
         """
         header, start = read_header(payload)
         try:

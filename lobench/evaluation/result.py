@@ -27,7 +27,7 @@ class Result:
       metrics: float32[num_seeds, num_evals] by `<split>/<metric>`; `batch/<metric>` is [num_seeds, num_logs].
       eval_steps: int[num_evals]: step 0, every `eval_every` steps, and the last step.
       log_steps: int[num_logs]: steps of `batch/<metric>`.
-      diverged_at: int[num_seeds]: first inner step with a non-finite loss; -1 if there is none.
+      diverged_at: int[num_seeds]: first inner step with a non-finite loss; -1 if all losses are finite.
       diverged: bool[num_seeds]: whether each seed diverged.
       seeds: Seed of each row.
       compile_seconds, wall_seconds: Seconds of compilation and of the program, summed over seed blocks.
@@ -83,7 +83,7 @@ class Result:
         """Returns the result of a single seed.
 
         Raises:
-          ValueError: There is no such seed.
+          ValueError: The result does not contain the seed.
         """
         for block in self.blocks:
             if seed in block.seeds:
@@ -118,7 +118,7 @@ class Result:
         Returns:
           The axes.
         Raises:
-          KeyError: There is no such metric.
+          KeyError: The metric is unknown.
           LobenchError: matplotlib is not installed.
         """
         from lobench.drawing.axes import Bundle, draw_bundles, new_axes

@@ -367,7 +367,7 @@ class BlockRunner:
         """Returns theta in the structure of the case's optimizer; {} if the optimizer has none.
 
         Raises:
-          ConfigError: The optimizer needs a theta, and there is none.
+          ConfigError: The optimizer needs a theta, but `theta` has no leaves.
           ThetaMismatch: The leaves do not fit.
         """
         if bound.case.optimizer is not None:

@@ -72,7 +72,7 @@ def tune(
       horizon_factor: Length of the training as a multiple of the case's budget, so that faster optimizers can be
         measured. A case with phases, and an optimizer whose schedule runs over the budget, end with the budget.
     Raises:
-      ConfigError: There is no such optimizer, it lacks a parameter of the grid, or the case does not bind.
+      ConfigError: The optimizer is unknown, it lacks a parameter of the grid, or the case does not bind.
       LobenchError: The task or the optimizer fails.
     """
     grid = _suited(_bound(spec, layers, build=False), grid, optimizer)

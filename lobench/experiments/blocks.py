@@ -46,7 +46,7 @@ def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
 
 @contextlib.contextmanager
 def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
-    """Opens a ledger for reading; None if there is none.
+    """Opens the ledger of a store for reading; None if it does not exist yet.
 
     Args:
       store: Folder of the ledger.

@@ -214,7 +214,7 @@ def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps only the items named as in `experiment.gin::quick/relu32[adam-3]`.
 
     Raises:
-      UsageError: There is no such item.
+      UsageError: A name matches no item.
     """
     selected = config.stash.get(EXPERIMENT, None)
     if selected is None or not selected.names:

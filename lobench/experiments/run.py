@@ -122,7 +122,7 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
 
 
 class ExperimentRun:
-    """An experiment that was read and not started. `check` returns what is missing, `run` runs it.
+    """An experiment that was read. `check` returns its plan without training anything; `run` runs it.
 
     Attributes:
       methods: State of the methods for a display, kept current during the run.
@@ -187,7 +187,7 @@ class ExperimentRun:
 
         Args:
           progress: Receives progress events.
-          is_offline: Whether no worker is started and no curves are read. The plan then names what was not checked.
+          is_offline: Whether no worker is started and no curves are read. The plan then lists the skipped checks.
         Raises:
           LobenchError: As `run` would raise before anything is trained.
         """

@@ -23,7 +23,7 @@ def run_exit_code(ran: Ran) -> int:
 
 
 def table_of(ran: Ran) -> str:
-    """Returns the table of `lobench results --by method`; "" if there are no results yet."""
+    """Returns the table of `lobench results --by method`; "" before the first result."""
     from lobench.analysis.tables.tabulate import tabulate_store
     from lobench.report.tables.method_table import method_text
 

@@ -57,7 +57,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     """Returns the experiment that races the settings of a search, each of them a method.
 
     Raises:
-      UsageError: The search proposes settings that depend on results, for which there are no fresh seeds.
+      UsageError: The search proposes settings that depend on results, which a race cannot evaluate on fresh seeds.
       ConfigError: As `searched`.
     """
     if settings.report_sessions is not None:
@@ -107,7 +107,7 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
 
     Raises:
       UsageError: A space cannot be read.
-      ConfigError: A range is invalid, or there is no such search.
+      ConfigError: A range is invalid, or the search is unknown.
     """
     name = settings.method
     bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))

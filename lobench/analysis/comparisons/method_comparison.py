@@ -165,7 +165,7 @@ def compare_subjects(
       design: Rule by which cases are grouped. The seeds of a group have one value each.
 
     Raises:
-      UsageError: There is no case in common, or no subject has a metric.
+      UsageError: The subjects have no case in common, or none has the metric.
       UnknownDirection: The direction of a given metric is not declared.
     """
     rules, scales = rules or GateRules(), scales or Scales.of(subjects)
@@ -302,7 +302,7 @@ class _Ends:
 
     Attributes:
       ours, theirs: Final values of A and of B.
-      begins: Value at step 0 of each seed of both sides, as far as it is known.
+      begins: Value at step 0 of each seed of both sides; NaN if unknown.
       num_seeds: Number of seeds of both sides, including those without a partner.
       samples: The same values in the metric's own unit, not turned by its direction.
     """
@@ -382,7 +382,7 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
 
 
 def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
-    """Returns a note on planned seeds of a case without a result; "" if there are none.
+    """Returns a note on planned seeds of a case without a result; "" if all have one.
 
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
     """

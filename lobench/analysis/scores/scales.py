@@ -268,7 +268,7 @@ class Scales:
         return direction_of(metric, self._declared[identity])
 
     def _identity(self, case: CaseInfo) -> str:
-        """Returns the identity of a case in `among`; "" if there is none.
+        """Returns the identity of a case in `among`, or "".
 
         Other seeds or another budget change the identity. A case whose identity is not stored is looked up by its name.
         """

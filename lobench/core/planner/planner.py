@@ -309,7 +309,7 @@ class Planner:
             self._record(evaluation, event.outcome, lease, event.message)
 
     def _may_split(self, evaluation: EvaluationId) -> bool:
-        """Returns whether an evaluation that ran out of memory is halved: whole blocks are, halves are not."""
+        """Returns whether to halve an evaluation that ran out of memory. A half is not halved again."""
         return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
 
     def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:

@@ -199,7 +199,7 @@ class Workers:
     def has_room(self, size: Size) -> bool:
         """Returns whether one more worker of a size may be started.
 
-        If no machine is large enough yet, one worker may be requested, so that the executor knows what is needed.
+        If no machine is large enough yet, one worker may be requested, so that the executor knows the needed size.
         """
         if (found := self._room.get(size)) is None:
             found = self._room[size] = self._finds_room(size)

@@ -129,7 +129,7 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
-    """Returns the feasible trial with the highest fitness; the first of equals. None if there is none."""
+    """Returns the feasible trial with the highest fitness; the first of equals. None if no trial is feasible."""
     feasible = [trial for trial in trials if trial.is_feasible]
     return min(feasible, key=lambda trial: (-(trial.fitness or 0.0), trial.number), default=None)
 

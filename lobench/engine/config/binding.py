@@ -178,8 +178,8 @@ def complete_selector(selector: str, where: str) -> str:
     """Returns the full name for the end of a name, or for a name as in Python (`my_package.MyRule`).
 
     Raises:
-      UnknownName: There is no such name.
-      ConfigError: There are several.
+      UnknownName: No configurable has this name.
+      ConfigError: The name is ambiguous.
     """
     found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
     if len(found) > 1:
@@ -222,7 +222,7 @@ def _why_unknown(selector: str) -> str:
 
 
 def _in_python(path: str) -> Any:
-    """Returns the Python object with a name in or near an imported module; None if there is none."""
+    """Returns the Python object with a name in or near an imported module; None if not found."""
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:end])

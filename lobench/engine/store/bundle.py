@@ -66,7 +66,7 @@ def has_ledger(place: str | Path) -> bool:
 
 
 def store_and_name(text: str) -> tuple[str, str]:
-    """Splits `STORE@NAME`. The name is "" if there is none.
+    """Splits `STORE@NAME`. The name is "" in a text without @.
 
     Both parts may contain an "@". The store is the longest beginning that is a store, else the longest that is a
     folder, else the text up to the first "@".

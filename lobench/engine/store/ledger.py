@@ -114,7 +114,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """Closes the ledger. On a network file system, it first waits until the store has all records.
 
         Raises:
-          StoreError: The store cannot be written. The message says where the records are kept.
+          StoreError: The store cannot be written. The message names the file that has the records.
         """
         self._db.close()
         try:
@@ -135,7 +135,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self._local_copy.publish()
 
     def place(self) -> int:
-        """Returns a number for the records so far. `is_published` tells if the store's own file contains them."""
+        """Returns a number for the records so far, to be passed to `is_published`."""
         return self._local_copy.num_changes if self._local_copy is not None else 0
 
     def is_published(self, place: int) -> bool:

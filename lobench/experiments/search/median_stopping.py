@@ -2,7 +2,7 @@
 
 A part is an evaluation of its own (`Case.stop_after`) in the ledger, and not a member of the experiment. When all parts
 of a wave are stored, trials below the median of all parts so far are stopped. The others continue from the states saved
-by their parts, or from the start if there are none, with the same bits.
+by their parts, or start again without a state. The bits are the same.
 """
 
 from __future__ import annotations

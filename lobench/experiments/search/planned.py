@@ -82,7 +82,7 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
     """Creates the strategy that a file names, with the keywords that are bound.
 
     Raises:
-      LobenchError: There is no such search, or it does not accept the keywords.
+      LobenchError: The search is unknown, or does not accept the keywords.
     """
     registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
     made: SearchStrategy = registered.make(where=where, **dict(search.keywords))
@@ -94,7 +94,7 @@ class KnownTrials:
     """Trials of a search in a ledger.
 
     Attributes:
-      form: Id of the experiment's form with the trials. None: there are none.
+      form: Id of the experiment's form with the trials. None: no trials are known.
       is_reported: Whether the best trial was evaluated on fresh seeds.
     """
 
@@ -111,7 +111,7 @@ def known_of(
     Args:
       planned: Search.
       file: Experiment file.
-      ledger: Ledger; None if there is none.
+      ledger: Ledger; None before the first run.
       form: Id of the present form. Trials of an earlier form count if its search is the same.
     """
     name = planned.method.name

@@ -128,7 +128,7 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
     """Searches in both directions, and measures each knob.
 
     Raises:
-      LobenchError: There is no seed on which both A and B converge.
+      LobenchError: No seed converges with both A and B.
     """
     search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
     nothing, shown = Subset(), rules.shown

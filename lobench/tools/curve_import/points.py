@@ -78,7 +78,7 @@ class LoggedRun:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def fact(self, key: str) -> str | None:
-        """Returns a logged value; None if there is none of this name."""
+        """Returns the logged value of a name, or None."""
         return {"id": self.id, "name": self.name, **self.facts}.get(key)
 
     @property

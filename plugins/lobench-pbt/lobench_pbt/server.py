@@ -328,7 +328,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
       options: Credentials in the form of an address: `,token_file=F,ca=F`.
       log: Receives lines of progress.
     Raises:
-      Refused: There is no such study.
+      Refused: The study does not exist.
       LobenchError: The controller does not answer, or denies access.
     """
     if not (store / "pbt.sqlite").is_file():

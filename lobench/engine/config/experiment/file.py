@@ -152,7 +152,7 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     """Returns the methods with given names; all methods without names.
 
     Raises:
-      UsageError: There is no such method.
+      UsageError: The experiment has no method of a given name.
     """
     known = {method.name: method for method in experiment.methods}
     for name in names:

@@ -135,7 +135,7 @@ def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator
     """Yields the curves of AlgoPerf's evaluations. A workload is a case, and a trial of a study is a seed.
 
     Raises:
-      UsageError: There is no file of targets, or the log is invalid (see `read_log`).
+      UsageError: The file of targets is missing, or the log is invalid (see `read_log`).
     """
     targets = _targets(path, asked)
     log = read_log(path, targets)

@@ -159,7 +159,7 @@ def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     The step of an episode is its end: the sum of the lengths `l` so far.
 
     Raises:
-      UsageError: There is no such column, or a value is not a number.
+      UsageError: A column is missing, or a value is not a number.
     """
     names = column_names(path)
     wanted = [name for name in asked.metrics.columns(names) if name in names] if asked.metrics else ["r"]
