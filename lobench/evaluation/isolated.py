@@ -72,7 +72,7 @@ class Train(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedReply(Message):
-    """Answers `Train`."""
+    """Result of `Train`: `Curves.to_payload()`."""
 
     payload: bytes
 

@@ -114,7 +114,7 @@ class BlockRunner:
         if key not in self._bound:
             if is_command(spec):
                 raise ConfigError(
-                    "the case is a command, which is no training",
+                    "the case is a command, not a training",
                     where=f"{spec.path}: case {spec.name!r}",
                     next_step="`lobench watch`, `lobench compare` and pytest evaluate it",
                 )

@@ -154,7 +154,7 @@ def search_runs(
 
 
 def _width(planned: PlannedSearch, place: Place, num_slots: int) -> int:
-    """Returns how many trials a wave has: it must not hang on the machine that a restart happens on."""
+    """Returns the number of trials per wave. It is recorded, so that a restart on another machine uses it, too."""
     if planned.method.wave is not None:
         return planned.method.wave
     which: Mapping[str, object] = {"experiment": place.experiment.name, "method": planned.method.name}

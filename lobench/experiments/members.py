@@ -37,7 +37,7 @@ _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no c
 
 
 def states_by_folder(ledger: Ledger) -> Mapping[str, CommandState]:
-    """Returns the states of commands in all forms of all experiments, by `CommandRun.name`."""
+    """Returns the states of the commands of all experiments and their earlier forms, by `CommandRun.name`."""
     trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
     return {row.parameters.get("folder", ""): row.state for row in trials}
 

@@ -65,10 +65,11 @@ class MethodIndex:
         self.runs = [run for method in plain for run in self.runs_of(method)]
 
     def runs_of(self, method: Method, sessions: range | None = None) -> list[CommandRun]:
-        """Returns the sessions of a command; those of a trial `mine/3` lie where `mine` with its values has them.
+        """Returns a run for each session of a command. A trial `mine/3` has the folders of `mine` with the same values.
 
         Args:
-          sessions: Which; None: the experiment's.
+          method: Method with a command.
+          sessions: Numbers of the sessions. None: those of the experiment.
         """
         return [
             CommandRun(
@@ -83,7 +84,7 @@ class MethodIndex:
 
     @property
     def scripts(self) -> list[Method]:
-        """Those without a search."""
+        """Methods that are scripts without a search."""
         return list({run.method.name: run.method for run in self.runs if run.is_script}.values())
 
     @property
@@ -92,7 +93,7 @@ class MethodIndex:
         return self._sessions or range(1)
 
     def of(self, subject: Subject) -> Iterator[Role]:
-        """Yields the roles of a subject."""
+        """Yields a role for each method, and for each trial of a search, that evaluates a subject."""
         for name, given in self._given.items():
             is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
             if is_it and subject.variant == given.variant:

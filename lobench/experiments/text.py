@@ -59,7 +59,7 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
         lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
     if plan.is_race:
-        lines.append("it is a race: methods that leave get no more, and what is missing is the most that it can cost")
+        lines.append("it is a race: eliminated methods get no more evaluations, so this is the largest possible cost")
     if plan.unbound:
         whose = ", ".join(plan.unbound)
         lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")

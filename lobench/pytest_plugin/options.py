@@ -86,7 +86,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--lobench-reuse", action="store_true", help="Reuse stored results instead of training again.")
     kept = "With --lobench-reuse: take results that were made by other code too, as after a refactoring."
     group.addoption("--lobench-keep-results", action="store_true", help=kept)
-    without = "Trace and lower every program, whatever executables are kept beside the store's compiled programs."
+    without = "Trace and lower every program, instead of using executables that are kept in the store."
     group.addoption("--lobench-no-executables", action="store_true", help=without)
     parser.addini("lobench_no_executables", without, type="bool", default=False)
     means = "Gate: take all cases as one group, of which a seed has one value, as `lobench compare --seed-means`."

@@ -417,7 +417,7 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
     if errors:
         raise errors[0]
     raise BaselineError(
-        "no baseline beside the suite, and a gate's margin is on the scale from untrained to tuned",
+        "the suite has no baseline, and a gate's margin is on the scale from untrained to tuned",
         where=f"{info.suite}/{info.name}",
         next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`",
     )

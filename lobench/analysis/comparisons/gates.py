@@ -35,7 +35,7 @@ _UNSEEN_STEP = 0.25
 
 
 class Verdict(enum.StrEnum):
-    """Verdict of a gate."""
+    """Verdict of a gate: B is not worse, B is worse, or more seeds are needed."""
 
     PASS = "PASS"
     REGRESSED = "REGRESSED"

@@ -135,7 +135,7 @@ class MethodComparison:
 
     @property
     def primary_metrics(self) -> dict[str, str]:
-        """Metric of each case, by identity, that the verdict is about."""
+        """Metric of each compared case on which the verdict is based, by the case's identity."""
         metric = self.primary.metric
         compared = [one.case for one in self.primary.comparison.cases]
         return {key: self.cases[key].primary_metric if metric == "primary" else metric for key in compared}
@@ -194,7 +194,7 @@ def _compared(
             got=f"changed between the two: {', '.join(changed)}"
             if changed
             else f"{_names(first)}, and {_names(other)}",
-            next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
+            next_step="evaluate both on the same suite" + (", in its current form" if changed else ""),
         )
     chosen = _metrics([first, other, *subjects], metrics)
     effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]

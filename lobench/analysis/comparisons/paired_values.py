@@ -171,7 +171,7 @@ def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -
 
 
 def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
-    """Returns `_precision` of each pair."""
+    """Returns the precision of each pair's difference, as `_precision`: float64[num_pairs]."""
     largest = np.abs(values).max(axis=1)
     return FLOAT_STEP * (np.ones(len(values)) if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 

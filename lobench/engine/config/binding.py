@@ -104,7 +104,7 @@ def _refuse_namesake(statement: Import) -> None:
     found = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
     if beside is not None and not (Path(found).is_file() and _are_alike(beside, Path(found))):
         raise ConfigError(
-            f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} beside the gin file",
+            f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} next to the gin file",
             where=statement.where,
             got=found,
             expected="one module of this name in a process",

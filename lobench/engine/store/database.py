@@ -51,7 +51,7 @@ _LOCKED = (
 _RESTORE = "move the file away, or restore a copy"
 # SQLite also reports CORRUPT for an intact file if a read failed (EIO).
 _PERHAPS_THE_DISK = (
-    "if its disk failed for a moment, the same command goes on; if it says this again, check the file "
+    "if its disk failed for a moment, the same command goes on; if this message comes again, check the file "
     "(sqlite3 FILE 'PRAGMA integrity_check'), and restore a copy"
 )
 _NETWORK_DISK = "LOBENCH_NETWORK_STORE=1 keeps the ledger on a local disk; or choose another folder"

@@ -80,9 +80,9 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             return cls(store, connect(store, read_only=True))
         if store.is_file() and has_ledger(store):
             raise StoreError(
-                "a bundle stays as it is",
+                "a bundle cannot be changed",
                 where=str(store),
-                next_step=f"`lobench merge {store} --output STORE` puts what it holds into a store",
+                next_step=f"`lobench merge {store} --output STORE` copies its content into a store",
             )
         lock = StoreLock(store, name)
         try:

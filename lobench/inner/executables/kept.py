@@ -136,7 +136,7 @@ class Asked:
                 raise Unhashable("several devices")
             calls = set(_CUSTOM_CALL.findall(lowered.as_text())) - _HARMLESS_CALLS
             if calls or traced.jaxpr.effects:
-                raise Unhashable(f"what is outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
+                raise Unhashable(f"parts outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
             files = installed_files()
             if self._again() != self._key:
                 raise Unhashable("what tracing itself changes")

@@ -285,7 +285,7 @@ class _Lab:
                 found[identity] = samples.first(seeds)
         if not found:
             raise UsageError(
-                "A and B have no case in common: a setting changes what is trained, and not how",
+                "A and B have no case in common: a setting changes the case, not the optimizer",
                 got="; ".join(dict.fromkeys(knob.path for knob in self.knobs.knobs)),
                 expected="settings of the optimizer",
             )

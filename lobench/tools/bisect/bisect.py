@@ -321,9 +321,9 @@ def _refuse_undecidable(seen: Probed) -> None:
         )
     if any(math.isnan(score) for probe in seen.probes for score in probe.scores):
         raise LobenchError(
-            "no checkpoint is better than an untrained task, so there are no scores to compare",
+            "no checkpoint is better than an untrained task, so scores cannot be compared",
             where=where,
-            next_step="`lobench baseline` beside the suite makes a scale that counts for all",
+            next_step="`lobench baseline SUITE` defines a scale for all checkpoints",
         )
 
 

@@ -32,7 +32,7 @@ _MOST_NAMED = 8  # subjects named in an error
 
 
 class RunRecord(TypedDict):
-    """Run of a history."""
+    """JSON form of a run: one program at one revision, with its mean score."""
 
     store: str
     at: float

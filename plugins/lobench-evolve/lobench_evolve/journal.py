@@ -189,7 +189,7 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     path = folder / "evolve.sqlite"
     if not path.is_file():
         raise StoreError(
-            "there is no run", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
+            "no run of an evolution found", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
         )
     with _using(path), contextlib.closing(open_to_read(path)) as connection:
         yield connection

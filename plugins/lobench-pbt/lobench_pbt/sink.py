@@ -109,7 +109,7 @@ class PbtSink:
             return
         why = "the controller has no such trial"
         if found is not None:
-            why = f"it is of generation {found}, and the checkpoint says {event.checkpoint.generation}"
+            why = f"it is of generation {found}, and the checkpoint of generation {event.checkpoint.generation}"
         self._reported.add(trial)
         _LOG.warning("sink pbt: %s is not a fitness of trial %d: %s", event.checkpoint.uri, trial, why)
 

@@ -158,7 +158,7 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     for name in names:
         if name not in known:
             raise UsageError(
-                f"there is no method {name!r}",
+                f"unknown method {name!r}",
                 where="--method",
                 expected="one of " + ", ".join(known),
                 next_step=suggestion(name, known),

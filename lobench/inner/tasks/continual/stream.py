@@ -81,9 +81,9 @@ class Stream(Wrapping):
         else:
             self.gives_if = {"memory": advice}
         if self.replay and not self._remembers:
-            got = "interleaved = True: there are no earlier tasks" if interleaved else "memory_size = 0"
+            got = "interleaved = True: no task is earlier than another" if interleaved else "memory_size = 0"
             raise ConfigError(
-                f"{name}.replay = True: there is no memory to replay from",
+                f"{name}.replay = True: the memory to replay from is missing",
                 got=got,
                 next_step="" if interleaved else advice,
             )

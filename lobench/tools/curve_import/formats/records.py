@@ -162,6 +162,6 @@ def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]
 def _targets(path: Path, asked: CurveRequest) -> Any:
     if asked.targets is None:
         raise UsageError(
-            "what are AlgoPerf's metrics, and which way are they better?", where=str(path), next_step="--targets FILE"
+            "the metrics of AlgoPerf and their directions are missing", where=str(path), next_step="--targets FILE"
         )
     return read_targets(asked.targets)

@@ -466,7 +466,7 @@ def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     if num_empty:
         notes.append(
             f"{path}: {num_empty:,} of {num_rows:,} rows have no {place['value']}, and are read as NaN: their runs "
-            "count as diverged there; delete the rows of what was not logged"
+            "count as diverged there; delete these rows if the values were not logged"
         )
 
 
