@@ -214,7 +214,7 @@ class Curves:
 
     @property
     def training(self) -> str:
-        """Identity of the training's data and initial parameters; "" where no task is bound."""
+        """Identity of the training's data and initial parameters; "" without a task."""
         return training_of(self.provenance.bindings)
 
     @property
@@ -239,11 +239,11 @@ class Curves:
         return exploded_seeds(case, self.first(name), self.final(name), self.diverged_at)
 
     def first(self, metric: str) -> list[float]:
-        """Returns the value of each seed before the first inner step."""
+        """Returns the value of a metric (`test/loss`) of each seed before the first inner step."""
         return self._column(metric, 0)
 
     def final(self, metric: str) -> list[float]:
-        """Returns the last value of each seed."""
+        """Returns the last value of a metric of each seed; NaN for a seed that diverged."""
         return self._column(metric, -1)
 
     def best(self, metric: str) -> list[float]:
@@ -264,7 +264,7 @@ class Curves:
         return direction_of(metric, self.directions)
 
     def mean(self, metric: str) -> list[float]:
-        """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
+        """Returns the mean of a metric over the evaluations of each seed; NaN for a seed that diverged."""
         return [mean_of(row) for row in self._rows(metric)]
 
     def _column(self, metric: str, place: int) -> list[float]:

@@ -62,20 +62,35 @@ class Result:
         return self.diverged_at >= 0
 
     def final(self, metric: str) -> np.ndarray:
-        """Returns float32[num_seeds]: the value after the last step; NaN for a seed that diverged."""
+        """Returns float32[num_seeds]: the value of a metric after the last step; NaN for a seed that diverged.
+
+        Args:
+          metric: Name of the metric with its split, such as `test/loss`.
+        Raises:
+          KeyError: The metric is unknown.
+        """
         return self._metric(metric)[:, -1]
 
     def best(self, metric: str) -> np.ndarray:
-        """Returns float64[num_seeds]: the best finite value; NaN for none.
+        """Returns float64[num_seeds]: the best finite value of a metric; NaN for a seed without one.
 
+        Args:
+          metric: Name of the metric with its split, such as `test/loss`.
         Raises:
-          UnknownDirection: neither the task nor the metric's plugin declares which way it is better.
+          KeyError: The metric is unknown.
+          UnknownDirection: Neither the task nor the metric's plugin declares its direction.
         """
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.best(metric)])
 
     def mean(self, metric: str) -> np.ndarray:
-        """Returns float64[num_seeds]: the mean over the evaluations; NaN for a seed that diverged."""
+        """Returns float64[num_seeds]: the mean of a metric over the evaluations; NaN for a seed that diverged.
+
+        Args:
+          metric: Name of the metric with its split, such as `test/loss`.
+        Raises:
+          KeyError: The metric is unknown.
+        """
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.mean(metric)])
 

@@ -118,8 +118,11 @@ def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None
 
 
 def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
-    """Returns how many trials may still be proposed.
+    """Returns the number of trials that may still be proposed.
 
+    Args:
+      history: All trials so far.
+      num_trials: Largest number of trials in total; None if unbound.
     Raises:
       ConfigError: The number of trials is not bound.
     """
