@@ -53,7 +53,7 @@ class Trials(CommandRuns):
         """Leaves out the methods of a subject whose cases cannot be bound, if there are others.
 
         Raises:
-          SuiteError: no method of the run is left.
+          SuiteError: No method of the run is left.
         """
         if super().refuse(subject, problem):
             return True
@@ -91,7 +91,7 @@ class Trials(CommandRuns):
             self.grown()
 
     def growths(self) -> dict[str, list[str]]:
-        """Returns how far the scripts are that run, by the name of their method."""
+        """Returns the progress of running scripts, by the name of their method."""
         found: dict[str, list[str]] = {}
         for run, growth in self._growing:
             if self.states[run.id] != "running":

@@ -1,4 +1,4 @@
-"""Existing results of subjects in a store, found as a run would find them, read-only."""
+"""Existing results of subjects in a store, by the rules of a run, without writing to the store."""
 
 from __future__ import annotations
 

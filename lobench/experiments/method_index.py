@@ -123,7 +123,7 @@ class MethodIndex:
         return list(dict.fromkeys(role.method.title for role in self.of(subject)))
 
     def trial_texts(self) -> dict[str, str]:
-        """Returns how far each search is, by the title of its method."""
+        """Returns the progress of each search as text, by the title of its method."""
         return {search.method.title: search.text for search in self.searches}
 
     def planned(self, cases: Sequence[CaseInfo]) -> dict[str, int]:
@@ -145,7 +145,7 @@ class MethodIndex:
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0
 
     def _num_of_script(self, method: Method) -> int:
-        """Returns how many curves a script brings, of one case each."""
+        """Returns the number of curves of a script, if each session has one case."""
         if method.search is None:
             return len(self.sessions)
         num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
@@ -153,7 +153,7 @@ class MethodIndex:
         return len(self.sessions) * num_trials + num_reported(method, len(self.sessions))
 
     def _num_reported(self, method: Method, cases: Sequence[CaseInfo]) -> int:
-        """Returns how many evaluations the best trial has on fresh seeds."""
+        """Returns the number of evaluations of the best trial on fresh seeds."""
         if method.report_sessions == 0:
             return 0
         width = method.report_sessions or (len(self._sessions) if self._sessions is not None else None)

@@ -97,7 +97,7 @@ def _head(settings: TuneSettings, folder: Path) -> list[str]:
 
 
 def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
-    """Returns `Method.optimizer = @adam()`, and the bindings that stand behind it."""
+    """Returns the line `Method.optimizer = @adam()`, and the bindings that followed the optimizer's call."""
     call, *bindings = (part.strip() for part in canonical_optimizer(settings.optimizer).split(";"))
     return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
 

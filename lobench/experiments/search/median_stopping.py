@@ -24,7 +24,7 @@ __all__ = ["StoppingSearch"]
 
 
 class StoppingSearch(SubjectSearch):
-    """Such a search of a method that is an optimizer or a checkpoint."""
+    """Search with median stopping, of a method that is an optimizer or a checkpoint."""
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         super().__init__(planned, place, known, width=width)

@@ -26,8 +26,8 @@ class PlannedSearch:
     """A method's search.
 
     Attributes:
-      num_trials: How many there will be, at most.
-      asked: How many the file asks for; None: the search knows.
+      num_trials: Largest number of trials.
+      asked: Number of trials in the file. None: the search determines it.
     """
 
     method: Method
@@ -50,8 +50,8 @@ def planned_searches(
     """Returns the searches of methods by name.
 
     Raises:
-      ConfigError: no such search, or not with these keywords; a space that it cannot search; another number of trials
-        than a grid has; sessions among the seeds that are kept for reports.
+      ConfigError: A search is unknown or does not accept its keywords or space, the number of trials differs from the
+        grid's, or sessions are among the seeds that are reserved for reports.
     """
     found = {}
     for method in methods:
