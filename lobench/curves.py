@@ -26,7 +26,7 @@ class Logger:
     """Writer of JSON lines to a file, which several runs and processes may share.
 
     The lines of a call are written at once before it returns, so that concurrent readers see whole lines, and a
-    training that is killed keeps what it logged. A training that restarts, or resumes from an earlier step, logs steps
+    killed training keeps its logged lines. A training that restarts, or resumes from an earlier step, logs steps
     again: the later lines of a step count (`lobench import --last-counts`; `lobench run` always).
 
     Args:

@@ -266,7 +266,7 @@ class SinkContext:
 
     Attributes:
       store: Folder of the store. A sink may keep files in it.
-      argument: Text after `NAME:` on the command line; "" if there is none.
+      argument: Text after `NAME:` on the command line; "" if omitted.
       name: Name of the watch.
       suites: Suites of the watch, as absolute paths of folders and `.gin` files.
     """

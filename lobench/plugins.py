@@ -347,11 +347,11 @@ class PluginManager(pluggy.PluginManager):
         Args:
           hook: Name of the hook.
           name: Name of the declaration.
-          kind: Kind of object, for the error if there is no such declaration.
+          kind: Kind of object, for the error message.
           where: The user's text, for errors.
 
         Raises:
-          UsageError: There is no such declaration.
+          UsageError: No plugin declares this name.
           PluginError: Declarations of the hook are not valid.
         """
         known, problems = self._collected(hook)

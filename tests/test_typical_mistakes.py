@@ -66,7 +66,7 @@ MISTAKES = {
     "tune tiny --optimizer adamm --executor inline": "unknown name 'adamm'; did you mean 'adam'?",
     "tune tiny --optimizer Adam --executor inline": "unknown name 'Adam'; did you mean 'adam'?",
     "tune tiny --optimizer adam --vary 'learning_rat = [0.1, 0.2]' --executor inline": "did you mean 'learning_rate'?",
-    "run experiment.gin --method c": "--method: there is no method 'c'; expected one of a, b",
+    "run experiment.gin --method c": "--method: unknown method 'c'; expected one of a, b",
     "run experiment.gin --case nothing": "no case 'nothing'; expected one of a, b",
     "baseline tiny --case x": "no case 'x'; expected one of a, b",
     "bisect runs/today --suite tiny --case x": "no case 'x'",

@@ -1,4 +1,4 @@
-"""`lobench.compare`: resolves names to subjects, evaluates what is missing, and compares."""
+"""`lobench.compare`: resolves names to subjects, runs missing evaluations, and compares."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _subjects(
     progress: WatchProgress,
     options: Mapping[str, Any],
 ) -> list[Stored]:
-    """Returns A, B, ... by their names, after evaluating on the suites what is not stored.
+    """Returns A, B, ... by their names, after running the suites' evaluations that are not stored.
 
     If the name of A leaves the choice to lobench (a store, a run's folder), A is the last subject that is not among
     B, C, ... The choice is recorded in the store, so that a second call has the same reference.
@@ -430,7 +430,7 @@ def read_given(given: Given, manager: PluginManager, *, is_whole: bool = False) 
     Args:
       given: The checkpoint or optimizer.
       manager: Plugins, whose readers read the checkpoint.
-      is_whole: Whether the checkpoint is taken as it is, for suites of commands.
+      is_whole: Whether to accept a checkpoint in any format, for suites of commands.
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """

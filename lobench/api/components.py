@@ -134,14 +134,14 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
 def readers_for(
     suites: Sequence[str], manager: PluginManager, *, allow_pickle: bool, complete_when: str = ""
 ) -> Mapping[str, CheckpointReader]:
-    """Returns the readers of checkpoints by name. Suites of commands take any checkpoint as it is."""
+    """Returns the readers of checkpoints by name. Suites of commands accept a checkpoint in any format."""
     if has_only_commands(*suites):
         return whole_readers(complete_when)
     return load_readers(manager, allow_pickle=allow_pickle)
 
 
 def absolute_location(location: str) -> str:
-    """Returns a run's location as it is recorded, independent of the working directory."""
+    """Returns a run's location for the record, independent of the working directory."""
     return location if not location or "://" in location else os.path.abspath(location)
 
 
@@ -170,7 +170,7 @@ def make_deliverer(
     """Returns the deliverer of a ledger's events to the sinks of a watch.
 
     Raises:
-      UsageError: There is no such sink.
+      UsageError: A sink is unknown.
       PluginError: A sink cannot be set up.
     """
     sinks = make_sinks(settings, manager, store)
@@ -194,7 +194,7 @@ def make_sinks(settings: WatchSettings, manager: PluginManager, store: Path) -> 
     """Returns the sinks of a watch, by address.
 
     Raises:
-      UsageError: There is no such sink.
+      UsageError: A sink is unknown.
       PluginError: A sink cannot be set up.
     """
     suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)

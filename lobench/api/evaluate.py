@@ -46,7 +46,7 @@ def evaluate(
     Args:
       suite: `.gin` file with cases, or the name of a shipped one, such as "quick/quick.gin".
       case: Scope of the case. May be omitted if the file has a single case.
-      checkpoint: Checkpoint file or step directory; a `config.gin` beside it is bound too. Or a name in a store:
+      checkpoint: Checkpoint file or step directory; a `config.gin` next to it is bound too. Or a name in a store:
         `STORE@NAME`, or NAME with `store` (a label, a scope, an outer step, or the first digits of a sha256).
       optimizer: Optimizer to evaluate instead of a checkpoint: gin text, or a name in a store. Neither is given for a
         case that binds an optimizer of its own.
@@ -57,7 +57,7 @@ def evaluate(
     Raises:
       UsageError: Both a checkpoint and an optimizer are given, or neither although the case needs one; or a name is
         unknown.
-      SuiteError: There is no such case.
+      SuiteError: The suite has no case of this name.
       ConfigError, CheckpointError, ThetaMismatch: The case, the checkpoint, or both together are invalid.
     """
     from lobench.evaluation.notebook import evaluate as evaluated
@@ -89,16 +89,16 @@ def evaluate_into(
 ) -> Watched:
     """Evaluates subjects on suites, except evaluations that the store already has. Errors are retried.
 
-    All subjects are planned together: if the gin text of one is wrong, nothing runs. If two subjects are identical, a
-    line says so and they are computed once.
+    All subjects are planned together: if the gin text of one is wrong, nothing runs. Identical subjects are
+    reported in a line and computed once.
 
     Args:
       store: Folder of the ledger.
       subjects: Paths of checkpoints, with bindings after semicolons, and gin texts of optimizers. Empty: all
         checkpoints at `location`.
       suites: Folders, `.gin` files, or names of shipped suites.
-      location: Run whose `config.gin` is bound below the bindings of the suites. "": the `config.gin` beside each
-        checkpoint.
+      location: Run whose `config.gin` is bound below the bindings of the suites. "": the `config.gin` next to
+        each checkpoint.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Further fields of `WatchSettings`.
     Raises:

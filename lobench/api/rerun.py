@@ -41,7 +41,7 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
         command = f"PYTHONPATH={shlex.quote(os.pathsep.join(settings.import_folders))} {command}"
     config = trainer_config_at(settings.location) if subject.variant.trainer_config is None else None
     if config is not None and subject.has_theta and trainer_config_at(subject.uri) != config:
-        command += f"  # with {short_path(str(config))} beside the checkpoint"
+        command += f"  # with {short_path(str(config))} next to the checkpoint"
     return command
 
 

@@ -81,7 +81,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedWith:
-    """A checkpoint or an optimizer as options name it, with bindings of its own."""
+    """A checkpoint's path or an optimizer's gin text, with the gin bindings that belong to it."""
 
     checkpoint: str = ""
     optimizer: str = ""
@@ -136,7 +136,7 @@ def find_stored(
         out if several subjects share the name.
       kept: Earlier choices of references; see `choose_reference`.
     Raises:
-      UsageError: No subject has this name, several have it, or there is no store.
+      UsageError: No subject has this name, several have it, or the store does not exist.
     """
     place, name = _place_and_name(text, store)
     return _in_store(place, name, candidates, kept)
@@ -206,7 +206,7 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
             "neither a checkpoint nor an optimizer",
             got=repr(text),
             expected="a path, a call such as 'adam()', or STORE@NAME",
-            next_step="where it is the name of one in a store, give that store",
+            next_step="if it is a name in a store, give that store with --store",
         )
     try:
         return find_stored(text, store, candidates=candidates).given
@@ -261,7 +261,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
             f"several runs are called {text!r}", where=str(store), next_step=f"say {' or '.join(candidates)}"
         )
     raise UsageError(
-        f"there is no run {text!r}",
+        f"unknown run {text!r}",
         where=str(store),
         expected="the folder of a run" + (f", or one of {', '.join(single)}" if single else ""),
         next_step=suggestion(text, known),

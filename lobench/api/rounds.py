@@ -8,7 +8,7 @@ __all__ = ["RoundProgress"]
 
 
 class RoundProgress(WatchProgress):
-    """Progress of a round, which passes problems on, and drops what the round plans and completes.
+    """Progress of a round that forwards problems, but not the round's plans and completed evaluations.
 
     Args:
       inner: Progress of the command, which logs a line per round.

@@ -192,12 +192,12 @@ class ImportSettings:
 def default_store(location: str, name: str) -> Path:
     """Returns CKPT_DIR/lobench_results/NAME if the folder is local, writable and the user's own, else .lobench/NAME.
 
-    In another user's folder a store that is there already is used if this user may write its ledger, as in a group;
-    root starts and continues none there, since the owner could not write root's files. A store of an earlier version
-    at CKPT_DIR/lobench/NAME is used if there is one.
+    In another user's folder, an existing store is used if this user may write its ledger, as in a group. Root never
+    uses a store there, since the owner could not write root's files. An existing store of an earlier version at
+    CKPT_DIR/lobench/NAME is used.
 
     Raises:
-      UsageError: There is nothing at the location.
+      UsageError: The location does not exist.
     """
     if "://" not in location:
         folder = Path(location)

@@ -93,7 +93,7 @@ def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
 
 
 def _is_there(settings: WatchSettings) -> bool:
-    """Returns whether something is at the location. Only a plugin's source knows locations with a scheme of its own."""
+    """Returns whether the location exists. True for a URL of a plugin, which only the plugin's source can check."""
     is_own = settings.source in ("directory", "population")
     return _exists(settings.location) if is_own or "://" not in settings.location else True
 

@@ -57,7 +57,7 @@ def _keep_inputs(command: click.Command) -> None:
                 raise click.UsageError(f"--output {output} is the database of a result store; name another file", ctx)
             for read in _files(value for name, value in ctx.params.items() if name != _OUTPUT):
                 if os.path.isfile(read) and os.path.samefile(read, output):
-                    raise click.UsageError(f"--output {output} is what the command reads; name another file", ctx)
+                    raise click.UsageError(f"--output {output} is an input of the command; name another file", ctx)
         return own(ctx)
 
     command.invoke = invoke  # type: ignore[method-assign]

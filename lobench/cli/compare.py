@@ -1,4 +1,4 @@
-"""The command `lobench compare`."""
+"""Options and output of `lobench compare`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     show_default=True,
     type=BoundedNumber(0.0001, 0.5),
     help="Chance of a false alarm; intervals are of level 1 - alpha. With --race: chance that any method is eliminated "
-    "by one that is no better.",
+    "although it is at least as good.",
 )
 @click.option(
     "--max-diverged",
@@ -208,7 +208,7 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     context = click.get_current_context()
     given = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
     flags = {param.name: param.opts[0] for param in context.command.params}
-    _refuse([flags[name] for name in given if name not in _OF_RULES], "not of --rule, which says all but the target")
+    _refuse([flags[name] for name in given if name not in _OF_RULES], "not of --rule, which defines all but the target")
     asked = parse_target(target) if target is not None else None
     found = judge([find_stored(name, store).subject for name in names], asked)
     if kind == "json":

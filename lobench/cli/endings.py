@@ -107,7 +107,7 @@ def unread_lines(ending: Ending) -> list[str]:
 
 
 def _counts(ending: Ending) -> str:
-    """Returns the outcomes of this call; if there are none, the earlier outcomes that decide the exit code."""
+    """Returns the outcomes of this call; without any, the earlier outcomes that decide the exit code."""
     if ending.outcomes:
         return listed(ending.outcomes)
     bad = {outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)}

@@ -18,15 +18,15 @@ class ExitCode(enum.IntEnum):
         found.meaning = meaning
         return found
 
-    OK = 0, "done; where there is a verdict, it is good"
+    OK = 0, "done; if there is a verdict, it is good"
     VERDICT = (
         1,
         "done, and the verdict is bad: an expectation failed, B regressed, baselines are stale, stores conflict",
     )
     USAGE = (
         2,
-        "the command line, a file, a store or its disk is wrong: nothing was done, or what was done is kept; "
-        "the message says what to change",
+        "the command line, a file, a store or its disk is wrong: nothing was done, or finished work is kept; "
+        "the message names the remedy",
     )
     ERROR = 3, "an evaluation, a command or a check had an error, or lobench itself has a fault: no verdict"
     BUDGET = 4, "the budget was too small: evaluations are left, or a search is undecided; the same command continues"

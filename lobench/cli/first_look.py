@@ -1,4 +1,4 @@
-"""Overview of a folder for `lobench` without arguments: what it contains, and the next command for each item.
+"""Overview of a folder for `lobench` without arguments: its contents, and the next command for each item.
 
 Only names and the beginnings of gin files are examined, nothing in the folder is imported, and the work is bounded.
 """
@@ -26,7 +26,7 @@ _BINDINGS = re.compile(r"^\s*(?:[\w/.]+/)?(Experiment|Case)\.\w+\s*=", re.MULTIL
 
 
 def first_look(folder: Path) -> list[str]:
-    """Returns two lines for each recognized item: its description and the next command. [] if there are none."""
+    """Returns two lines for each recognized item: its description and the next command."""
     return [line for what, command in _seen(folder) for line in (one_line(what), f"  {one_line(command)}")]
 
 
@@ -133,7 +133,7 @@ def _is_folder(path: Path) -> bool:
 def _shown(path: Path, folder: Path) -> str:
     """Returns a path relative to the folder, quoted for a shell.
 
-    A path that begins with - gets `./` so that it is no option.
+    A path that begins with - gets `./`, because it would be read as an option.
     """
     name = str(path.relative_to(folder))
     return shlex.quote(f"./{name}" if name.startswith("-") else name)

@@ -85,7 +85,7 @@ _KINDS = {
     "policies": "which waiting checkpoints are evaluated, for `--checkpoints`",
     "strategies": "how populations select members",
     "searches": "searches, for `Method.search`",
-    "metrics": "metrics beside those of the tasks",
+    "metrics": "metrics that plugins add to those of the tasks",
     "figures": "figures that plugins add to the report",
     "formats": "formats of `lobench import` that plugins add",
     "commands": "commands that plugins add",

@@ -68,7 +68,7 @@ ErrorCode: TypeAlias = Literal[ExitCode.USAGE, ExitCode.ERROR, ExitCode.INTERRUP
 class ErrorRecord(TypedDict):
     """Failure of any command."""
 
-    what: Annotated[str, "What is wrong, in one clause."]
+    what: Annotated[str, "The problem, in one clause."]
     where: Annotated[str, "File, case, plugin or path that the error is about."]
     got: str
     expected: str

@@ -127,7 +127,7 @@ class ReportRecord(TypedDict):
 
 
 def watched_record(watched: Watched) -> WatchRecord:
-    """Returns the record of a finished watch."""
+    """Returns the JSON output of `lobench watch`."""
     return {
         "store": watched.store,
         **ending_record(watched.ending),

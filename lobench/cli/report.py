@@ -1,4 +1,4 @@
-"""The command `lobench report`."""
+"""Options and output of `lobench report`."""
 
 from __future__ import annotations
 

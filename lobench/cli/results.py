@@ -1,4 +1,4 @@
-"""The command `lobench results`."""
+"""Options and output of `lobench results`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def results(
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
         if kind == "json":
-            raise UsageError("--patch prints a patch, not JSON", expected="no --format beside it")
+            raise UsageError("--patch prints a patch, not JSON", expected="--patch without --format")
         if not history:
             raise UsageError("--patch needs --history")
         from lobench.analysis.comparisons.history import patch_of

@@ -1,4 +1,4 @@
-"""The command `lobench schema`."""
+"""Options and output of `lobench schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `lobench watch`."""
+"""Options and output of `lobench watch`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Examples:
 
 Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or the
 newest checkpoint could not be read, 4 --max-core-hours are used and evaluations are left (whatever became of the
-others), 130 interrupted, 141 nobody reads
-what it prints."""
+others), 130 interrupted, 141 the reader of
+the output has closed it."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @options_of(WatchSettings)

@@ -90,7 +90,7 @@ class Case:
         other metrics (`batch/accuracy`). 0: none.
       eval_batches: Number of batches averaged per split in an evaluation. 0: no evaluation; `train/NAME` is then the
         mean over the training batches of the last `eval_every` steps (at step 0: the value of the first batch), and
-        there are no other splits.
+        `train` is the only split.
       primary_metric: Metric shown first, `<split>/<metric>`.
       scale: Scale on which scores of the primary metric are computed, "log" or "linear". None: "log" for losses,
         "linear" otherwise. Not part of the case's identity: changing it re-evaluates nothing.
@@ -237,9 +237,9 @@ class CaseInfo:
       file, own_name: File and name as of `CaseSpec`, such as `digits` and `relu32`. "" in stores of older versions.
       places: Places from which the store knows the suite was read, the latest first. Not part of a row.
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
-        the optimizer. Not part of the key. "" if there is no such code, and in stores of older versions.
+        the optimizer. Not part of the key. "" without such code, and in stores of older versions.
       task_code: Fingerprint of the code behind the task alone, on which a tuned baseline depends.
-      evaluator: What evaluates it: "" for a training by lobench, "command" for a command.
+      evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command.
     """
 
     identity: str
@@ -399,7 +399,7 @@ class CaseSpec:
 
 
 def split_case(text: str) -> tuple[str, str]:
-    """Returns the path before a case's name, "" if there is none, and the name.
+    """Splits a text into the path before a case's name, which may be "", and the name.
 
     >>> [split_case(text) for text in ("relu32", "suites/quick/relu32", "quick/digits.gin::relu32")]
     [('', 'relu32'), ('suites/quick', 'relu32'), ('quick/digits.gin', 'relu32')]

@@ -167,7 +167,7 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
 
 
 def _place_named(path: str, name: str, max_depth: int) -> str:
-    """Returns the first part of a path, of at most `max_depth` components, that ends with a name; "" if there is none.
+    """Returns the first part of a path, of at most `max_depth` components, that ends with a name, or "".
 
     >>> _place_named("state/theta/w", "theta", 2)
     'state/theta'

@@ -45,7 +45,7 @@ class CodeFingerprint:
 
     @property
     def id(self) -> str:
-        """Hash of the parts, independent of this machine's paths; "" if there are no parts."""
+        """Hash of the parts, independent of this machine's paths; "" without parts."""
         if not self.parts:
             return ""
         text = "\0".join(f"{name}\0{value}" for name, value in sorted(self.parts.items()))
@@ -75,7 +75,7 @@ def parts_of_code(code: str) -> tuple[str, str]:
 
 
 def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = None) -> bool:
-    """Returns whether a result of some code counts as a result of the current code.
+    """Returns whether a result of the code `stored` counts as a result of the current code.
 
     Args:
       stored, todays: Codes as returned by `joined_code`. A part that is "" on either side matches any code.

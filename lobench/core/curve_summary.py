@@ -1,6 +1,6 @@
 """Summary of curves: the numbers of an evaluation that tables need, so that they need not decode curves.
 
-A store has a summary beside each payload. `summarize` creates it when an evaluation is recorded, or later for older
+A store has a summary with each payload. `summarize` creates it when an evaluation is recorded, or later for older
 evaluations. `CurveSummary` returns exactly the numbers that `Curves` computes from the payload.
 """
 
@@ -77,7 +77,7 @@ def _kept(shapes: Mapping[str, Sequence[int]]) -> list[str]:
 
 
 def _finite_ends(row: Sequence[float]) -> tuple[float, float]:
-    """Returns the lowest and the highest finite value; NaN if there is none."""
+    """Returns the lowest and the highest finite value; NaN if no value is finite."""
     known = row if math.isfinite(sum(row)) else [value for value in row if math.isfinite(value)]
     return min(known, default=math.nan), max(known, default=math.nan)
 

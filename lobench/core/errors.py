@@ -1,4 +1,4 @@
-"""Exceptions of lobench: one root, and messages with what is wrong, where, got, expected and the next step."""
+"""Exceptions of lobench. A message has the problem, its place, the value found, the valid values and the next step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LobenchError(Exception):
     """Root of all errors that lobench raises deliberately.
 
     Args:
-      what: What is wrong, as one clause.
+      what: The problem, as one clause.
       where: File, case, plugin or path with the error.
       got: Value found.
       expected: Values that would be valid.

@@ -75,7 +75,7 @@ def metric_name(name: str) -> str:
 
 
 def split_name(name: str) -> str:
-    """Returns lobench's name of a split, such as "val" for "validation"; "" if there is no such split."""
+    """Returns lobench's name of a split, such as "val" for "validation"; "" for an unknown split."""
     return _SPLITS.get(name.lower(), "")
 
 

@@ -99,7 +99,7 @@ def state_prefix(prefix: str, theta_sha256: str, program: str) -> str:
 
     Args:
       prefix: Hash of the training up to there, as returned by `prefix_sha256s`.
-      theta_sha256: Hash of theta; "" if there is no theta.
+      theta_sha256: Hash of theta; "" without theta.
       program: Key of the program.
     """
     return _sha256((prefix, theta_sha256, program))

@@ -66,7 +66,7 @@ class EvaluationKey:
     def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
         """Return the key of an evaluation. A stored result with this key is the result of today.
 
-        The key decides what a change between two calls does. `docs/identity.md` explains each row.
+        The key determines the effect of a change between two calls. `docs/identity.md` explains each row.
 
             Theta                                       | evaluated again
             A checkpoint file that was overwritten      | evaluated again
@@ -99,7 +99,7 @@ class EvaluationKey:
 
         Args:
           sha256: Hash of theta, or of the text of an optimizer without theta.
-          case: Case as it is bound today, with the hash of the optimizer's bindings.
+          case: Case with its current bindings, including the hash of the optimizer's.
           block: Seeds that one program evaluates together.
           program: `Program.key` of what computes it: inner program, jax, jaxlib, kind of device.
         """
@@ -163,7 +163,7 @@ class Curves:
         without a copy; `batch/<metric>` is [num_seeds, num_logs].
       eval_steps: Inner steps of the evaluations.
       log_steps: Inner steps of `batch/<metric>`.
-      diverged_at: First inner step with a non-finite loss per seed; -1 if there is none.
+      diverged_at: First inner step with a non-finite loss per seed; -1 if all losses are finite.
       compile_seconds, wall_seconds: Seconds in XLA's compiler, and in running the program.
       cpu_seconds: Processor seconds of running the program, over all threads; 0 in payloads of older versions.
       ahead_seconds: Part of `compile_seconds` before the evaluation began; not 0 in payloads of older versions only.
@@ -214,7 +214,7 @@ class Curves:
 
     @property
     def training(self) -> str:
-        """Identity of the training's data and initial parameters; "" where no task is bound."""
+        """Identity of the training's data and initial parameters; "" without a task."""
         return training_of(self.provenance.bindings)
 
     @property
@@ -239,11 +239,11 @@ class Curves:
         return exploded_seeds(case, self.first(name), self.final(name), self.diverged_at)
 
     def first(self, metric: str) -> list[float]:
-        """Returns the value of each seed before the first inner step."""
+        """Returns the value of a metric (`test/loss`) of each seed before the first inner step."""
         return self._column(metric, 0)
 
     def final(self, metric: str) -> list[float]:
-        """Returns the last value of each seed."""
+        """Returns the last value of a metric of each seed; NaN for a seed that diverged."""
         return self._column(metric, -1)
 
     def best(self, metric: str) -> list[float]:
@@ -264,7 +264,7 @@ class Curves:
         return direction_of(metric, self.directions)
 
     def mean(self, metric: str) -> list[float]:
-        """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
+        """Returns the mean of a metric over the evaluations of each seed; NaN for a seed that diverged."""
         return [mean_of(row) for row in self._rows(metric)]
 
     def _column(self, metric: str, place: int) -> list[float]:
@@ -318,7 +318,7 @@ class Curves:
         """Reads what `to_payload` wrote.
 
         Raises:
-          ValueError: The bytes are no payload, or a truncated one.
+          ValueError: The bytes are not a payload, or a truncated one.
         """
         header, start = read_header(payload)
         try:

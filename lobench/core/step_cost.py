@@ -39,7 +39,7 @@ class StepSeconds:
     """Seconds of an inner step of one seed.
 
     Attributes:
-      median: Median over the samples; NaN if there are no samples.
+      median: Median over the samples; NaN without samples.
       spread: Interquartile range divided by the median; NaN for fewer than two samples.
       busy: Processor seconds per wall second; NaN if the processor does not compute.
       num_samples: Number of samples, one per chunk of inner steps.

@@ -44,8 +44,8 @@ class Variant:
 
     Attributes:
       bindings: gin statements, bound after those of `--gin-param`.
-      trainer_config: Content of the `config.gin` beside the checkpoint; "" if there is none. None: that of the watched
-        run.
+      trainer_config: Content of the `config.gin` next to the checkpoint; "" without such a file. None: that of the
+        watched run.
     """
 
     bindings: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a case is evaluated with: a checkpoint, an optimizer, or a method with imported curves.
+    """Object of an evaluation on a case: a checkpoint, an optimizer, or a method with imported curves.
 
     Created by `of_checkpoint`, `of_optimizer`, `of_own_optimizers` and `of_imported`.
 

@@ -17,7 +17,7 @@ _OF_TRAINING = ("task", "num_tasks", "sessions", "num_lanes", "phases")
 
 @functools.lru_cache(maxsize=4096)
 def training_of(bindings: str) -> str:
-    """Returns a hash of the bindings that determine a training's data and initial parameters; "" if there is no task.
+    """Returns a hash of the bindings that determine a training's data and initial parameters; "" without a task.
 
     >>> one = "a/lobench.Case.task = @T()\\na/lobench.Case.num_inner_steps = 100\\na/lobench.T.width = 8"
     >>> other = one.replace("a/", "b/").replace("100", "400")

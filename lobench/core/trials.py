@@ -114,7 +114,7 @@ class TrialHistory:
         for values in proposed:
             if not self._space.contains(values):
                 raise PluginError(
-                    "the search proposes what is not in the space",
+                    "the search proposes settings outside of its space",
                     where=type(self._strategy).__name__,
                     got=repr(dict(values)),
                     expected=", ".join(parameter.path for parameter in self._space.parameters),

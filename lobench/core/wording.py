@@ -39,7 +39,7 @@ def counted(count: int, name: str) -> str:
 
 
 def groups_text(groups: Iterable[Sequence[str]]) -> str:
-    """Returns a line that names the groups of two cases or more; "" if there are none."""
+    """Returns a line that names the groups of two cases or more; "" without such groups."""
     shown = [one_line(", ".join(sorted(group))) for group in groups if len(group) > 1]
     return (
         one_line(f"cases in one group, of which a seed has one value, their mean: {'; '.join(shown)}") if shown else ""

@@ -26,7 +26,7 @@ _INCHES = 3.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The curves of some seeds.
+    """Curves of several seeds.
 
     Attributes:
       values: float[num_seeds, num_evals]; NaN from where a seed diverged.
@@ -38,10 +38,11 @@ class Bundle:
 
 
 def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Axes]:
-    """Returns axes of a new figure, three in a row; a notebook shows the figure at the end of its cell.
+    """Returns axes of a new figure, three in a row. A notebook shows the figure at the end of its cell.
 
     Args:
-      width, height: Of each, in multiples of a usual one's width.
+      count: Number of axes.
+      width, height: Size of each, in multiples of the default width.
     Raises:
       LobenchError: matplotlib is not installed.
     """

@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 90, 18
 
 
 class Markup(str):
-    """HTML that is whole already."""
+    """HTML that is already escaped."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ Cell = str | Markup
 
 
 def text(value: Cell) -> Markup:
-    """Returns text as HTML; what steers and is not shown becomes an escape, `\\x1b`."""
+    """Returns text as HTML. Control characters become escapes, `\\x1b`."""
     return value if isinstance(value, Markup) else Markup(html.escape(one_line(value)))
 
 
@@ -36,7 +36,7 @@ def paragraph(line: str) -> Markup:
 
 
 def table(header: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Markup:
-    """Returns a table; the first column names its rows."""
+    """Returns a table. The first column has the names of the rows."""
     head = "".join(f"<th>{text(cell)}</th>" for cell in header)
     body = "".join(
         f'<tr><th style="text-align:left">{text(first)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in others)}</tr>'
@@ -46,7 +46,11 @@ def table(header: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Markup:
 
 
 def spark(values: ArrayLike) -> Markup:
-    """Returns a curve as a small drawing, on a log scale where it spans decades; NaN breaks it."""
+    """Returns a small drawing of a curve, on a log scale if it spans decades. A NaN leaves a gap.
+
+    Args:
+      values: Values at evenly spaced steps, float[num_values].
+    """
     curve = np.asarray(values, np.float64)
     if spans_decades(curve):
         curve = np.log(curve)

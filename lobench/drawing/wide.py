@@ -21,7 +21,7 @@ def spans_decades(values: ArrayLike) -> bool:
 
 @functools.lru_cache(maxsize=256)  # thousands of curves have a few lengths
 def evenly(count: int, most: int) -> NDArray[np.intp]:
-    """Returns the places among `count` that are kept, `most` of them at most: the first, the last, evenly between."""
+    """Returns at most `most` indices below `count`: the first, the last, and evenly spaced ones between."""
     found = np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp)  # at least one apart
     found.setflags(write=False)
     return found

@@ -52,7 +52,7 @@ class Train(Message):
     """Request for the curves of a seed block.
 
     Attributes:
-      theta: Path of a file of leaves; "" if there is no theta.
+      theta: Path of a file of leaves; "" without theta.
       code: Parts of the case's code as the caller imported it; empty if any code is right.
       key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
       together, perturbation: As of `BlockRunner.repeat`.
@@ -72,7 +72,7 @@ class Train(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedReply(Message):
-    """Answers `Train`."""
+    """Result of `Train`: `Curves.to_payload()`."""
 
     payload: bytes
 

@@ -89,7 +89,7 @@ class ThetaLeaves:
 
     @property
     def sha256(self) -> str:
-        """Digest of the leaves; "" if there are none."""
+        """Digest of the leaves; "" without leaves."""
         return self.known_sha256 or (theta_sha256(self.leaves) if self.leaves is not None else "")
 
     @property

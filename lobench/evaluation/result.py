@@ -27,7 +27,7 @@ class Result:
       metrics: float32[num_seeds, num_evals] by `<split>/<metric>`; `batch/<metric>` is [num_seeds, num_logs].
       eval_steps: int[num_evals]: step 0, every `eval_every` steps, and the last step.
       log_steps: int[num_logs]: steps of `batch/<metric>`.
-      diverged_at: int[num_seeds]: first inner step with a non-finite loss; -1 if there is none.
+      diverged_at: int[num_seeds]: first inner step with a non-finite loss; -1 if all losses are finite.
       diverged: bool[num_seeds]: whether each seed diverged.
       seeds: Seed of each row.
       compile_seconds, wall_seconds: Seconds of compilation and of the program, summed over seed blocks.
@@ -62,20 +62,35 @@ class Result:
         return self.diverged_at >= 0
 
     def final(self, metric: str) -> np.ndarray:
-        """Returns float32[num_seeds]: the value after the last step; NaN for a seed that diverged."""
+        """Returns float32[num_seeds]: the value of a metric after the last step; NaN for a seed that diverged.
+
+        Args:
+          metric: Name of the metric with its split, such as `test/loss`.
+        Raises:
+          KeyError: The metric is unknown.
+        """
         return self._metric(metric)[:, -1]
 
     def best(self, metric: str) -> np.ndarray:
-        """Returns float64[num_seeds]: the best finite value; NaN for none.
+        """Returns float64[num_seeds]: the best finite value of a metric; NaN for a seed without one.
 
+        Args:
+          metric: Name of the metric with its split, such as `test/loss`.
         Raises:
-          UnknownDirection: neither the task nor the metric's plugin declares which way it is better.
+          KeyError: The metric is unknown.
+          UnknownDirection: Neither the task nor the metric's plugin declares its direction.
         """
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.best(metric)])
 
     def mean(self, metric: str) -> np.ndarray:
-        """Returns float64[num_seeds]: the mean over the evaluations; NaN for a seed that diverged."""
+        """Returns float64[num_seeds]: the mean of a metric over the evaluations; NaN for a seed that diverged.
+
+        Args:
+          metric: Name of the metric with its split, such as `test/loss`.
+        Raises:
+          KeyError: The metric is unknown.
+        """
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.mean(metric)])
 
@@ -83,7 +98,7 @@ class Result:
         """Returns the result of a single seed.
 
         Raises:
-          ValueError: There is no such seed.
+          ValueError: The result does not contain the seed.
         """
         for block in self.blocks:
             if seed in block.seeds:
@@ -118,7 +133,7 @@ class Result:
         Returns:
           The axes.
         Raises:
-          KeyError: There is no such metric.
+          KeyError: The metric is unknown.
           LobenchError: matplotlib is not installed.
         """
         from lobench.drawing.axes import Bundle, draw_bundles, new_axes

@@ -114,7 +114,7 @@ class BlockRunner:
         if key not in self._bound:
             if is_command(spec):
                 raise ConfigError(
-                    "the case is a command, which is no training",
+                    "the case is a command, not a training",
                     where=f"{spec.path}: case {spec.name!r}",
                     next_step="`lobench watch`, `lobench compare` and pytest evaluate it",
                 )
@@ -376,7 +376,7 @@ class BlockRunner:
         """Returns theta in the structure of the case's optimizer; {} if the optimizer has none.
 
         Raises:
-          ConfigError: The optimizer needs a theta, and there is none.
+          ConfigError: The optimizer needs a theta, but `theta` has no leaves.
           ThetaMismatch: The leaves do not fit.
         """
         if bound.case.optimizer is not None:

@@ -72,7 +72,7 @@ def tune(
       horizon_factor: Length of the training as a multiple of the case's budget, so that faster optimizers can be
         measured. A case with phases, and an optimizer whose schedule runs over the budget, end with the budget.
     Raises:
-      ConfigError: There is no such optimizer, it lacks a parameter of the grid, or the case does not bind.
+      ConfigError: The optimizer is unknown, it lacks a parameter of the grid, or the case does not bind.
       LobenchError: The task or the optimizer fails.
     """
     grid = _suited(_bound(spec, layers, build=False), grid, optimizer)
@@ -257,19 +257,21 @@ def _knows_horizon(case: Case) -> bool:
 
 
 def _eval_every(case: Case) -> int:
-    """Returns how often a grid is evaluated: the case's own budget must be too."""
+    """Returns the number of steps between evaluations of a grid. It divides the budget, whose end is evaluated."""
     # Without evaluations, `eval_every` is what the numbers are means of.
     most = _EVAL_EVERY if case.eval_batches else case.eval_every
     return next(step for step in range(most, 0, -1) if case.num_inner_steps % step == 0)
 
 
 def _suited(bound: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: str) -> BaselineGrid | BaselineSearch:
-    """Returns the grid, or the one point of an optimizer that has no learning rate, where only that would vary.
+    """Returns the grid, or a single point if the grid varies only a learning rate that the optimizer does not have.
 
     Args:
-      bound: The case, whose modules are imported with it.
+      bound: Bound case. Its modules, which may define the optimizer, are imported.
+      grid: Grid or search over which to tune.
+      optimizer: Name of the optimizer.
     Raises:
-      ConfigError: no such optimizer, or it lacks a parameter of the grid.
+      ConfigError: The optimizer is unknown, or it lacks a parameter of the grid.
     """
     name = complete_selector(optimizer, "the optimizer to tune")
     wrapper = CONFIGURABLES[name].wrapper

@@ -6,5 +6,8 @@ COMMANDS = {
         "lobench.experiments.tune_command:tune",
         "Tune an optimizer: an experiment with one method, printed as gin.",
     ),
-    "baseline": ("lobench.experiments.baseline_command:baseline", "Tune baselines on a suite and keep them beside it."),
+    "baseline": (
+        "lobench.experiments.baseline_command:baseline",
+        "Tune baselines and keep them in the suite's folder.",
+    ),
 }

@@ -53,7 +53,7 @@ class Trials(CommandRuns):
         """Leaves out the methods of a subject whose cases cannot be bound, if there are others.
 
         Raises:
-          SuiteError: no method of the run is left.
+          SuiteError: No method of the run is left.
         """
         if super().refuse(subject, problem):
             return True
@@ -91,7 +91,7 @@ class Trials(CommandRuns):
             self.grown()
 
     def growths(self) -> dict[str, list[str]]:
-        """Returns how far the scripts are that run, by the name of their method."""
+        """Returns the progress of running scripts, by the name of their method."""
         found: dict[str, list[str]] = {}
         for run, growth in self._growing:
             if self.states[run.id] != "running":
@@ -154,7 +154,7 @@ def search_runs(
 
 
 def _width(planned: PlannedSearch, place: Place, num_slots: int) -> int:
-    """Returns how many trials a wave has: it must not hang on the machine that a restart happens on."""
+    """Returns the number of trials per wave. It is recorded, so that a restart on another machine uses it, too."""
     if planned.method.wave is not None:
         return planned.method.wave
     which: Mapping[str, object] = {"experiment": place.experiment.name, "method": planned.method.name}

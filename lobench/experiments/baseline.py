@@ -52,7 +52,7 @@ def baseline(
     Returns:
       Paths of the baseline files.
     Raises:
-      SuiteError: There is no such suite or case.
+      SuiteError: A suite or case does not exist.
       ConfigError: A case cannot be bound, or an optimizer cannot be tuned.
     """
     for name in ("optimizers", "cases", "vary"):
@@ -223,7 +223,7 @@ def _tuned_elsewhere(
     baseline: Baseline,
     grid: BaselineGrid | BaselineSearch,
 ) -> tuple[BaselineCase, Path] | None:
-    """Returns what another suite in the same folder tuned on the same problem, and the path of its file."""
+    """Returns the baseline that another suite in the same folder has for the same problem, and the path of its file."""
     here = path.resolve()  # of a suite that is the working directory itself the folder has no name
     for other in sorted(here.parent.parent.parent.glob(f"*/{here.parent.name}/{here.name}")):
         if other != here and bound.info.problem in other.read_text(encoding="utf-8"):
@@ -238,7 +238,7 @@ def _tuned_elsewhere(
 def _start(
     path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
 ) -> Baseline:
-    """Returns the baseline in a file, or an empty one if there is no file or it is of another search."""
+    """Returns the baseline in a file, or an empty one if the file is missing or of another search."""
     refresh = _refreshing(command, suite, optimizer)
     empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""The command `lobench baseline`."""
+"""Options and output of `lobench baseline`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
         "baseline.check": f"{__name__}:StaleRecord",
     },
 )
-@click.option("--check", is_flag=True, help="Tune nothing; print what is stale or missing.")
+@click.option("--check", is_flag=True, help="Tune nothing; print stale and missing baselines.")
 def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
     """Tune baselines on the cases of SUITE, and write them to SUITE/baselines. Baselines that are up to date stay.
 

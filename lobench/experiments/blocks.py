@@ -17,9 +17,9 @@ __all__ = ["blocks_of", "looked_at", "member_blocks"]
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
-    """Returns how the sessions are cut into seed blocks, as far as the store has some already; None: as cases say.
+    """Returns the seed blocks of the sessions, which keep the store's blocks. None: the cases determine them.
 
-    Those of a race are the blocks of its rounds, whatever the store has.
+    In a race they are the blocks of its rounds, whatever the store has.
     """
     if experiment.sessions is None:
         return None
@@ -31,7 +31,7 @@ def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
 
 
 def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
-    """Returns the seed blocks of an experiment's members, whichever of its forms they are of."""
+    """Returns the seed blocks of an experiment's members in all of its forms."""
     with looked_at(store, is_written=True) as ledger:
         if ledger is None:
             return set()
@@ -46,7 +46,7 @@ def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
 
 @contextlib.contextmanager
 def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
-    """Opens a ledger for reading; None if there is none.
+    """Opens the ledger of a store for reading; None if it does not exist yet.
 
     Args:
       store: Folder of the ledger.

@@ -186,7 +186,7 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
     """Returns the cases of an experiment's suites, whatever trains on them.
 
     Raises:
-      SuiteError: the cases cannot be collected, or not be bound.
+      SuiteError: The cases cannot be collected or bound.
     """
     variant = Variant(bindings=_SOME_OPTIMIZER, trainer_config="")
     with looked_at(settings.store_folder, is_written=True) as ledger:
@@ -275,7 +275,7 @@ class _Wanted:
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
-    """Returns points of a space that have each of its parameters once, as far as a few draws find them."""
+    """Returns points of a space which together have each of its parameters, unless a few draws miss one."""
     found: list[Mapping[str, Value]] = []
     seen = set[str]()
     for seed in range(_DRAWS):
@@ -318,17 +318,17 @@ class _Trainings:
         return len(self._runs(method))
 
     def brought(self, method: Method) -> list[Subject]:
-        """Returns the checkpoints that a command has, each theta once."""
+        """Returns the checkpoints that a command has produced, each theta once."""
         found = [one for run in self._runs(method) for one in self._of(run)]
         return list({one.key: one for one in found}.values())
 
     def num_expected(self, method: Method) -> int:
-        """Returns how many sessions bring a checkpoint yet."""
+        """Returns the number of sessions that are still to produce a checkpoint."""
         without = [self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)]
         return sum(state not in _WITHOUT or self._settings.retry_errors for state in without)
 
     def num_not_done(self, method: Method) -> int:
-        """Returns how many sessions have not ended well."""
+        """Returns the number of sessions that are not done."""
         return sum(self._states.get(run.name) != "done" for run in self._runs(method))
 
     def _runs(self, method: Method) -> Sequence[CommandRun]:
@@ -360,7 +360,7 @@ class _Planner:
     durations: Mapping[str, float]
 
     def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
-        """Returns the plans in the order of the methods, each with the evaluations that earlier methods have too."""
+        """Returns the plans in the order of the methods. `repeated` of each counts evaluations of earlier methods."""
         found, seen = list[MethodPlan](), set[SubjectKey]()
         for method in methods:
             if method.kind == "script":
@@ -377,7 +377,7 @@ class _Planner:
         return found
 
     def _of_script(self, method: Method) -> MethodPlan:
-        """Returns the plan of a script: a curve for each of its sessions."""
+        """Returns the plan of a script, which has one curve per session."""
         factor, search = self.wanted.num_sessions, self.wanted.searches.get(method.name)
         num_trials, num_stopped, num_fresh, num_left = 1, 0, 0, self.wanted.trainings.num_not_done(method)
         if search is not None:
@@ -398,7 +398,7 @@ class _Planner:
         )
 
     def _of(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
-        """Returns the plan of subjects, and of so many more that are not there yet."""
+        """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
         blocks = [self.held.blocks_of(one.sha256, one.variant) for one in subjects]
         blocks += [self._waiting(method)] * num_expected if num_expected else []
         return self._priced(
@@ -439,7 +439,7 @@ class _Planner:
     def _priced(
         self, method: Method, planned: Sequence[NamedBlock], missing: Sequence[NamedBlock], *, num_trainings: int
     ) -> MethodPlan:
-        """Returns a plan with what its missing evaluations take."""
+        """Returns a plan with the expected seconds of its missing evaluations."""
         return MethodPlan(
             method=method,
             num_planned=len(planned),
@@ -451,7 +451,7 @@ class _Planner:
 
 
 def _short_names(cases: Sequence[CaseSpec]) -> dict[str, str]:
-    """Returns `quick/relu32` for `quick/digits.relu32`, where no other case is called so."""
+    """Returns short names of cases: `quick/relu32` for `quick/digits.relu32`, if it is unambiguous."""
     short = {spec.names[-1]: f"{spec.suite}/{spec.names[0]}" for spec in cases}
     counts = Counter(short.values())
     return {name: own if counts[own] == 1 else name for name, own in short.items()}

@@ -1,4 +1,4 @@
-"""The command `lobench run`."""
+"""Options and output of `lobench run`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Examples:
   lobench run experiment.gin --check
 
 Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or a command failed, 4
---max-core-hours are used and evaluations are left, 130 interrupted, 141 nobody reads
-what it prints."""
+--max-core-hours are used and evaluations are left, 130 interrupted, 141 the reader of
+the output has closed it."""
 )
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
@@ -46,9 +46,9 @@ what it prints."""
     "--check",
     "--dry-run",
     is_flag=True,
-    help="Train nothing; plan and bind all methods as the run does, and print what is missing and what it costs.",
+    help="Train nothing; plan and bind all methods as the run does, and print missing evaluations and their cost.",
 )
-@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print what was not checked.")
+@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print the skipped checks.")
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "keep_results", "allow_pickle")
 @format_option(
     "text",

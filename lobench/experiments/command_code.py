@@ -48,7 +48,7 @@ def code_of_commands(
     Args:
       file: Experiment file.
       methods: Methods of the run.
-      ledger: Ledger of the store; None if there is none.
+      ledger: Ledger of the store; None before the first run.
       keep_results: Whether results of other code count.
     Raises:
       ConfigError: A file of `Method.files` does not exist.

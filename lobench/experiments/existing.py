@@ -1,4 +1,4 @@
-"""Existing results of subjects in a store, found as a run would find them, read-only."""
+"""Existing results of subjects in a store, by the rules of a run, without writing to the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NamedBlock = tuple[str, SeedBlock]  # the longest name of a case, and seeds
 
 
 class ExistingResults:
-    """Stored and missing evaluations of subjects, for the cases as they are now.
+    """Stored and missing evaluations of subjects on the current cases.
 
     Args:
       ledger: Ledger. None: the store is empty.
@@ -84,7 +84,7 @@ def cases_of(
 
     Args:
       labels: Variants, each with the label used in error messages.
-      ledger: Ledger of the store; None if there is none.
+      ledger: Ledger of the store; None before the first run.
       settings: Settings of the run.
       manager: Plugins.
       store: Folder of the store.

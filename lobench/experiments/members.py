@@ -37,7 +37,7 @@ _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no c
 
 
 def states_by_folder(ledger: Ledger) -> Mapping[str, CommandState]:
-    """Returns the states of commands in all forms of all experiments, by `CommandRun.name`."""
+    """Returns the states of the commands of all experiments and their earlier forms, by `CommandRun.name`."""
     trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
     return {row.parameters.get("folder", ""): row.state for row in trials}
 
@@ -87,7 +87,7 @@ class ExperimentRecord:
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Why methods could not be evaluated, by title."""
+        """Reasons why methods could not be evaluated, by title."""
         return self._commands.refused if self._commands is not None else {}
 
     @property
@@ -146,7 +146,7 @@ class ExperimentRecord:
 
     @property
     def _text(self) -> str:
-        """The experiment, and the code of its commands: with other code it is another form of the experiment."""
+        """Configuration of the experiment, with the code of its commands: other code makes another form of it."""
         codes = [(one.method.name, one.method.code) for one in self._command_codes]
         return self._file.text + "".join(f"# code of {name}: {code}\n" for name, code in codes if code)
 
@@ -216,7 +216,7 @@ class ExperimentRecord:
         self.num_planned = len(wanted) + num_of_scripts + self._num_expected(ending)
 
     def _num_expected(self, ending: Ending) -> int:
-        """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
+        """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
         cases = next(iter(ending.cases.values()), ())
         begun = {(role.name, role.trial) for one in ending.subjects for role in self._method_index.of(one)}
         states = self._commands.states if self._commands is not None else {}
@@ -236,7 +236,7 @@ class ExperimentRecord:
         return len(waiting) * num_blocks + num_open + num_searched
 
     def _members_of_scripts(self) -> Iterator[SessionMember]:
-        """Yields the curves of scripts: of the trials of a search those of all that ended well."""
+        """Yields the curves of scripts, and those of the completed trials of searches over scripts."""
         assert self._scripts is not None, "a run that began"
         for method in self._method_index.scripts:
             rows = self._scripts.rows(script_name(method))
@@ -252,7 +252,7 @@ class ExperimentRecord:
                 yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
 
     def snapshot(self, rows: Sequence[EvaluationRow]) -> Snapshot:
-        """Returns evaluations by the methods that they are of, as tables of the store read them."""
+        """Returns a snapshot of evaluations by method, as tables of the store read them."""
         found = [
             Membership(
                 method=role.name,
@@ -274,7 +274,7 @@ class ExperimentRecord:
         return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
-        """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""
+        """Returns the number of evaluations of each method on these cases, by its title, and those that are stored."""
         assert self._ledger is not None, "a run that began"
         programs = self._ledger.accepted_programs(self._expected)
         # The cases that are known first may be those of parts of trainings; what counts are the whole ones.

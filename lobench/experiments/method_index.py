@@ -65,10 +65,11 @@ class MethodIndex:
         self.runs = [run for method in plain for run in self.runs_of(method)]
 
     def runs_of(self, method: Method, sessions: range | None = None) -> list[CommandRun]:
-        """Returns the sessions of a command; those of a trial `mine/3` lie where `mine` with its values has them.
+        """Returns a run for each session of a command. A trial `mine/3` has the folders of `mine` with the same values.
 
         Args:
-          sessions: Which; None: the experiment's.
+          method: Method with a command.
+          sessions: Numbers of the sessions. None: those of the experiment.
         """
         return [
             CommandRun(
@@ -83,7 +84,7 @@ class MethodIndex:
 
     @property
     def scripts(self) -> list[Method]:
-        """Those without a search."""
+        """Methods that are scripts without a search."""
         return list({run.method.name: run.method for run in self.runs if run.is_script}.values())
 
     @property
@@ -92,7 +93,7 @@ class MethodIndex:
         return self._sessions or range(1)
 
     def of(self, subject: Subject) -> Iterator[Role]:
-        """Yields the roles of a subject."""
+        """Yields a role for each method, and for each trial of a search, that evaluates a subject."""
         for name, given in self._given.items():
             is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
             if is_it and subject.variant == given.variant:
@@ -122,7 +123,7 @@ class MethodIndex:
         return list(dict.fromkeys(role.method.title for role in self.of(subject)))
 
     def trial_texts(self) -> dict[str, str]:
-        """Returns how far each search is, by the title of its method."""
+        """Returns the progress of each search as text, by the title of its method."""
         return {search.method.title: search.text for search in self.searches}
 
     def planned(self, cases: Sequence[CaseInfo]) -> dict[str, int]:
@@ -144,7 +145,7 @@ class MethodIndex:
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0
 
     def _num_of_script(self, method: Method) -> int:
-        """Returns how many curves a script brings, of one case each."""
+        """Returns the number of curves of a script, if each session has one case."""
         if method.search is None:
             return len(self.sessions)
         num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
@@ -152,7 +153,7 @@ class MethodIndex:
         return len(self.sessions) * num_trials + num_reported(method, len(self.sessions))
 
     def _num_reported(self, method: Method, cases: Sequence[CaseInfo]) -> int:
-        """Returns how many evaluations the best trial has on fresh seeds."""
+        """Returns the number of evaluations of the best trial on fresh seeds."""
         if method.report_sessions == 0:
             return 0
         width = method.report_sessions or (len(self._sessions) if self._sessions is not None else None)

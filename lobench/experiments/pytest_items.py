@@ -82,9 +82,10 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
     """Puts an experiment's suites in its place among the session's arguments.
 
     Args:
-      store: Folder of the store, as it was asked for; "": the experiment's own below the root.
+      config: Configuration of the session.
+      store: Folder of the store. "": that of the experiment, below the root.
     Raises:
-      UsageError: the experiment is wrong, or there are two.
+      UsageError: The experiment is wrong, or more than one is named.
     """
     args: list[str] = []
     chosen: dict[str, list[str]] = {}
@@ -157,7 +158,7 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
 
 
 def multiply(metafunc: pytest.Metafunc) -> None:
-    """Has a test of cases run once for each member of the experiment."""
+    """Parametrizes a test of cases, so that it runs once for each member of the experiment."""
     specs = [value for mark in metafunc.definition.iter_markers("parametrize") for value in _values(mark.args[1:2])]
     found = next((value for value in specs if isinstance(value, CaseSpec)), None)
     if found is None:
@@ -169,7 +170,7 @@ def multiply(metafunc: pytest.Metafunc) -> None:
 
 
 def _values(arguments: Iterable[Any]) -> list[Any]:
-    """Returns the values of a parametrize mark, however they are wrapped."""
+    """Returns the values of a parametrize mark, without `pytest.param`."""
     found: list[Any] = []
     for values in arguments:
         for value in values if isinstance(values, list | tuple) else ():
@@ -179,7 +180,7 @@ def _values(arguments: Iterable[Any]) -> list[Any]:
 
 
 def member_of(item: pytest.Item) -> ItemMember | None:
-    """Returns the member that an item of an experiment evaluates."""
+    """Returns the member that an item of an experiment evaluates, or None."""
     own: ItemMember | None = getattr(item, "member", None)
     if own is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
         params: dict[str, Any] = item.callspec.params
@@ -188,7 +189,7 @@ def member_of(item: pytest.Item) -> ItemMember | None:
 
 
 def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
-    """Gives an item of an experiment its id, and leaves commands to who can run them."""
+    """Gives an item of an experiment its id. Skips items of commands and searches, which `lobench run` runs."""
     member, selected = member_of(item), item.config.stash.get(EXPERIMENT, None)
     if member is None or selected is None or spec is None:
         return
@@ -214,7 +215,7 @@ def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps only the items named as in `experiment.gin::quick/relu32[adam-3]`.
 
     Raises:
-      UsageError: There is no such item.
+      UsageError: A name matches no item.
     """
     selected = config.stash.get(EXPERIMENT, None)
     if selected is None or not selected.names:

@@ -65,7 +65,7 @@ class TunePrintRecord(TypedDict):
 
 
 class TuneRecord(TunePrintRecord, RanRecord):
-    """`lobench tune`: how it ended."""
+    """`lobench tune`: its outcome."""
 
 
 class TunePlanRecord(TunePrintRecord, PlanRecord):
@@ -73,7 +73,7 @@ class TunePlanRecord(TunePrintRecord, PlanRecord):
 
 
 def ran_record(ran: Ran) -> RanRecord:
-    """Returns how an experiment ended, and its table of methods and cases as far as there is one."""
+    """Returns the JSON output of `lobench run`. `methods` is empty if no evaluation was done."""
     from lobench.analysis.tables.tabulate import tabulate_store
 
     return {
@@ -90,7 +90,7 @@ def ran_record(ran: Ran) -> RanRecord:
 
 
 def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:
-    """Returns the record of an experiment's plan."""
+    """Returns the JSON output of `lobench run --check`."""
     seconds = plan.seconds
     return {
         "store": plan.store,

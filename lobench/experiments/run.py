@@ -47,12 +47,12 @@ _OF_RUNS = ("experiment", "store", "methods", "cases", "gin_params")  # the othe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """The options of `lobench run`, by the names that they have there.
+    """Options of `lobench run`, under the names of the command line.
 
     Attributes:
       experiment: Path of the file.
-      methods: Names of those that are run now; none: all.
-      cases: The same, `relu32`, `quick/relu32` or `digits.relu32`.
+      methods: Names of the methods to run. (): all.
+      cases: Names of the cases to run: `relu32`, `quick/relu32` or `digits.relu32`. (): all.
     """
 
     experiment: str
@@ -82,9 +82,9 @@ class Ran:
     Attributes:
       name: Name of the experiment.
       experiment: Id of this form of the experiment in the ledger.
-      num_done, num_planned: Evaluations of the methods that were asked for.
+      num_done, num_planned: Numbers of evaluations of the methods that were run.
       trials: State of each session of a command, `mine-0`.
-      refused: Why methods could not be evaluated, by title.
+      refused: Reasons why methods could not be evaluated, by title.
       utilisation: See `Watched`.
     """
 
@@ -122,7 +122,7 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
 
 
 class ExperimentRun:
-    """An experiment that was read and not started. `check` returns what is missing, `run` runs it.
+    """An experiment that was read. `check` returns its plan without training anything; `run` runs it.
 
     Attributes:
       methods: State of the methods for a display, kept current during the run.
@@ -187,7 +187,7 @@ class ExperimentRun:
 
         Args:
           progress: Receives progress events.
-          is_offline: Whether no worker is started and no curves are read. The plan then names what was not checked.
+          is_offline: Whether no worker is started and no curves are read. The plan then lists the skipped checks.
         Raises:
           LobenchError: As `run` would raise before anything is trained.
         """
@@ -251,7 +251,7 @@ class ExperimentRun:
         )
 
     def _raced(self, race: Race, progress: WatchProgress) -> Watched:
-        """Runs the rounds of a race, as `lobench compare --race` does, and returns how they ended together."""
+        """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
         record, given = self._record, list(self._given.values())
         settings, rounds, wanted = self._watched(), list[Watched](), set[EvaluationId]()
         num_done = 0
@@ -307,7 +307,7 @@ class ExperimentRun:
 
 
 def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str, str]:
-    """Returns why methods cannot be trained on this machine, by title."""
+    """Returns the reasons why methods cannot be trained on this machine, by title."""
     if settings.executor not in HERE:
         return {}
     num_devices = len(devices_here(os.environ))
@@ -320,7 +320,7 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 
 
 def _together(rounds: Sequence[Ending]) -> Ending:
-    """Returns how a race ended: as its last round, with what those did who had left before."""
+    """Returns the summary of a race: that of its last round, with the work of methods that had left before."""
     recorded = Counter[Outcome]()
     for one in rounds:  # each has all of the rounds before it, of who was in
         recorded |= Counter(one.recorded)

@@ -63,7 +63,10 @@ def script_members(
     """Yields the curves of a script as members of an experiment.
 
     Args:
-      sessions: Those that count; None: all.
+      method: Name of the method.
+      trial: Number of the trial; 0 without a search.
+      rows: Curves of the script in the ledger.
+      sessions: Numbers of the sessions that count. None: all.
     """
     for row in rows:
         block = row.key.seed_block
@@ -73,7 +76,7 @@ def script_members(
 
 
 def num_reported(method: Method, num_sessions: int) -> int:
-    """Returns how many fresh sessions the best trial of a script has."""
+    """Returns the number of sessions on fresh seeds that the best trial of a script has."""
     return num_sessions if method.report_sessions is None else method.report_sessions
 
 
@@ -90,7 +93,7 @@ class Growth:
     text: str
 
     def cut(self, point: int) -> dict[str, int] | None:
-        """Returns of each case its last step up to a point; None while one has neither come there nor diverged."""
+        """Returns the last step up to `point`, by case. None until each case has reached the point or diverged."""
         found = {}
         for case, curve in self.curves.items():
             before = curve.steps[curve.steps <= point]
@@ -177,7 +180,7 @@ class ScriptCurves:
         return ""
 
     def lack(self, run: CommandRun) -> str:
-        """Returns why a session's files give no curve; "" where they do."""
+        """Returns the reason why a session's files contain no curves; "" if they contain some."""
         try:
             with self._read(run, script_name(run.method)):
                 return ""
@@ -189,12 +192,12 @@ class ScriptCurves:
         return {row.key.seed_block.start for row in self.rows(name)}.issuperset(sessions)
 
     def rows(self, name: str) -> list[EvaluationRow]:
-        """Returns the curves of a script, or of a part of it, as the ledger has them."""
+        """Returns the evaluations in the ledger that have the curves of a script, or of a part of it."""
         found = self._ledger.evaluations(Subject.of_imported(name).sha256)
         return [row for row in found if row.key.program_version == IMPORTED.key]
 
     def worth(self, name: str, sessions: Collection[int]) -> float | None:
-        """Returns the fitness of stored curves over sessions; None if one of them has none, or has no scale."""
+        """Returns the fitness of stored curves over sessions; None if a session lacks curves, or a case a scale."""
         return self._fitness(self.rows(name), sessions)
 
     def _fitness(self, rows: Sequence[EvaluationRow], sessions: Collection[int]) -> float | None:
@@ -205,10 +208,11 @@ class ScriptCurves:
             return None
 
     def growth(self, run: CommandRun, *, is_over: bool = False) -> Growth | None:
-        """Returns how far a session is; None before its first value. Looks again only where something was written.
+        """Returns the progress of a session; None before its first value. Files are read only if they have changed.
 
         Args:
-          is_over: Whether nothing writes any more: it looks now, whatever looking costs.
+          run: Session of a script.
+          is_over: Whether the script has ended. If so, files are read now, even if they were read a moment ago.
         """
         files = self._files(run)
         state, next_at = self._looked.get(run.folder, (None, -math.inf))
@@ -246,7 +250,7 @@ class ScriptCurves:
         return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
 
     def _ends(self, run: CommandRun, found: SessionCurves) -> dict[str, int]:
-        """Returns the step at which the curves of each case end: the last step asked for, or that of a divergence."""
+        """Returns the step at which the curves of each case end: `Method.until_step`, or that of a divergence."""
         ends = {}
         for case, curve in found.primary_curves().items():
             if curve.ends_diverged:

@@ -16,14 +16,14 @@ __all__ = ["ending_lines", "plan_lines", "run_exit_code", "table_of"]
 
 
 def run_exit_code(ran: Ran) -> int:
-    """Returns a watch's, where no command ended without a result."""
+    """Returns the exit code of a watch, but that of an error if a command or method ended without a result."""
     code = exit_code(ran.ending)
     is_without_result = bool(ran.refused) or {"failed", "infeasible"}.intersection(ran.trials.values())
     return ExitCode.ERROR if code in (0, 1) and is_without_result else code
 
 
 def table_of(ran: Ran) -> str:
-    """Returns the table of `lobench results --by method`; "" if there are no results yet."""
+    """Returns the table of `lobench results --by method`; "" before the first result."""
     from lobench.analysis.tables.tabulate import tabulate_store
     from lobench.report.tables.method_table import method_text
 
@@ -33,7 +33,7 @@ def table_of(ran: Ran) -> str:
 
 
 def ending_lines(ran: Ran) -> list[str]:
-    """Returns the last lines of output of a run."""
+    """Returns the last lines of a run's output: methods without results, and the number of evaluations."""
     of = f"{ran.num_done} of {counted(ran.num_planned, 'evaluation')}" if ran.num_planned else "no case is known yet"
     lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
     lines += [f"{title!r} was not evaluated: {problem}" for title, problem in ran.refused.items()]
@@ -59,7 +59,7 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
         lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
     if plan.is_race:
-        lines.append("it is a race: methods that leave get no more, and what is missing is the most that it can cost")
+        lines.append("it is a race: eliminated methods get no more evaluations, so this is the largest possible cost")
     if plan.unbound:
         whose = ", ".join(plan.unbound)
         lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")

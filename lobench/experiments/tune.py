@@ -57,7 +57,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     """Returns the experiment that races the settings of a search, each of them a method.
 
     Raises:
-      UsageError: The search proposes settings that depend on results, for which there are no fresh seeds.
+      UsageError: The search proposes settings that depend on results, which a race cannot evaluate on fresh seeds.
       ConfigError: As `searched`.
     """
     if settings.report_sessions is not None:
@@ -97,7 +97,7 @@ def _head(settings: TuneSettings, folder: Path) -> list[str]:
 
 
 def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
-    """Returns `Method.optimizer = @adam()`, and the bindings that stand behind it."""
+    """Returns the line `Method.optimizer = @adam()`, and the bindings that followed the optimizer's call."""
     call, *bindings = (part.strip() for part in canonical_optimizer(settings.optimizer).split(";"))
     return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
 
@@ -107,7 +107,7 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
 
     Raises:
       UsageError: A space cannot be read.
-      ConfigError: A range is invalid, or there is no such search.
+      ConfigError: A range is invalid, or the search is unknown.
     """
     name = settings.method
     bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))

@@ -1,4 +1,4 @@
-"""The command `lobench tune`."""
+"""Options and output of `lobench tune`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Exit codes: those of `lobench run`."""
 @click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
 @click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
 @click.option(
-    "--check", is_flag=True, help="Train nothing; plan as the run does, and print what is missing and what it costs."
+    "--check", is_flag=True, help="Train nothing; plan as the run does, and print missing evaluations and their cost."
 )
-@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print what was not checked.")
+@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print the skipped checks.")
 @format_option(
     "text",
     "json",

@@ -47,7 +47,7 @@ _has_common_target = False
 
 
 def claim_backend(num_cpus: int) -> bool:
-    """Creates jax's backend with `num_cpus` threads if there is none yet.
+    """Creates jax's backend with `num_cpus` threads unless it exists.
 
     Returns whether this process computes with them.
 

@@ -60,7 +60,7 @@ def watch_for_backend() -> None:
 
 
 def backend_maker() -> BackendMaker | None:
-    """Returns the code that created the backend since `watch_for_backend`; None if there is none."""
+    """Returns the code that created the backend since `watch_for_backend`; None if it does not exist."""
     return _guard.maker
 
 

@@ -66,7 +66,11 @@ class LearnedOptimizer(abc.ABC):
 
     @abc.abstractmethod
     def init(self, key: jax.Array) -> Theta:
-        """Returns an initial theta, a pytree of arrays. Checkpoints must match its structure, shapes and dtypes."""
+        """Returns an initial theta, a pytree of arrays. Checkpoints must match its structure, shapes and dtypes.
+
+        Args:
+          key: PRNG key of the initial values.
+        """
 
     @abc.abstractmethod
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:

@@ -66,7 +66,7 @@ class ArrayDataset:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self.arrays)
 
     def sample(self, key: jax.Array) -> Batch:
-        """Returns one batch, leaves [batch_size, ...]."""
+        """Returns one batch, leaves [batch_size, ...]. `key` is a PRNG key; equal keys give equal batches."""
         return self.take(self.indices(key))
 
 
@@ -145,25 +145,47 @@ class Task:
 
         Leaves of integers or booleans, and leaves that are not arrays (an activation function), are constants: they are
         not trained, and optimizers see `None` in their place.
+
+        Args:
+          key: PRNG key of the seed.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither init nor init_with_state")
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
-        """Returns initial parameters and model state; the model state may be None."""
+        """Returns initial parameters and model state; the model state may be None.
+
+        Args:
+          key: PRNG key of the seed.
+        """
         return self.init(key), None
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        """Returns the loss, float32[]."""
+        """Returns the loss, float32[].
+
+        Args:
+          params: Parameters, with the structure of `init`.
+          key: PRNG key of the step, for noise such as dropout.
+          data: Batch of a split. None for a task without data.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines neither loss nor loss_with_state")
 
     def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
-        """Returns the loss and the model state after it."""
+        """Returns the loss, float32[], and the model state after it.
+
+        Args:
+          params, key, data: As of `loss`.
+          state: Model state before the step, with the structure of `init_with_state`.
+        """
         return self.loss(params, key, data), state
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, PyTree, Mapping[str, jax.Array]]:
-        """Returns the loss, the model state after it, and metrics by name (float32[])."""
+        """Returns the loss, the model state after it, and metrics by name (float32[]).
+
+        Args:
+          params, state, key, data: As of `loss_with_state`.
+        """
         loss, state = self.loss_with_state(params, state, key, data)
         return loss, state, {}
 
@@ -173,12 +195,15 @@ class Task:
         """Returns loss and metrics of an evaluation, with batch norm in inference mode and without gradient noise.
 
         By default, it is the training loss without its model state.
+
+        Args:
+          params, state, key, data: As of `loss_with_state`.
         """
         loss, _, aux = self.loss_with_state_and_aux(params, state, key, data)
         return loss, aux
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Maps a loss to a scale on which tasks are comparable. The default is the identity."""
+        """Maps a loss, float32[], to a scale on which tasks are comparable. The default is the identity."""
         return loss
 
     def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
@@ -238,8 +263,16 @@ class TaskFamily(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, key: jax.Array) -> PyTree:
-        """Returns the configuration of one task: a pytree of arrays."""
+        """Returns the configuration of one task: a pytree of arrays, of equal shapes for all keys.
+
+        Args:
+          key: PRNG key of the seed and the task's index.
+        """
 
     @abc.abstractmethod
     def task_fn(self, cfg: PyTree) -> Task:
-        """Returns the task of a configuration, which may be traced."""
+        """Returns the task of a configuration.
+
+        Args:
+          cfg: Configuration as returned by `sample`. Its arrays may be traced.
+        """

@@ -27,8 +27,8 @@ def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
     """Returns `compute()` if `due`, else `kept`. Nothing is computed if no replica is due.
 
     `jax.vmap` turns a condition into a selection between two results, both of which are computed. Here the result is
-    computed only if any replica is due, and then selected per replica. There is no overhead if all replicas are due at
-    the same time.
+    computed only if any replica is due, and then selected per replica. If all replicas are due at the same time,
+    nothing is computed in vain.
 
     Args:
       due: bool[].

@@ -67,10 +67,10 @@ def take_named_suites(config: pytest.Config) -> None:
     A folder of that name in the working directory takes precedence.
 
     pytest has chosen its root by then. The root is that of the working directory, whose ini file applies and below
-    which results are stored, because an installed package is no place for them.
+    which results are stored, because they do not belong into an installed package.
 
     Raises:
-      UsageError: A checkpoint or optimizer is given, and there is no such suite.
+      UsageError: A checkpoint or optimizer is given, and a suite does not exist.
     """
     if config.option.pyargs:
         return

@@ -119,7 +119,7 @@ class _Files:
     Args:
       path: Path of the checkpoint.
     Attributes:
-      identified_by: `FileIdentity.by` of a checkpoint that is kept as it is; "" for a theta.
+      identified_by: `FileIdentity.by` of a checkpoint in any format; "" for a theta.
     Raises:
       RewrittenCheckpoint: It is not the checkpoint that was kept.
     """
@@ -210,7 +210,7 @@ def read_curves(path: Path, primary: str) -> _Metrics:
       path: Absolute path or pattern.
       primary: Metric that is read even if it has no finite value.
     Raises:
-      LobenchError: There is no file, or it cannot be read.
+      LobenchError: The file is missing or cannot be read.
     """
     from lobench.tools.curve_import.collected_curves import sources_of
     from lobench.tools.curve_import.growing import SessionCurves

@@ -330,7 +330,7 @@ def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateRepor
     """Returns the reporter of a session with a gate; None in an xdist worker, whose controller has it.
 
     Raises:
-      pytest.UsageError: There is no such reference, or a number is out of range.
+      pytest.UsageError: The reference does not exist, or a number is out of range.
     """
     from lobench.pytest_plugin.measuring import adaptive_maximum
 

@@ -132,7 +132,7 @@ def expectations_of(item: pytest.Item) -> Expectations:
 
 
 def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
-    """Returns the item's case in a variant for the chief. After its evaluation it stays the same.
+    """Returns the description of an item's case in a variant. It is the same before and after the evaluation.
 
     Raises:
       ConfigError: The case cannot be bound, or has no optimizer.
@@ -155,7 +155,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
 
 
 def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundCase:
-    """Returns an item's case that is a command. Nothing is imported for it.
+    """Returns the case of an item that evaluates a command. Imports no user code.
 
     Raises:
       ConfigError: The case cannot be bound.

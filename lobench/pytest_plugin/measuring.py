@@ -206,7 +206,7 @@ def gate_of(item: pytest.Item) -> Gate:
     """Returns the session's gate, made once per process.
 
     Raises:
-      LobenchError: There is no reference; see `reference_of`.
+      LobenchError: The reference cannot be found; see `reference_of`.
     """
     config = item.config
     if _GATE not in config.stash:
@@ -263,7 +263,7 @@ class _Paired:
     """Values of two sides on their common seeds, in order.
 
     Attributes:
-      samples: Scores; all NaN if there are none.
+      samples: Scores; all NaN without a scale.
       silent: Whether both sides are clipped alike or at the floor, for each seed.
       is_signed: Whether a loss is below 0 on a log scale, in which case nothing is decided.
     """
@@ -303,7 +303,7 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
 
 
 def _are_one(new: Finals, old: Finals) -> bool:
-    """Returns whether two sides end equally, to a float32, in every common metric, as the same subject does."""
+    """Returns True if the final values of all common metrics are equal as float32, as for a subject and itself."""
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
     ends = [(mine[seed], his[seed]) for mine, his in shared for seed in mine.keys() & his.keys()]
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)

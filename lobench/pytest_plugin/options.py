@@ -86,7 +86,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--lobench-reuse", action="store_true", help="Reuse stored results instead of training again.")
     kept = "With --lobench-reuse: take results that were made by other code too, as after a refactoring."
     group.addoption("--lobench-keep-results", action="store_true", help=kept)
-    without = "Trace and lower every program, whatever executables are kept beside the store's compiled programs."
+    without = "Trace and lower every program, instead of using executables that are kept in the store."
     group.addoption("--lobench-no-executables", action="store_true", help=without)
     parser.addini("lobench_no_executables", without, type="bool", default=False)
     means = "Gate: take all cases as one group, of which a seed has one value, as `lobench compare --seed-means`."
@@ -117,7 +117,7 @@ def resolve_names(config: pytest.Config) -> None:
     """Replaces names in a store by paths and gin text: `STORE@NAME`, or NAME in `--lobench-store`.
 
     Raises:
-      UsageError: There is no such name, or it is ambiguous.
+      UsageError: A name is unknown or ambiguous.
     """
     store = option(config, "store")
     for kind in ("checkpoint", "optimizer"):
@@ -148,7 +148,7 @@ def refuse_no_subject(config: pytest.Config) -> None:
 
 
 def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
-    """Returns the problem of a session of cases without a checkpoint or optimizer; "" if there is none.
+    """Returns an error message if a session of cases has no checkpoint or optimizer but needs one; otherwise "".
 
     Cases with a fixed optimizer need none. In a session with ordinary tests each such case fails on its own, so that
     the ordinary tests run.
@@ -271,7 +271,7 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
 
 
 def takes_whole_checkpoints(config: pytest.Config) -> bool:
-    """Returns whether the session's cases are all commands, which take any checkpoint as it is."""
+    """Returns whether the session's cases are all commands, which accept a checkpoint in any format."""
     paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
     return has_only_commands(*paths)
 

@@ -349,10 +349,10 @@ def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Se
 
 
 def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> StoredSubject | None:
-    """Returns the subject that a text names in a store; None if it is a path, a baseline, or there is no store.
+    """Returns the subject that a text names in a store; None for a path or a baseline, or without a store.
 
     Raises:
-      UsageError: There is no such name, or it is ambiguous.
+      UsageError: The name is unknown or ambiguous.
     """
     is_path = text.partition(":")[0] == _BASELINE or "://" in text or path_exists(text)
     has_store = has_ledger(store) if store else False
@@ -384,7 +384,7 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
 
     Raises:
       StaleBaseline: The case changed after the baseline was made. The message names the command that makes it again.
-      BaselineError: There is no baseline. The message names the command that makes it.
+      BaselineError: The suite has no baseline. The message names the command that makes it.
     """
     files = find_baselines(Path(spec.path))
     found = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
@@ -417,7 +417,7 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
     if errors:
         raise errors[0]
     raise BaselineError(
-        "no baseline beside the suite, and a gate's margin is on the scale from untrained to tuned",
+        "the suite has no baseline, and a gate's margin is on the scale from untrained to tuned",
         where=f"{info.suite}/{info.name}",
         next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`",
     )

@@ -39,7 +39,7 @@ class _Collected:
 
 
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
-    """Returns the stored case of an item; None if there is none, or something has changed since."""
+    """Returns the stored case of an item; None if it is not stored, or something has changed since."""
     spec, found = case_of(item), item.config.stash.setdefault(_FOUND, {})
     assert spec is not None
     if (store, variant) not in found:

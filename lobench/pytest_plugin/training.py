@@ -109,7 +109,7 @@ def _theta(item: pytest.Item) -> ThetaLeaves:
 
 
 def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
-    """Returns the stored curves of a block, or in an experiment those shared by its items; None if there are none."""
+    """Returns the stored curves of a block, or in an experiment those shared by its items. None: not stored."""
     subject = loaded_subject(item).subject
     stored = stored_curves(item.config, subject, info, block)
     if stored is None and member_of(item) is not None:

@@ -36,7 +36,7 @@ class VariantFields:
     Attributes:
       cases: Each case once, under a name that is unique in its suite.
       items: Item of each case, by the case's key.
-      problems: Reasons why its cases cannot be bound. If there are any, there are no cases.
+      problems: Reasons why its cases cannot be bound. With a problem, `items` is empty.
     """
 
     cases: tuple[CaseInfo, ...] = ()

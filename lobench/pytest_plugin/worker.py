@@ -256,7 +256,7 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Runs one worker on a connection until it is told to exit; see `Configure.serve`."""
+    """Runs one worker on a connection until it receives the request to exit; see `Configure.serve`."""
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     loop = Loop(chief, configure)
     arguments = [*configure.arguments, *(() if owns_process else _AS_A_GUEST), *_LAST_ARGUMENTS]

@@ -41,7 +41,7 @@ def answer_to(bindings: tuple[str, ...], *thetas: bytes) -> bytes:
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Answers until it is told to exit.
+    """Answers requests until the request to exit.
 
     A variant has one case for each of its bindings, whose name determines its behaviour.
     """

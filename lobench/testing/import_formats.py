@@ -135,7 +135,7 @@ class ImportFormatContract:
     @pytest.mark.parametrize("name", ["method", "case", "seed"])
     def test_what_the_file_does_not_say_the_options_say(self, tmp_path: Path, name: str) -> None:
         if name in self.names:
-            pytest.skip(f"the file says its {name}")
+            pytest.skip(f"the file contains its {name}")
         path = self.write(tmp_path, sample_runs(self.names))
         found = self.read(path, self.request(**{name: "77"}))
         place = ("method", "case", "seed").index(name)

@@ -97,7 +97,7 @@ class OptimizerContract:
     def _trained(self, grads: Any, beside: Any = None) -> Any:
         """Returns the result of `_program` for the first of two seeds.
 
-        The second one trains with the gradients `beside`.
+        The second seed trains with the gradients in the argument `beside`.
         """
         params, both = _params(0), (grads, grads if beside is None else beside)
         found = _program(self._kind)(self.theta(), _stacked(params, params), _stacked(*both))

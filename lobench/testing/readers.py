@@ -172,7 +172,7 @@ class ReaderContract:
         """A format that is renamed into place, or stores its size, never appears complete when half written."""
         path = self.write(tmp_path, large_theta())
         if path.is_dir():
-            pytest.skip("a file of a folder says nothing of the others")
+            pytest.skip("a single file does not show that its folder is incomplete")
         os.truncate(path, path.stat().st_size // 2)
         if self.open().is_complete(epath.Path(path)):
             assert self.knows_no_end, "half of the file is complete"

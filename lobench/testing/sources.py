@@ -145,7 +145,7 @@ class SourceContract:
         self.begin(tmp_path, 1)
         assert self.polled(source) == [], "a checkpoint was taken that was not complete"
         assert source.pending(), "a checkpoint that is being written is not pending"
-        assert all(found.reason for found in source.pending().values()), "it does not say what is wrong"
+        assert all(found.reason for found in source.pending().values()), "a pending checkpoint has no reason"
         self.publish(tmp_path, 1)
         (seen,) = self.polled(source)
         assert seen.uri not in source.pending(), "a checkpoint that was taken is still pending"

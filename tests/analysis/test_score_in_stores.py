@@ -161,7 +161,7 @@ def test_a_signed_loss_on_a_frozen_log_scale_is_named(tmp_path: Path, monkeypatc
     done = lobench("compare", "1", "2", "--store", "store", "--baseline", suite)
     assert done.returncode == 0 and "INCONCLUSIVE" in done.stdout and 'Case.scale = "linear"' in done.stdout
     report = lobench("report", "--store", "store", "--baseline", suite, "--format", "text").stdout
-    assert "train/loss lies below 0, so that its scale is linear" in report
+    assert "train/loss lies below 0, so its scale is linear" in report
     assert "s/case0" in report.partition("lies below 0")[2]
 
 

@@ -170,7 +170,7 @@ def test_the_sessions_of_a_command_are_runs(world: World) -> None:
             "Case.learned_optimizer = @LearnableSGD()",
         )
         assert find_run(f"{world.store}@{name}", None) == run
-    with pytest.raises(UsageError, match=r"there is no run 'mien'.*one of mine.*did you mean 'mine'"):
+    with pytest.raises(UsageError, match=r"unknown run 'mien'.*one of mine.*did you mean 'mine'"):
         find_run("mien", world.store)
     done = lobench("best", "mine", "--suite", world.folder / "tiny", "--store", world.store, "--workers", "1")
     assert done.returncode == 0 and "theta_8.npz" in done.stdout and "theta_7" not in done.stdout, done.stderr

@@ -111,7 +111,8 @@ def test_a_search_that_leaves_its_space_is_named() -> None:
         def next_wave(self, space: Space, history: Sequence[Trial], **_: object) -> list[dict[str, float]]:  # type: ignore[override]
             return [{"adam.rate": 3.0, "adam.decay": 0.9}]
 
-    with pytest.raises(PluginError, match=r"Stray: the search proposes what is not in the space; got \{'adam.rate': 3"):
+    message = r"Stray: the search proposes settings outside of its space; got \{'adam.rate': 3"
+    with pytest.raises(PluginError, match=message):
         searched(Stray(), 3).advance()
 
 

@@ -42,7 +42,7 @@ def test_a_plan_is_said_and_nothing_is_made(experiment: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--method", "adm"], "there is no method 'adm'; expected one of adam, mine; did you mean 'adam'?"),
+        (["--method", "adm"], "unknown method 'adm'; expected one of adam, mine; did you mean 'adam'?"),
         (["--gin-param", "adam/Case.num_inner_steps = 3"], "binds Case.num_inner_steps, which must be equal for all"),
         (["--gin-param", "Experiment.num_session = 3"], "did you mean 'num_sessions'?"),
     ],

@@ -135,7 +135,7 @@ def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, out
 
 def test_a_plan_of_a_race_is_the_most_that_it_can_cost(raced: tuple[Path, Done]) -> None:
     done = run(raced[0], "--check", "--offline")
-    assert "4 methods x 2 cases" in done.stdout and "the most that it can cost" in done.stdout
+    assert "4 methods x 2 cases" in done.stdout and "the largest possible cost" in done.stdout
 
 
 def test_a_race_is_of_all_methods_on_all_cases(raced: tuple[Path, Done]) -> None:

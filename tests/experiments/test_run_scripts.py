@@ -289,7 +289,7 @@ def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_
         ("--lr {lr}", "--lr {rate}", "nothing stands for {rate}"),
         ("{out}/curves.jsonl", "curves.jsonl", "its curves do not say {out}"),
         ("--out {out}", "--out x", "its command does not say {out}"),
-        ("mine/Method.until_step = 40\n", "", "nothing says how long a training is"),
+        ("mine/Method.until_step = 40\n", "", "nothing defines how long it trains"),
         ("--lr {lr} ", "", "nothing reads"),
         (
             "mine/Method.wave",

@@ -39,7 +39,7 @@ def test_cases_of_one_name_with_other_bindings_are_told_apart(tmp_path: Path) ->
     assert len(finals) == 2
     lines = [line for line in output("--evaluations").splitlines() if line.startswith("tiny/a")]
     assert sorted(line.split(")")[0] for line in lines) == sorted(f"tiny/a ({one[:8]}" for one in finals)
-    assert "cases of one name with a hash differ in what they bind" in output("--evaluations")
+    assert "cases of one name with a hash differ in their bindings" in output("--evaluations")
 
     written = pd.read_csv(io.StringIO(output("--format", "csv")))
     for frame in (written, open_results(store).frame(), open_results(store).curves_frame("train/loss")):

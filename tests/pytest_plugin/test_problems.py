@@ -70,9 +70,9 @@ def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(
         (tmp_path / suite / "tiny.gin").write_text(GIN.replace("tiny_tasks", module))
     items = [f"{suite}/tiny.gin::a" for suite in ("one", "copy", "two", "three")]
     done = pytest_session("-q", "--lobench-optimizer=sgd()", *items, cwd=tmp_path)
-    output = f"`import own_tasks` is not own_tasks.py beside the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
+    output = f"`import own_tasks` is not own_tasks.py next to the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
     assert f"{tmp_path}/two/tiny.gin:2: {output}" in done.stdout, done.stdout
-    assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py beside the gin file; got" in done.stdout
+    assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py next to the gin file; got" in done.stdout
     assert "2 failed, 2 passed" in done.stdout, done.stdout
 
 

@@ -272,7 +272,7 @@ def test_charts_of_many_methods_leave_what_these_were_trained_with_to_the_table(
     names = [f"adam(); adam.learning_rate = {rate}" for rate in range(15)]
     store = experiment(make(tmp_path / "store", names, CASES[:1]), names)
     page = render_page(summary_of(store, [], snapshot=read_methods(store)))
-    assert "Trained with: 15 methods, as the list below the table of methods says" in page
+    assert "Trained with: 15 methods; the list below the table of methods has their settings" in page
     assert all(f"<dd><code>{name}</code></dd>" in page for name in names)
 
 

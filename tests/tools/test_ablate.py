@@ -108,7 +108,7 @@ def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
 
 
 def test_where_b_diverges_everywhere_there_is_nothing_to_find() -> None:
-    with pytest.raises(LobenchError, match="no seeds on which both A and B converge"):
+    with pytest.raises(LobenchError, match="no seed converges with both A and B"):
         search(lambda s: DIVERGED if 0 in s else 0.0, knobs=3)
 
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch:
         done.stderr
     )
     done = lobench("ablate", A, f"{A}; Bowl.dim = 4", "--suite", suite, "--workers", "1", "--seeds", "4")
-    assert done.returncode == 2 and "a setting changes what is trained, and not how; got Bowl.dim" in done.stderr
+    assert done.returncode == 2 and "a setting changes the case, not the optimizer; got Bowl.dim" in done.stderr
     done = lobench("ablate", A, "adam(); adam.learning_rte = 0.1", "--suite", suite, "--workers", "1")
     assert done.returncode == 2 and "learning_rte" in done.stderr and done.stderr.count("Traceback") == 0
 
@@ -276,7 +276,7 @@ def test_what_an_experiment_does_not_list_is_said_in_one_line(tmp_path: Path, mo
         "x.gin": "x.gin: an ablation is of two methods, or of one that has knobs; got a, b, c, x; expected --method A",
         "two.gin": "of one that has knobs; got a, b; expected",
         "x.gin --method a": "of one that has knobs; got a; expected",
-        "x.gin --method a --method d": "there is no method 'd'",
+        "x.gin --method a --method d": "unknown method 'd'",
         "x.gin --method a --method a": "A and B differ in nothing",
         "x.gin --method a --method x": "method 'x' is not ablated; got Method.command",
         "x.gin --method a --method b --gin-param Experiment.num_sessions=3": "Experiment.num_sessions; got 3",

@@ -55,7 +55,7 @@ def test_an_optimum_on_the_edge_is_said_wherever_a_search_is_shown(folder: Path)
     (record,) = json.loads(lobench(*compared, "--format", "json", cwd=folder).stdout)
     assert line in record["edges"]
     appendix = lobench("report", "--store", "store", "--format", "appendix", cwd=folder).stdout
-    assert "the largest that was tried" in appendix.split("Searches: what was tried")[1].split("##")[0]
+    assert "the largest that was tried" in appendix.split("Searches: settings that were tried")[1].split("##")[0]
 
 
 def test_the_record_has_all_numbers(folder: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_member_outside_of_the_bundle_is_refused(bundle: Path, tmp_path: Path)
 
 
 def test_nobody_writes_to_a_bundle(bundle: Path) -> None:
-    with pytest.raises(StoreError, match="a bundle stays as it is"):
+    with pytest.raises(StoreError, match="a bundle cannot be changed"):
         Ledger.open(bundle)
 
 

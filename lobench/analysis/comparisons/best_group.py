@@ -97,8 +97,8 @@ def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
     """Returns the indices in `subjects` of the best mean score, and of those that a comparison does not find worse.
 
-    Subjects that lack a planned seed are excluded, because a crash is no reason to be the best. So are subjects whose
-    seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not distinguish
+    Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
+    whose seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not
     it from the best one.
 
     Args:

@@ -46,8 +46,8 @@ class Number:
       suite: Name of the suite. "": all suites together.
       case: Name of the case. "": all cases of the suite.
       value: The number.
-      lower, upper: Bounds of a 95% interval over seeds, or over cases and seeds for a score of several cases. NaN if
-        there is no interval.
+      lower, upper: Bounds of a 95% interval over seeds, or over cases and seeds for a score of several cases. NaN
+        without an interval.
       is_primary: Whether it is the case's primary metric, which headlines show.
     """
 

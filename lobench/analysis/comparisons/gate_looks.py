@@ -31,7 +31,7 @@ def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
 
 
 def is_settled(samples: Samples, rules: GateRules, num_cases: int) -> bool:
-    """Returns whether this case needs no more seeds, before the other cases are known.
+    """Returns True if this case needs no more seeds, whatever the other cases show.
 
     It needs none if it is REGRESSED at the strictest level that Holm can require, or PASS. The p-values are valid at
     any stopping time, so that more seeds than needed cost only time.

@@ -35,7 +35,7 @@ _UNSEEN_STEP = 0.25
 
 
 class Verdict(enum.StrEnum):
-    """Verdict of a gate."""
+    """Verdict of a gate: B is not worse, B is worse, or more seeds are needed."""
 
     PASS = "PASS"
     REGRESSED = "REGRESSED"
@@ -89,8 +89,8 @@ class GateResult:
       num_a, num_b: Number of seeds of each side; for the mean, sums over the cases.
       diverged_a, diverged_b: Number of diverged or exploded seeds of each side; for the mean, sums over the cases.
       most_diverged: Exact upper confidence bound, at level alpha, of the share of B's seeds that diverge.
-      missing_a, missing_b: Number of planned seeds of each side without a value. If there are any, there is no PASS.
-      note: Reason why there is no verdict, or a limit of it.
+      missing_a, missing_b: Number of planned seeds of each side without a value. The gate passes only if both are 0.
+      note: Reason for a missing verdict, or a limitation of the verdict.
     """
 
     case: str
@@ -186,7 +186,7 @@ def gate_cases(
         remains at later ones.
 
     Raises:
-      ValueError: There is no case, or a number of seeds is not a planned look.
+      ValueError: `cases` is empty, or a number of seeds is not a planned look.
     """
     if not samples:
         raise ValueError("gate_cases needs at least one case")

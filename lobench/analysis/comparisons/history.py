@@ -69,7 +69,7 @@ def find_stores(folder: Path) -> list[Path]:
     """Returns the store in a folder, or all stores below it, without the internal stores of stores.
 
     Raises:
-      StoreError: There is no store.
+      StoreError: The folder contains no store.
     """
     if has_ledger(folder):
         return [folder]
@@ -247,8 +247,8 @@ def patch_of(store: Path, experiment: int) -> bytes:
     """Returns the patch from an experiment's revision to its dirty tree, for `git apply` in a checkout of the revision.
 
     Raises:
-      StoreError: There is no store.
-      UsageError: There is no such experiment, or it has no patch. The message gives the reason.
+      StoreError: The folder contains no store.
+      UsageError: The store lacks the experiment, or its patch. The message gives the reason.
     """
     if not has_ledger(store):
         raise StoreError("--patch needs one store", where=str(store), next_step="name that with --store")

@@ -139,7 +139,7 @@ class MethodComparison:
 
     @property
     def primary_metrics(self) -> dict[str, str]:
-        """Metric of each case, by identity, that the verdict is about."""
+        """Metric of each compared case on which the verdict is based, by the case's identity."""
         metric = self.primary.metric
         compared = [self.cases[one.case] for one in self.primary.comparison.cases]
         return {case.identity: case.primary_metric if metric == "primary" else metric for case in compared}
@@ -169,7 +169,7 @@ def compare_subjects(
       design: Rule by which cases are grouped. The seeds of a group have one value each.
 
     Raises:
-      UsageError: There is no case in common, or no subject has a metric.
+      UsageError: The subjects have no case in common, or none has the metric.
       UnknownDirection: The direction of a given metric is not declared.
     """
     rules, scales = rules or GateRules(), scales or Scales.of(subjects)
@@ -198,7 +198,7 @@ def _compared(
             got=f"changed between the two: {', '.join(changed)}"
             if changed
             else f"{_names(first)}, and {_names(other)}",
-            next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
+            next_step="evaluate both on the same suite" + (", in its current form" if changed else ""),
         )
     chosen = _metrics([first, other, *subjects], metrics)
     effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]
@@ -340,7 +340,7 @@ class _Ends:
 
     Attributes:
       ours, theirs: Final values of A and of B.
-      begins: Value at step 0 of each seed of both sides, as far as it is known.
+      begins: Value at step 0 of each seed of both sides; NaN if unknown.
       num_seeds: Number of seeds of both sides, including those without a partner.
       samples: The same values in the metric's own unit, not turned by its direction.
     """
@@ -420,7 +420,7 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, words: str,
 
 
 def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
-    """Returns a note on planned seeds of a case without a result; "" if there are none.
+    """Returns a note on planned seeds of a case without a result; "" if all have one.
 
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
     """

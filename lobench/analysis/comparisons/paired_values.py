@@ -43,10 +43,10 @@ class PairedValues:
     """Values of two sides on one case.
 
     Attributes:
-      samples: Scores, or final values in units of `scale` if there are no common seeds and starts.
+      samples: Scores, or final values in units of `scale` without common seeds and starts.
       scale: Scale on which differences are measured.
       is_of_finals: Whether the values are final values instead of scores.
-      note: Unit of final values, and the reason why there are no scores.
+      note: Unit of final values, and the reason why they replace scores.
     """
 
     samples: Samples
@@ -64,7 +64,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     both were evaluated at step 0 and do not differ there. Otherwise differences are of logarithms, or of the values.
 
     Args:
-      a, b: Results of both sides on a case. None if a side was not evaluated; then there are no values.
+      a, b: Results of both sides on a case. None if a side was not evaluated; the result is then empty.
       metric: Name of the metric. None: the case's primary metric.
       scales: Scales of the cases.
     """
@@ -171,7 +171,7 @@ def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -
 
 
 def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
-    """Returns `_precision` of each pair."""
+    """Returns the precision of each pair's difference, as `_precision`: float64[num_pairs]."""
     largest = np.abs(values).max(axis=1)
     return FLOAT_STEP * (np.ones(len(values)) if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 
@@ -209,7 +209,7 @@ def without_scale(samples: Samples) -> Samples:
 
 
 def _are_one(a: Cell, b: Cell) -> bool:
-    """Returns whether two cells contain the same curves, because a subject is compared with itself."""
+    """Returns True if two cells contain the same curves, as when a subject is compared with itself."""
     mine, theirs = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
     return bool(mine) and mine == theirs
 

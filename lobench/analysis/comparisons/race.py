@@ -187,7 +187,7 @@ def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) ->
         raise LobenchError(
             "no case has a scale, so a race has no scores to compare",
             got=scales.describe().replace("\n", "; "),
-            next_step="`lobench baseline` beside the suite makes a scale that counts for all",
+            next_step="`lobench baseline SUITE` defines a scale for all methods",
         )
     return scales
 

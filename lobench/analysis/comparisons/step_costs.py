@@ -79,7 +79,7 @@ class CaseCosts:
       case: Identity of the case.
       metric: Name of the metric.
       shared: Costs on the class of machines that both have times of. If there are several, that with the most chunks.
-        None if there is no such class.
+        None if the sides share no class.
       classes: Classes of machines of A, and of B.
       at_equal_time: Metric of B less that of A at equal time.
       at_equal_steps: Metric of B less that of A after the last step.

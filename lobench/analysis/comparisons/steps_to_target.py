@@ -91,7 +91,7 @@ class CaseSteps:
       a, b: Steps of each side.
       difference: Steps of B less those of A, paired or by Welch like their values. It has a note instead if a seed of
         either side did not reach the target.
-      time: Times of both sides. None if there is no class of machines with times of both.
+      time: Times of both sides on the same class of machines. None if they share no class.
     """
 
     case: str

@@ -135,7 +135,7 @@ class CaseFinding:
       score: Mean score by metric of the headline, with Student's interval over the seeds.
       num_seeds, num_diverged, num_exploded: Numbers of seeds.
       best_single, envelope: Speed-ups over the tuned baseline. None without one.
-      effect: Difference from the first subject. None if there is no other subject.
+      effect: Difference from the first subject. None for a single subject.
     """
 
     case: int
@@ -230,7 +230,7 @@ class Summary:
 
     @functools.cached_property
     def first(self) -> int:
-        """Place of the subject that the shown one is compared with; the shown one itself if there is no other.
+        """Place of the subject that the shown one is compared with; the shown one itself if it is the only one.
 
         For a run it is its first checkpoint. For methods it is the first other one.
         """
@@ -362,7 +362,7 @@ class Summary:
 
     @functools.cached_property
     def race(self) -> RaceResult | None:
-        """State of the race between the snapshot's methods. None if there is no race, or no case has a scale.
+        """State of the race between the snapshot's methods. None without a race, or if no case has a scale.
 
         It uses the baselines recorded with the evaluations, not those of this summary, so that it is as it was when
         run.
@@ -499,7 +499,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       snapshot: Content that was read before, such as a part of the store. None: reads all of it.
 
     Raises:
-      StoreError: There is no store.
+      StoreError: The folder is not a store.
       BaselineError: A baseline file cannot be read.
     """
     snapshot = snapshot or read_store(store)

@@ -29,7 +29,7 @@ class Judged:
       mean: Mean of the losses.
       test: Test against the target.
       deviation: Noise of the runs.
-      earliest: First step at which all runs have a loss and the rule is met. None if there is no such step.
+      earliest: First step at which all runs have a loss and the rule is met. None if this never happens.
       runs_needed: Number of runs that would pass with this mean. None if no number would.
     """
 

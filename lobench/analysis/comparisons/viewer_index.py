@@ -30,8 +30,8 @@ class ViewerIndex:
         float64[num_subjects, num_cases, 3]. NaN without results.
       directions: Direction of each metric. None if it is not declared.
       runs: Places of the checkpoints of each run, in order.
-      best: Place of the checkpoint with the highest mean score of each run, among those with the most cases. None if
-        there is no score.
+      best: Place of the checkpoint with the highest mean score of each run, among those with the most cases. None
+        without scores.
     """
 
     def __init__(self, summary: Summary) -> None:

@@ -314,7 +314,7 @@ def baseline_files(places: Iterable[Path]) -> list[Path]:
 
 
 def _is_called(key: str, name: str) -> bool:
-    """Returns whether a key such as `mlp.gin:relu32` is of the case `relu32`, or `mlp.relu32` if two files have one."""
+    """Returns whether a key such as `mlp.gin:relu32` names the case `relu32`, or `mlp.relu32` if two files have one."""
     own = key.partition(":")[2]
     return name == own or name.endswith(f".{own}")
 

@@ -43,7 +43,7 @@ class Scored:
       subject: The subject.
       score: Mean score. None if a case has no tuned baseline, because its scale would change with new results.
       num_untuned: Number of the subject's cases without a tuned baseline.
-      label: Name of the baseline that scores 1; "" if there is none.
+      label: Name of the baseline that scores 1; "" without a baseline.
       fallback: Substitute for the score, if it is None.
     """
 
@@ -129,7 +129,7 @@ class StoreScores:
         return self._ledger.evaluations(sha256, summarized=True)
 
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
-        """Returns whether a known path now has another checkpoint, so that its run may have been restarted."""
+        """Returns True if a known path now has another checkpoint, a sign that its run was restarted."""
         known = {one.who.uri: one.who.sha256 for one in self._known() if one.who.has_theta}
         return any(known.get(who.uri, who.sha256) != who.sha256 for row in rows for who in row.present)
 

@@ -268,7 +268,7 @@ class Scales:
         return direction_of(metric, self._declared[identity])
 
     def _identity(self, case: CaseInfo) -> str:
-        """Returns the identity of a case in `among`; "" if there is none.
+        """Returns the identity of a case in `among`, or "".
 
         Other seeds or another budget change the identity. A case whose identity is not stored is looked up by its name.
         """
@@ -389,7 +389,7 @@ class Scales:
                 found.setdefault("step 0 was not evaluated, and the curves begin at 0", []).append(name)
             for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
                 if self.is_signed(case, metric):
-                    text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'
+                    text = f'a {metric} lies below 0, so its scale is linear; to declare it, bind Case.scale = "linear"'
                     found.setdefault(text, []).append(name)
         return [*self.moved, *(f"{text}: {', '.join(sorted(members))}" for text, members in found.items())]
 

@@ -77,7 +77,7 @@ class ScoreScale:
       linear_unit: L0 less the mean of T_k, negative for a metric that rises. NaN if tuned is not better.
       floor: f; values below it tie. Minus infinity on a linear scale.
       minimum: c, the lowest possible loss. None if it is not declared.
-      direction: Direction in which the metric is better. None if it is not known: then there is no scale.
+      direction: Direction in which the metric is better. None if unknown, in which case the metric has no scale.
       is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has a single seed.
       has_starts: Whether the baseline file contains the seeds' starts. Without them, all of its seeds begin at L0.
       best: Upper bound at which scores are clipped.
@@ -197,7 +197,7 @@ class ScoreScale:
     def is_usable(self) -> bool:
         """Whether 0 and 1 are distinct, finite values.
 
-        If not, there is no score, and the case is counted as missing.
+        Without a usable scale, subjects have no score, and the case is counted as missing.
         """
         return math.isfinite(self.unit)
 
@@ -224,7 +224,7 @@ class ScoreScale:
 def scores(
     final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
 ) -> FloatArray:
-    """Returns the score of each seed. It is -1 if the seed diverged. All are NaN if there is no scale.
+    """Returns the score of each seed. It is -1 for a diverged seed. All are NaN without a scale.
 
     Args:
       final: L, the final value of each seed, float[num_seeds]. A non-finite value counts as diverged.
@@ -331,7 +331,7 @@ def _kind(
 
 
 def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_], *, higher: bool) -> float:
-    """Returns the best mean among groups of values of which at least half are known; NaN if there is none.
+    """Returns the best mean among groups of values of which at least half are known; NaN without such a group.
 
     Arrays select the candidates among thousands of groups, and exact sums decide between them.
 

@@ -99,7 +99,7 @@ def _mean_score(
         raise LobenchError(
             f"no fitness: {SIGNED}" if scale.is_usable else f"no fitness: {metric} has no scale",
             where=f"{case.suite}/{case.name}",
-            next_step="what was evaluated stays as it is",
+            next_step="finished evaluations stay in the store",
         )
     scores = seed_scores(finals, starts, cell.diverged_at, scale)
     return math.fsum(scores.values()) / len(scores)

@@ -21,7 +21,7 @@ def bands(rows: NDArray[np.float64], metric: str, direction: Direction | None) -
 
     Pass many cells of one shape in one call, because ten thousand single calls take seconds.
 
-    The mean is NaN if a seed diverged. Bounds are NaN if there is no interval, as in
+    The mean is NaN if a seed diverged. Bounds are NaN without an interval, as in
     `lobench.analysis.stats.intervals`. Quantiles count a diverged seed as worse than any other: if one of ten seeds
     diverged, the median is still a number.
 

@@ -448,7 +448,7 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
     the level and normal priors on the fall (truncated at 0) and on block effects. The noise is integrated out.
 
     Args:
-      seeds: Number of seeds of each probe, float64[num_classes, num_blocks]; 0 if there is no probe.
+      seeds: Number of seeds of each probe, float64[num_classes, num_blocks]; 0 without a probe.
       scores: Mean of each probe less the mean of all, float64[num_classes, num_blocks].
       wobble: Variance of a checkpoint effect, in variances of a probe's noise.
       noise: Noise estimated from the seeds.

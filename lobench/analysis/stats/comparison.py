@@ -53,7 +53,7 @@ class MeanDifference:
       num_seeds: Number of pairs; for two samples, the size of the smaller one. Includes seeds that diverged.
       mean: Mean of b - a over the pairs in which both sides converged, or over the converged seeds of two samples. For
         scores, B is better if it is above 0.
-      lower, upper: Confidence bounds by test inversion. NaN if there is no interval.
+      lower, upper: Confidence bounds by test inversion. NaN without an interval.
       sd: Standard deviation per seed: the standard error times sqrt(`num_converged`). For pairs this is the standard
         deviation of the differences (ddof 1), but at least the floor set by rounding.
       p_value: Two-sided p-value of no difference. If a seed diverged, min(1, 2 min(p_converged, p_diverged)). NaN if

@@ -39,7 +39,7 @@ _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean with its confidence interval. The bounds are NaN if there is no interval.
+    """A mean with its confidence interval. The bounds are NaN if it cannot be computed.
 
     Attributes:
       mean: The mean.
@@ -76,7 +76,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
       confidence: Confidence level, strictly between 0 and 1.
 
     Raises:
-      ValueError: There is no case, a case is empty, or the confidence is out of range.
+      ValueError: `cells` or a case in it is empty, or the confidence is out of range.
 
     Source: Satterthwaite 1946; Cochran 1977, section 5.4, for stratified sampling.
     """
@@ -183,7 +183,7 @@ def percentile_bounds(
 
 
 def _is_share_name(metric: str) -> bool:
-    """Returns whether a metric's name is that of a share: the fraction of correct examples or of successes."""
+    """Returns whether a metric is a share by its name: a fraction of correct examples or of successes."""
     return metric.rpartition("/")[2].endswith(("accuracy", "success", "rate", "solved"))
 
 
@@ -290,7 +290,7 @@ def metric_bounds(
       rows: Values, float64[..., num_seeds, num_points].
 
     Returns:
-      lower, upper: float64[..., num_points]; NaN if there is no interval.
+      lower, upper: float64[..., num_points]; NaN without an interval.
       methods: str[..., num_points].
 
     Source: the delta method; Agresti 2013, section 3.1; Clopper and Pearson 1934.

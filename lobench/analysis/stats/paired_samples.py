@@ -1,7 +1,7 @@
 """Samples of two sides on one case: pairs of common seeds, or two samples without common seeds.
 
 The noise of a difference has a floor: repeated values show that values were rounded, and three equal differences of
-rounded values are no certainty.
+rounded values prove little.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Samples:
     Attributes:
       a, b: Value of each seed; DIVERGED if it diverged, NaN if the case has no scale. Pairs are in the same order.
       is_paired: Whether the seeds are common. If not, seed 3 of one side is unrelated to seed 3 of the other.
-      step: Step q to which the values were rounded; 0 if there is no sign of rounding.
+      step: Step q to which the values were rounded; 0 without a sign of rounding.
       precision: Difference that a float32 cannot resolve, in units of these values; at least that of their own size.
       may_vary: Whether the underlying quantities may vary although these values do not: scores are clipped, differences
         cancel.
@@ -191,8 +191,8 @@ def _pooled(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:
     """Returns q, the smallest gap between distinct values, if values repeat at different seeds; else 0.
 
-    A seed on which both sides end alike is no repetition, because two equal methods do so. Repeated differences count
-    as a repetition: they reveal a grid that the values alone may not show. Diverged seeds do not count.
+    A seed on which both sides end alike does not count as a repetition, because two equal methods do so. Repeated
+    differences do count: they reveal a grid that the values alone may not show. Diverged seeds do not count.
     """
     if not is_paired:
         values = [value for value in (*a, *b) if math.isfinite(value)]

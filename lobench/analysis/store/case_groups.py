@@ -71,7 +71,7 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
 
 
 def are_labels(cell: Cell) -> bool:
-    """Returns whether a cell's seeds are only labels of a table, from which no shared training can be inferred."""
+    """Returns whether a cell's seeds are only labels of a table, which do not imply shared draws."""
     return bool(cell.sources) and cell.draws == "" and not shared_trainings(cell)
 
 

@@ -32,7 +32,7 @@ class EvaluationSummary:
       subject: The subject.
       direction: Direction of the primary metric. None if it is not known, or without curves.
       final: Seed mean of each metric after the last step. NaN if a seed diverged.
-      best: Seed mean of the best value of the primary metric. NaN if there is none, or its direction is not known.
+      best: Seed mean of the best value of the primary metric. NaN if it or its direction is unknown.
       curve: Seed mean of the primary metric at evenly spaced evaluations, float64[NUM_SPARKS]. NaN if unknown.
       diverged: Number of seeds that met a non-finite loss; -1 without curves.
       exploded: Number of other seeds that ended above twice their start.

@@ -32,7 +32,7 @@ class MethodGroups:
 
     @property
     def is_one_run(self) -> bool:
-        """Whether the store contains a single run and nothing else, so that there are no methods to compare."""
+        """Whether the store contains a single run and nothing else, which leaves no methods to compare."""
         return len(self.runs) == 1 and not self.alone
 
     @property
@@ -41,7 +41,7 @@ class MethodGroups:
         return len(self.runs) + len(self.alone) > 1
 
     def run_of(self, place: int) -> tuple[int, ...]:
-        """Returns the run that contains a subject; () if there is none."""
+        """Returns the run that contains a subject, or ()."""
         return next((run for run in self.runs if place in run), ())
 
     def ends(self, shown: int) -> list[int]:

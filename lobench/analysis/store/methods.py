@@ -48,12 +48,12 @@ def read_methods(
 
     Args:
       store: Folder of the store.
-      experiment: Name of the experiment. None: the one that was run last, or all subjects if there is none.
+      experiment: Name of the experiment. None: the last one that was run, or all subjects of a store without any.
       every: Whether to return all subjects instead.
       summarized: Whether to read summaries of curves, as in `read_store`.
 
     Raises:
-      StoreError: There is no store.
+      StoreError: `store` is not a store.
       UsageError: The store has no such experiment.
     """
     snapshot = read_store(store, summarized=summarized)
@@ -405,7 +405,7 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
 
 
 def hyperparameters(snapshot: Snapshot, place: int) -> str:
-    """Returns the bindings of a subject that its label does not contain; "" if there are none.
+    """Returns the bindings of a subject that its label does not contain, as text.
 
     For a search over a checkpoint or a command these are the values of its best trial, because the subject's own
     bindings are set by lobench to choose seeds. A search without a feasible trial has no best values.
@@ -431,7 +431,7 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
       names: New names of methods and cases, as in `Table.names`.
 
     Raises:
-      ConfigError: There is no such method or case.
+      ConfigError: The snapshot has no method or case of a given name.
     """
     places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_renamed(snapshot, name): title for name, title in (names or {}).items()}
@@ -460,7 +460,7 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
 
 
 def _renamed(snapshot: Snapshot, name: str) -> int | str:
-    """Returns what a key of `Table.names` refers to: a method's place, a case's identity, or a metric's name."""
+    """Resolves a key of `Table.names` to a method's place, a case's identity, or a metric's name."""
     for place in range(len(snapshot.subjects)):
         if name in names_of(snapshot, place):
             return place
@@ -477,7 +477,7 @@ def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
     """Returns the place of a method in `Table.KEY`, by its scope, label or text.
 
     Raises:
-      ConfigError: There is no such method.
+      ConfigError: No method has this name.
     """
     for place in range(len(snapshot.subjects)):
         if name in names_of(snapshot, place):
@@ -492,7 +492,7 @@ def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
 
 
 def place_of_case(snapshot: Snapshot, name: str) -> int | None:
-    """Returns the place of a case by its name, with or without the suite's; None if there is no such case."""
+    """Returns the place of a case by its name, with or without the suite's; None if no case has it."""
     found = (place for place, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
     return next(found, None)
 

@@ -37,7 +37,7 @@ def names_of(snapshot: Snapshot, place: int) -> list[str]:
 def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> Called:
     """Returns the subjects that match a text.
 
-    First come subjects with this scope, label, whole path or gin text. If there are none, the text may be an outer
+    First come subjects with this scope, label, whole path or gin text. If none matches, the text may be an outer
     step, the start of a sha256 or the end of a path. If there are checkpoints and no methods, a number is an outer step
     first: `run/7` at outer step 0 is not the checkpoint 7.
 

@@ -68,7 +68,7 @@ def choose_reference(
 ) -> StoredSubject:
     """Returns the reference of a store: the recorded one, or else the last suitable subject.
 
-    A subject that a gate of this store found to be worse is chosen only if there is no other. A subject without curves
+    A subject that a gate of this store found to be worse is chosen only as the last resort. A subject without curves
     is chosen only if no other has curves.
 
     Args:

@@ -211,7 +211,7 @@ class Snapshot:
         }
 
     def search(self, subject: int) -> BestTrial | None:
-        """Returns the search that chose a subject, by place; None if there is none."""
+        """Returns the search that chose a subject, by place. None if no search did."""
         return self.searched[subject] if self.searched else None
 
     def name(self, case: int) -> str:
@@ -283,7 +283,7 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
       summarized: Whether to read summaries instead of curves. Curves are then read one by one on demand.
 
     Raises:
-      StoreError: There is no store.
+      StoreError: The folder is not a store.
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}

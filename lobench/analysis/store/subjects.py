@@ -98,7 +98,7 @@ class Cell:
 
     @property
     def is_imported(self) -> bool:
-        """Whether its curves were imported, so that there is no plan of seeds."""
+        """Whether its curves were imported. Imports have no plan of seeds."""
         return any(curves.origin.imported for curves, _ in itertools.islice(self.sources.values(), 1))
 
     def lacking(self, others: Iterable[Cell]) -> frozenset[int]:
@@ -340,7 +340,7 @@ def subjects_of(
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
     """Returns the last checkpoint with the most evaluated cases, because the last of a run may be unfinished.
 
-    Optimizers without theta are considered only if there is no checkpoint.
+    Optimizers without theta are considered only in the absence of checkpoints.
     """
     return last_on_most_cases([subject for subject in subjects if subject.who.has_theta] or subjects)
 
@@ -450,7 +450,7 @@ def bindings_note(rows: Iterable[EvaluationRow]) -> str:
     Checkpoints with bindings of their own are methods of their own, and are left out.
 
     Returns:
-      The line, on the run with the most such checkpoints; "" if there is none.
+      The line, on the run with the most such checkpoints, or "".
     """
     latest: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
     for row in rows:
@@ -502,7 +502,7 @@ def _repeated(cells: Sequence[Cell]) -> set[str]:
 
 
 def _is_same(one: Cell, other: Cell) -> bool:
-    """Returns whether the seeds of the second cell have the same bits in the first one."""
+    """Returns whether the first cell has all seeds of the second, with bit-identical final values."""
     if not other.sources.keys() <= one.sources.keys() or other.diverged_at.items() - one.diverged_at.items():
         return False
     return all(

@@ -264,7 +264,7 @@ def open_results(store: str | Path) -> StoredResults:
     """Reads a store, which may be in use. Later additions are not included.
 
     Raises:
-      StoreError: There is no store, or it was written by a newer lobench.
+      StoreError: The folder is not a store, or a newer lobench wrote it.
     """
     path = Path(store)
     if path.name == "ledger.sqlite":

@@ -26,12 +26,12 @@ class Entry:
     """A cell of a table.
 
     Attributes:
-      interval: Mean over seeds with its interval. The bounds are NaN if there are none, or none were requested.
-      num_lost: Number of diverged seeds. If there are any, there is no mean.
+      interval: Mean over seeds with its interval. The bounds are NaN if unknown or not requested.
+      num_lost: Number of diverged seeds. The mean is omitted unless it is 0.
       num_seeds: Number of seeds with a value.
       is_bold: Whether it is printed in bold.
       searched: Mean on the seeds on which a search chose the method. NaN without a search.
-      is_chosen: Whether the cell's own value is of these seeds, because there are no others.
+      is_chosen: Whether the cell's own value is of these seeds, for lack of others.
       is_score: Whether it is a mean score, which is printed with three decimals.
       against: Method that eliminated this one from a race. The interval is then that of the difference from its score.
         "": the cell has its own value.
@@ -89,7 +89,7 @@ class Panel:
       title: Title of the panel.
       digits: Significant digits of the means. None for scores, which have three decimals.
       lines: The rows.
-      machine: Class of machines of the times; "" if there are no times.
+      machine: Class of machines on which times were measured; "" without times.
     """
 
     title: str
@@ -112,7 +112,7 @@ class Tabulated:
         rank.
       panels: The panels.
       legend: Bindings of each method, if its name does not contain them.
-      bold: Meaning of a bold cell; "" if there is none.
+      bold: Meaning of a bold cell; "" if no cell is bold.
       notes: Notes for readers, such as undeclared directions and content that is not shown.
       edges: Lines of `edges_of` for each method with a search. They are also in the notes.
     """

@@ -61,8 +61,8 @@ def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
       experiment: Name of the experiment. None: the one that was run last.
 
     Raises:
-      StoreError: There is no store, or it is empty.
-      UsageError: There is no such experiment.
+      StoreError: The folder is not a store, or the store is empty.
+      UsageError: The store lacks the experiment.
     """
     return tabulate(summary_of(store, snapshot=read_methods(store, experiment)), TableSpec(rows="method"))
 

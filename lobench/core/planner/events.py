@@ -193,7 +193,7 @@ class Record:
     """Record an outcome in the ledger.
 
     Attributes:
-      lease: Lease that returned the payload; None if there is no payload.
+      lease: Lease that returned the payload; None without a payload.
     """
 
     evaluation: EvaluationId

@@ -140,18 +140,18 @@ class Planner:
         """Checks that the state is consistent with the machine's. Used by tests after each event.
 
         Raises:
-          AssertionError: It is not.
+          AssertionError: It is inconsistent.
         """
         self._machine.check()
         assert self._machine.keys() == self._wanted.keys() | self._commands, (
             "wanted, and not the machine's work, or the reverse"
         )
         programs = Counter(one.case.program_key for one in self._wanted.values())
-        assert programs == +self._num_wanted, "what is wanted is miscounted"
-        assert all(one.subjects for one in self._wanted.values()), "nobody waits for it"
+        assert programs == +self._num_wanted, "wanted evaluations are miscounted"
+        assert all(one.subjects for one in self._wanted.values()), "no subject needs a wanted evaluation"
         assert all(len(set(one.subjects)) == len(one.subjects) for one in self._wanted.values()), "wanted twice by one"
         lacking = Counter(subject for one in self._wanted.values() for subject in one.subjects)
-        assert lacking == self._outstanding, "what a subject lacks is miscounted"
+        assert lacking == self._outstanding, "missing evaluations of a subject are miscounted"
         assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
         known = {subject for subject in self._open if subject.variant in self._cases}
         assert self._outstanding.keys() == known, "an open subject was not planned, or a closed one was"
@@ -309,7 +309,7 @@ class Planner:
             self._record(evaluation, event.outcome, lease, event.message)
 
     def _may_split(self, evaluation: EvaluationId) -> bool:
-        """Returns whether an evaluation that ran out of memory is halved: whole blocks are, halves are not."""
+        """Returns whether to halve an evaluation that ran out of memory. A half is not halved again."""
         return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
 
     def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:

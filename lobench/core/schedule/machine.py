@@ -240,7 +240,7 @@ class Machine:
         self._workers.release(event.worker)
         worker.compiled.add(leased.work.warm_key)
         if event.replace_worker:
-            self._kill(event.worker, "it says that it broke")
+            self._kill(event.worker, "it reported that it is broken")
         if event.is_void:
             self._retry(leased)
         else:

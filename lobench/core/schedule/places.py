@@ -14,7 +14,7 @@ _TINY = 1e-9
 
 
 def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bool:
-    """Returns whether a worker of a size finds a machine, wherever all other workers are placed.
+    """Returns whether a worker of a size fits on a machine for every placement of all other workers.
 
     True if either of two sufficient bounds holds, so it may be False although there is room.
 

@@ -110,7 +110,7 @@ class Workers:
         assert found == of_size, "idle are those that are ready and hold none"
         assert self._promised == {number for number, worker in idle.items() if worker.promised}, "promised, and unknown"
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
-        assert self._room == {size: self._finds_room(size) for size in self._room}, "there is other room than was said"
+        assert self._room == {size: self._finds_room(size) for size in self._room}, "the recorded room is wrong"
         starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
         assert +self._starting == starting, "starting workers are miscounted"
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
@@ -199,7 +199,7 @@ class Workers:
     def has_room(self, size: Size) -> bool:
         """Returns whether one more worker of a size may be started.
 
-        If no machine is large enough yet, one worker may be requested, so that the executor knows what is needed.
+        If no machine is large enough yet, one worker may be requested, so that the executor knows the needed size.
         """
         if (found := self._room.get(size)) is None:
             found = self._room[size] = self._finds_room(size)

@@ -118,8 +118,11 @@ def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None
 
 
 def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
-    """Returns how many trials may still be proposed.
+    """Returns the number of trials that may still be proposed.
 
+    Args:
+      history: All trials so far.
+      num_trials: Largest number of trials in total; None if unbound.
     Raises:
       ConfigError: The number of trials is not bound.
     """
@@ -129,7 +132,7 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
-    """Returns the feasible trial with the highest fitness; the first of equals. None if there is none."""
+    """Returns the feasible trial with the highest fitness; the first of equals. None if no trial is feasible."""
     feasible = [trial for trial in trials if trial.is_feasible]
     return min(feasible, key=lambda trial: (-(trial.fitness or 0.0), trial.number), default=None)
 

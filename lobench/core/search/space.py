@@ -103,7 +103,7 @@ class Parameter:
         return self.between(self.low, self.high, num_values) if self.is_range else self.values
 
     def between(self, low: float, high: float, num_values: int) -> tuple[Value, ...]:
-        """Returns distinct values of the domain from `low` to `high`, inclusive.
+        """Returns at most `num_values` distinct values of the domain from `low` to `high`, inclusive.
 
         Steps are equal, or ratios on a log scale. A single value is the mean of the ends, on a log scale their
         geometric mean. Reals are rounded to 15 digits, so that they print as written: 0.001 instead of
@@ -122,7 +122,7 @@ class Parameter:
         return tuple(dict.fromkeys(found))
 
     def sample(self, draws: Draws) -> Value:
-        """Returns a draw from the prior."""
+        """Returns a value drawn from the prior, by the random numbers of `draws`."""
         if not self.is_range:
             return draws.choice(self.values)
         if self.kind is Kind.INT and self.scale is Scale.LINEAR:
@@ -137,7 +137,14 @@ class Parameter:
         return self._clip(value)
 
     def mutate(self, value: Value, draws: Draws, p_resample: float, p_switch: float) -> Value:
-        """Mutates a value. The result is in the domain even if the value is not."""
+        """Mutates a value. The result is in the domain even if the value is not.
+
+        Args:
+          value: Value to mutate.
+          draws: Random numbers.
+          p_resample: Probability that a number is drawn from the prior instead of moved.
+          p_switch: Probability that a category is drawn from the prior instead of kept.
+        """
         if self.kind is Kind.CATEGORICAL:
             return self.sample(draws) if draws.chance(p_switch) or not self.contains(value) else value
         up = draws.chance(0.5)
@@ -169,6 +176,9 @@ class Parameter:
 def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
     """Checks that a space can be searched.
 
+    Args:
+      parameters: Parameters of the space.
+      where: File and method, for error messages.
     Raises:
       ConfigError: A reversed range, a multiplicative rule over a domain with 0, a cycle in the conditions, ...
     """
@@ -322,6 +332,8 @@ class Space:
     def active(self, params: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the values of the active parameters, in the order of the space.
 
+        Args:
+          params: Values by path, including those of all active parameters.
         Raises:
           KeyError: An active parameter has no value.
         """
@@ -341,7 +353,7 @@ class Space:
         return active == set(params) and all(self._by_path[path].contains(value) for path, value in params.items())
 
     def sample(self, seed: int) -> dict[str, Value]:
-        """Draws values of the active parameters from the prior."""
+        """Draws values of the active parameters from the prior; equal seeds give equal values."""
         return self._walk({}, seed)
 
     def mutate(self, params: Mapping[str, Value], seed: int, *, p_resample: float, p_switch: float) -> dict[str, Value]:
@@ -361,13 +373,23 @@ class Space:
         """Returns the winner's values with some replaced by the loser's, and whether any was replaced.
 
         The mutation that follows corrects the set of active parameters.
+
+        Args:
+          winner, loser: Values by path.
+          seed: Seed of the draws.
+          probability: Probability that a parameter of both takes the loser's value.
         """
         shared = sorted(set(winner) & set(loser))
         taken = {path: loser[path] for path in shared if Draws(seed, "cross", path).chance(probability)}
         return {**winner, **taken}, bool(taken)
 
     def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
-        """Corrects the set of active parameters: draws newly active ones from the prior and drops inactive ones."""
+        """Corrects the set of active parameters: draws newly active ones from the prior and drops inactive ones.
+
+        Args:
+          params: Values by path.
+          seed: Seed of the draws.
+        """
         return self._walk(params, seed)
 
     def _walk(

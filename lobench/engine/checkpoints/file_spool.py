@@ -1,4 +1,4 @@
-"""File spool: one copy of each checkpoint as it is, by hard links where the file system allows."""
+"""File spool: one unchanged copy of each checkpoint, by hard links if the file system allows them."""
 
 from __future__ import annotations
 

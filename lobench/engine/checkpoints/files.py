@@ -54,7 +54,7 @@ _LFS = b"version https://git-lfs"
 def index_in_name(name: str) -> int | None:
     """Returns the last number in a name; None if a name has no number, or one with over 18 digits.
 
-    A number counts after a separator, or after a word for what is counted: `params_5`, `0005`, `step5`, but not
+    A number counts after a separator, or after a unit that trainers count: `params_5`, `0005`, `step5`, but not
     `name6`.
     """
     numbers = _NUMBER.findall(name)
@@ -248,7 +248,7 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
       leaves: Leaves by path.
       where: Place in error messages.
     Raises:
-      CheckpointError: There is no leaf, or a leaf is neither text nor an array of numbers.
+      CheckpointError: The checkpoint has no leaf, or a leaf is neither text nor an array of numbers.
     """
     texts = [path for path, leaf in leaves.items() if _is_text(leaf)]
     counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}

@@ -147,7 +147,7 @@ def layers_at(
 
 
 def trainer_config_at(uri: str) -> Path | None:
-    """Returns the `config.gin` in a run's folder or next to a checkpoint; None if there is no such file."""
+    """Returns the `config.gin` in a run's folder or next to a checkpoint; None without such a file."""
     if not uri or "://" in uri:
         return None
     path = Path(uri).absolute()

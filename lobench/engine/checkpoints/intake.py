@@ -425,7 +425,7 @@ class Intake:
         unbound.seen[seen.uri] = seen
 
     def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
-        """Returns the first outer step that a restart in place supersedes; None if there is no restart.
+        """Returns the first outer step that a restart in place supersedes; None without a restart.
 
         The files tell more than the ledger: each one that changed since it was read belongs to the new run, even if it
         is never read. Also, a trainer keeps its newest checkpoint. So if the newest one is gone, a lower step belongs

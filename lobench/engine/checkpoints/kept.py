@@ -20,7 +20,7 @@ def kept_copy(store: Path, uri: str, sha256: str) -> Path:
 
 
 def readable_place(store: Path, uri: str, sha256: str) -> str | None:
-    """Returns a path at which the theta with a hash can be read now; None if there is no such path.
+    """Returns a path at which the theta with a hash can be read now, or None.
 
     The file at the checkpoint's own path may have another theta, if a trainer has overwritten it.
 

@@ -226,7 +226,7 @@ def load_checkpoint(
     """Reads a checkpoint and returns it with its leaves.
 
     Raises:
-      CheckpointGone: There is no checkpoint.
+      CheckpointGone: The checkpoint does not exist.
       CheckpointError: No reader knows it, or it cannot be read; see `path_of`.
     """
     path = path_of(location)

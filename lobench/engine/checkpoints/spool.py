@@ -89,7 +89,7 @@ class Spool:
         is_known: Callable[[str], bool] = lambda sha256: False,
         arrival: Callable[[str], int] = lambda sha256: 0,
     ) -> Checkpoint:
-        """Copies a checkpoint, stores what is evaluated of the copy under its hash, and removes the rest.
+        """Copies a checkpoint, stores the evaluated part of the copy under its hash, and removes the rest.
 
         Args:
           seen: Checkpoint to copy.
@@ -249,7 +249,7 @@ def checkpoint_sha256(location: str | Path) -> str:
     """Returns the hash (hex) of a checkpoint's theta, under which a watch records its results.
 
     Raises:
-      CheckpointGone: There is no checkpoint.
+      CheckpointGone: The checkpoint does not exist.
       CheckpointError: No reader knows it, or it cannot be read.
     """
     return theta_sha256(_leaves_at(location))

@@ -85,7 +85,7 @@ def identity_of(path: epath.Path) -> FileIdentity:
 
 
 def whole_checkpoint(location: str) -> Checkpoint:
-    """Returns a checkpoint that is taken as it is, by its path.
+    """Returns the checkpoint at a path, whose content is not interpreted.
 
     Raises:
       CheckpointError: It does not exist, or cannot be read.
@@ -160,7 +160,7 @@ class WholeFolder:
         )
 
     def is_complete(self, path: epath.Path) -> bool:
-        """Returns whether what the trainer writes last is there, each file has its end, and no shard is missing.
+        """Returns whether the trainer's last file exists, each file has its end, and no shard is missing.
 
         A folder in which no trainer leaves such a mark is complete once it has not changed for a while.
         """
@@ -184,7 +184,7 @@ def _refuse_part(path: epath.Path, files: list[epath.Path]) -> CheckpointContent
 
 
 def whole_readers(complete_when: str = "") -> dict[str, CheckpointReader]:
-    """Returns readers that take any checkpoint as it is, by name."""
+    """Returns readers that accept a checkpoint in any format, by name."""
     return {"folder": WholeFolder(complete_when), "file": WholeFile()}
 
 

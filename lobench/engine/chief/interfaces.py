@@ -27,7 +27,7 @@ class WatchProgress:
     def log(self, line: str) -> None: ...
 
     def announce(self, line: str) -> None:
-        """Reports what is about to run. By default, logs the line."""
+        """Reports the evaluations that are about to run. By default, logs the line."""
         self.log(line)
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:

@@ -159,7 +159,7 @@ class Chief:
         """Runs until the end of the run or until a signal arrives.
 
         Raises:
-          SuiteError: There are no cases, or cases cannot be bound.
+          SuiteError: The suites have no cases, or cases cannot be bound.
           LobenchError: Workers do not start.
         """
         try:
@@ -268,7 +268,7 @@ class Chief:
             self._intake.discard(self._subjects.needed)
 
     def _log_stopping(self) -> float:
-        """Logs what the shutdown waits for, and returns the time limit in seconds."""
+        """Logs which work the shutdown waits for, and returns the time limit in seconds."""
         seconds = _COMMAND_GRACE_SECONDS if self._commands else _GRACE_SECONDS
         running = [*sorted(self._commands), *self._dispatch.running]
         waits = f"{first_of(running, _MOST_NAMED)} may end within {seconds:g} s" if running else "nothing runs"

@@ -87,7 +87,7 @@ class WatchWorkers:
     def run(self, worker: int, job: Job) -> None:
         """Sends a job. The worker's cores count as used until its result arrives or it dies.
 
-        A checkpoint that is kept as it is, is not sent: its worker reads it where it lies.
+        A checkpoint of the file spool is not sent: the worker reads it from its path.
         """
         paths = (job.theta_path, *(path for _, path in job.companions))
         self._begin(worker, job, [path for path in paths if path and not identity_in(path)])

@@ -108,7 +108,7 @@ def _refuse_namesake(statement: Import) -> None:
     found = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
     if beside is not None and not (Path(found).is_file() and _are_alike(beside, Path(found))):
         raise ConfigError(
-            f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} beside the gin file",
+            f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} next to the gin file",
             where=statement.where,
             got=found,
             expected="one module of this name in a process",
@@ -182,8 +182,8 @@ def complete_selector(selector: str, where: str) -> str:
     """Returns the full name for the end of a name, or for a name as in Python (`my_package.MyRule`).
 
     Raises:
-      UnknownName: There is no such name.
-      ConfigError: There are several.
+      UnknownName: No configurable has this name.
+      ConfigError: The name is ambiguous.
     """
     found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
     if len(found) > 1:
@@ -226,7 +226,7 @@ def _why_unknown(selector: str) -> str:
 
 
 def _in_python(path: str) -> Any:
-    """Returns the Python object with a name in or near an imported module; None if there is none."""
+    """Returns the Python object with a name in or near an imported module; None if not found."""
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:end])

@@ -119,7 +119,7 @@ class BoundCase:
             raise ConfigError(
                 "no optimizer",
                 where=self.spec.path,
-                next_step="put `Case.learned_optimizer = @...()` into the config.gin beside the checkpoints, or give "
+                next_step="put `Case.learned_optimizer = @...()` into the config.gin next to the checkpoints, or give "
                 "it with --gin-param (watch), --lobench-gin-param or --lobench-optimizer (pytest)",
             )
 

@@ -64,7 +64,7 @@ def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
 
 
 def of_command(parsed: ParsedLayers) -> ParsedLayers:
-    """Returns the layers without what a command cannot read: modules, optimizers, tasks, and configurations of runs.
+    """Returns the layers without settings that commands ignore: modules, optimizers, tasks, and configurations of runs.
 
     A file with commands alone has no imports, and all of its names are checked.
     """

@@ -1,4 +1,4 @@
-"""Files of a command: the scripts that it names, what they import, and further files; and their fingerprint."""
+"""Files of a command: the scripts that it names, their imports, and further files; and their fingerprint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CommandFiles:
     called: str = "files"
 
     def fingerprint(self) -> CodeFingerprint:
-        """Returns the fingerprint of the files as they are now, and of everything that they import.
+        """Returns the fingerprint of the present content of the files, and of everything that they import.
 
         Raises:
           ConfigError: A pattern of `files` names no file.

@@ -70,7 +70,7 @@ def _places(found: ModuleSpec) -> list[Path]:
 
 
 def _run_of(folder: Path) -> Path | None:
-    """Returns the run's folder that is a folder or contains it; None if there is no `config.gin`."""
+    """Returns the run's folder that is a folder or contains it; None without a `config.gin`."""
     return next((each for each in (folder, folder.parent) if (each / "config.gin").is_file()), None)
 
 

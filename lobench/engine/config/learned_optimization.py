@@ -41,7 +41,7 @@ _COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
 
 
 def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
-    """Returns the binding that names the learned optimizer; None if there is no such binding."""
+    """Returns the binding that names the learned optimizer, or None."""
     found = {_place(binding): binding for binding in only_bindings(statements)}
     return next((found[place] for place in _PLACES if place in found), None)
 

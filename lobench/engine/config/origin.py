@@ -36,7 +36,7 @@ class Revision:
     Attributes:
       commit: Hash of the commit; "" outside a checkout.
       is_dirty: Whether tracked files differ from the commit.
-      patch: Changes of tracked files, for `git apply`. None if there are none, or if they are too large to keep.
+      patch: Changes of tracked files, for `git apply`. None without changes, or if they are too large to keep.
       patch_sha256: Hash of the patch, even if it is not kept; "" for a clean checkout.
       note: One line on parts missing from the patch: untracked files, or the reason why it is not kept.
     """
@@ -91,7 +91,7 @@ def revision_of(folder: Path) -> Revision:
 
 
 def _diff(top: str) -> tuple[bytes | None, str, str]:
-    """Returns the patch or None, its hash, and the reason if there is no patch. The patch need not fit into memory."""
+    """Returns the patch or None, its hash, and the reason for a missing patch. The patch need not fit into memory."""
     digest, kept, size = hashlib.sha256(), list[bytes](), 0
     command = ["git", "-C", top, "diff", *_PLAIN, "HEAD", "--"]
     try:

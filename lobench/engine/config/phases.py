@@ -80,7 +80,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
       num_inner_steps: Inner steps of the case, for phases given by a list of values.
       build: Whether optimizers are created.
     Raises:
-      ConfigError: There are no phases, or invalid ones, or a phase has no steps.
+      ConfigError: `Case.phases` is empty or invalid, or a phase has no steps.
     """
     bound = bindings_in(scope, _CASE).get("phases", ())
     is_sequence = isinstance(bound, gin.config.ConfigurableReference) and bound.configurable.selector == _SEQUENCE_NAME
@@ -188,7 +188,7 @@ def prefixes(
       task_lines: Bindings of the task.
       optimizer_lines: Bindings of the optimizer, for a case with a single phase.
       phases: Phases.
-      codes: Fingerprints of the user's code; "" if there is none.
+      codes: Fingerprints of the user's code; "" without such code.
     """
     fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "sessions", "num_lanes", "num_cpus", "num_gpus")
     common = [*task_lines, *(f"{name} = {getattr(case, name)!r}" for name in fields)]

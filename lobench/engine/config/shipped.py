@@ -28,7 +28,7 @@ def shipped_suites() -> list[str]:
 
 
 def shipped_suite(name: str) -> Path | None:
-    """Returns the path of a shipped suite by name, such as `quick` or `digits/mlp.gin`; None if there is none."""
+    """Returns the path of a shipped suite by name, such as `quick` or `digits/mlp.gin`, or None."""
     folder, parts = shipped_folder(), PurePath(name).parts
     if folder is None or not parts or os.path.isabs(name) or parts[0] in ("..", ".") or ".." in parts:
         return None
@@ -50,8 +50,8 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
       suite: `suites/quick`, `quick`, `digits/mlp.gin`. A path in the folder takes precedence over a shipped suite.
       folder: Folder that paths are relative to. None: the working directory.
     Raises:
-      UsageError: There is no such suite; the message names similar ones. Or the path is a file that is neither a gin
-        file nor a test file.
+      UsageError: The suite does not exist; the message names similar ones. Or the path is a file that is neither a
+        gin file nor a test file.
     """
     path = Path(suite) if folder is None else folder / suite
     if path.exists():

@@ -167,7 +167,7 @@ def search_of(
     if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
         is_script = method.kind == "script"
         raise ConfigError(
-            f"nothing {'says how long a training is' if is_script else f'reads {method.name}/Method.median_stopping'}",
+            f"nothing {'defines how long it trains' if is_script else f'reads {method.name}/Method.median_stopping'}",
             where=next(one.where for one in keys if one.parameter == "median_stopping"),
             next_step=f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
             if is_script

@@ -60,7 +60,7 @@ def _files_of(suites: Iterable[str | Path]) -> list[Path]:
 
 
 def has_only_commands(*suites: str | Path) -> bool:
-    """Returns whether all cases of suites are commands, and there is one. No learned optimizer is evaluated then."""
+    """Returns whether suites have cases, all of which are commands. Such suites evaluate no learned optimizer."""
     try:
         parsed = [parse_file(file) for file in _files_of(suites)]
     except (LobenchError, OSError):
@@ -81,7 +81,7 @@ def specs_called(names: Sequence[str], *suites: str | Path) -> list[CaseSpec]:
     scope with axes stands for all its cells.
 
     Raises:
-      SuiteError: There is no case with a name, or the suites have no cases.
+      SuiteError: No case has a given name, or the suites have no cases.
     """
     specs = specs_of(*suites)
     for name in names or ([] if specs else [""]):
@@ -100,7 +100,7 @@ def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
     """Returns the case with a given name, or the only case of a suite if the name is None.
 
     Raises:
-      SuiteError: There is no such case, or several.
+      SuiteError: No case, or more than one, has this name.
     """
     found = specs_called([] if name is None else [name], suite)
     if len(found) > 1:
@@ -119,8 +119,8 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
       text: `relu32` with a suite; `quick/relu32`, `quick/digits.gin::relu32` or `digits.gin:relu32` without one.
       suite: Path of a suite, or name of a shipped one.
     Raises:
-      UsageError: There is no such suite, or none is named.
-      SuiteError: There is no such case, or several.
+      UsageError: The suite does not exist, or neither argument names one.
+      SuiteError: No case, or more than one, has this name.
     """
     place, name = split_case(text)
     if suite:
@@ -141,7 +141,7 @@ def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
     """Returns a case's name and its unambiguous other names, by which older stores may know it.
 
     Raises:
-      SuiteError: There is no such case.
+      SuiteError: No case has this name.
     """
     counts = Counter(each for spec in specs_of(*suites) for each in spec.names)
     found = specs_called([name], *suites)

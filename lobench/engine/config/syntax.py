@@ -234,7 +234,7 @@ _EXPECTED = {
 
 
 def _corrected(message: str, content: str) -> tuple[str, str]:
-    """Returns what gin's parser expected, in terms of gin's syntax, and the corrected text if it is obvious."""
+    """Returns the form that gin's parser expected, in gin's syntax, and the corrected text if it is obvious."""
     expected = next((meaning for start, meaning in _EXPECTED.items() if message.startswith(start)), "")
     if call := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
         name, arguments = call[1], call[2]

@@ -344,7 +344,12 @@ class _Walk:
             self._missing.update(str(one) for folder in near[:1] for one in _candidates(folder / top))
 
     def _add_below(self, packages: Sequence[Path], parts: Sequence[str], names: Sequence[str]) -> None:
-        """Adds a module below the folders of a package, and those of the imported names that are modules."""
+        """Adds the files of an import: packages, modules on the path to it, and imported names that are modules.
+
+        Args:
+          packages: Folders of the top-level package.
+          parts: Further parts of the module's name.
+          names: Names that are imported from the module."""
         for package in packages:
             if (init := package / "__init__.py").is_file():
                 self.add_file(init)

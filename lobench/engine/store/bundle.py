@@ -66,7 +66,7 @@ def has_ledger(place: str | Path) -> bool:
 
 
 def store_and_name(text: str) -> tuple[str, str]:
-    """Splits `STORE@NAME`. The name is "" if there is none.
+    """Splits `STORE@NAME`. The name is "" in a text without @.
 
     Both parts may contain an "@". The store is the longest beginning that is a store, else the longest that is a
     folder, else the text up to the first "@".
@@ -175,7 +175,7 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
         if not _NAME.fullmatch(one.filename) or ".." in parts or "." in parts or ":" in parts[0]:
             raise ValueError(f"a member is called {one.filename!r}")
         if one.file_size > _MOST_RATIO * one.compress_size + 1000:
-            raise ValueError(f"{one.filename} says that it has {one.file_size:,} bytes")
+            raise ValueError(f"{one.filename} claims {one.file_size:,} bytes, too many for its compressed size")
 
 
 def write_bundle(

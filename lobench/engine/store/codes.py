@@ -113,7 +113,7 @@ class Codes(LedgerPart):
     def outdated(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that do not count because the same work has results of more relevant code.
 
-        For one case and subject, only results of the code that was planned last count. If there are none, those of the
+        For one case and subject, only results of the code that was planned last count. If it has none, those of the
         latest result's code count.
 
         Args:

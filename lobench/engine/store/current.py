@@ -15,7 +15,7 @@ evaluations), never that of a clock.
 4. A start does not affect places that it does not plan (`-k`, `--case`, another suite in the same store).
 5. If a subject was evaluated with several bindings of its optimizer, those that were planned last for it count.
 6. Of several results for one seed, the latest by a program that the last plan accepts counts (another version of jax
-   or another kind of machine is another program). If there is none, the latest result counts.
+   or another kind of machine is another program). If no such program has one, the latest result counts.
 7. Places without a plan (older stores, imports) have the form of their last evaluation.
 
 After a merge, the plans of the store that was merged last are the last ones.
@@ -105,7 +105,7 @@ class PlanHistory:
     """Plans of a ledger, read event by event in the order of the ledger.
 
     Attributes:
-      last: Hash of the last event of the chain; "" if there is none.
+      last: Hash of the last event of the chain; "" for an empty chain.
       num_records: Number of events read.
       marks: Hashes of the plans.
       subjects: Subjects with a plan: hash, variant, label, plan.
@@ -253,7 +253,7 @@ class CurrentCases:
     """Current cases of a store, by the rules in the module's docstring. Create it with `Ledger.current_cases`.
 
     Args:
-      history: Plans of the ledger. None: there are no plans.
+      history: Plans of the ledger. None: no plans.
       accepted: Keys of the programs whose results count, by the keys of the programs that a plan expects.
     """
 

@@ -51,7 +51,7 @@ _LOCKED = (
 _RESTORE = "move the file away, or restore a copy"
 # SQLite also reports CORRUPT for an intact file if a read failed (EIO).
 _PERHAPS_THE_DISK = (
-    "if its disk failed for a moment, the same command goes on; if it says this again, check the file "
+    "if its disk failed for a moment, the same command goes on; if this message comes again, check the file "
     "(sqlite3 FILE 'PRAGMA integrity_check'), and restore a copy"
 )
 _NETWORK_DISK = "LOBENCH_NETWORK_STORE=1 keeps the ledger on a local disk; or choose another folder"
@@ -102,7 +102,7 @@ def _next_step(error: sqlite3.Error) -> str:
 
 
 def _unreadable(where: Path) -> str:
-    """Returns who owns the first file of a store that this user may not read; "" if all are readable."""
+    """Returns the owner of the first file of a store that this user may not read; "" if all are readable."""
     files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
     file = next((one for one in files if one.exists() and not _may(one, os.R_OK)), None)
     return "" if file is None else _ownership(file)
@@ -216,7 +216,7 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
     """Opens a database for reading, without leaving files that lock its owner out.
 
     SQLite creates a log and its index next to a database that it reads. If another user created them, the owner could
-    no longer write. So only the owner reads in this way; other users read a copy if there is no log. A write-ahead log
+    no longer write. So only the owner reads in this way; other users read a copy if no log exists. A write-ahead log
     cannot be read without write access to its folder; without it, a copy is read as well.
 
     Args:

@@ -42,7 +42,7 @@ class SuiteRows(LedgerPart):
             self._db.execute("INSERT OR REPLACE INTO described VALUES (?, ?, ?, ?)", (variant, fingerprint, *texts))
 
     def described(self, variant: str) -> DescribedRow | None:
-        """Returns the recorded cases of a variant; None if there is no record, or if an older lobench wrote it."""
+        """Returns the recorded cases of a variant; None without a record, or if an older lobench wrote it."""
         with store_errors(self.store):
             row = self._db.execute(
                 "SELECT fingerprint, cases_json, files_json FROM described WHERE variant = ?", (variant,)

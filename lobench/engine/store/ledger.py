@@ -80,9 +80,9 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             return cls(store, connect(store, read_only=True))
         if store.is_file() and has_ledger(store):
             raise StoreError(
-                "a bundle stays as it is",
+                "a bundle cannot be changed",
                 where=str(store),
-                next_step=f"`lobench merge {store} --output STORE` puts what it holds into a store",
+                next_step=f"`lobench merge {store} --output STORE` copies its content into a store",
             )
         lock = StoreLock(store, name)
         try:
@@ -114,7 +114,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """Closes the ledger. On a network file system, it first waits until the store has all records.
 
         Raises:
-          StoreError: The store cannot be written. The message says where the records are kept.
+          StoreError: The store cannot be written. The message names the file that has the records.
         """
         self._db.close()
         try:
@@ -135,7 +135,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self._local_copy.publish()
 
     def place(self) -> int:
-        """Returns a number for the records so far. `is_published` tells if the store's own file contains them."""
+        """Returns a number for the records so far, to be passed to `is_published`."""
         return self._local_copy.num_changes if self._local_copy is not None else 0
 
     def is_published(self, place: int) -> bool:

@@ -84,7 +84,7 @@ def is_network(path: Path, mounts: str | None = None) -> bool:
 
 
 def newer_copy(store: Path) -> Path | None:
-    """Returns the local database that this user's chief on this machine writes for a store; None if there is none.
+    """Returns the local database that this user's chief on this machine writes for a store, or None.
 
     It has records that the store's own file lacks until the next publication. It only counts if the store's file is a
     publication of it, because another machine may have continued since.
@@ -121,7 +121,7 @@ class LocalCopy:
       num_published: Number of them that are in the store's own file.
 
     Raises:
-      StoreError: There is no place on a local disk, or the store cannot be read.
+      StoreError: No local disk is available for the copy, or the store cannot be read.
     """
 
     def __init__(self, store: Path, on_problem: OnProblem) -> None:

@@ -235,7 +235,7 @@ class Plans(LedgerPart):
             return CurrentCases(history, accepted).seen(rows)
 
     def last_plan_event(self) -> int:
-        """Returns the id of the last plan event; 0 if there is none. The current cases change only with such events."""
+        """Returns the id of the last plan event, or 0. The current cases change only with such events."""
         with store_errors(self.store):
             query = "SELECT COALESCE(MAX(id), 0) FROM events WHERE kind IN (?, ?, ?)"
             return int(self._db.execute(query, (PLAN, PLANNED, CURRENT)).fetchone()[0])

@@ -51,9 +51,9 @@ class EvaluationRow:
       case: Case that was evaluated.
       outcome: Outcome.
       message: Error message, if any.
-      payload: `Curves.to_payload()`; None if there are no curves, or if they are in `at_hand`.
+      payload: `Curves.to_payload()`; None without curves, or if they are in `at_hand`.
       subjects: Sightings of its subject.
-      experiment, trial, session: Labels; "" if there are none.
+      experiment, trial, session: Labels; "" if unknown.
       recorded_at: Time of the record in seconds since 1970, by the clock of its machine. Not suitable for ordering.
       id: Number of the record in its store; 0 if it is not from a store.
       at_hand: Curves of an evaluation that was not read from a store, or the summary of one that was.

@@ -141,7 +141,7 @@ class BlockStates:
     _has_failed: bool = False
 
     def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
-        """Returns the leaves and header of the most advanced intact state; None if there is none.
+        """Returns the leaves and header of the most advanced intact state, or None.
 
         Damaged states are logged and removed.
         """

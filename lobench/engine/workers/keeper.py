@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Keeper:
-    """The chief's side of a keeper. If no further process can be started, there is no keeper.
+    """The chief's side of a keeper. It does nothing if the keeper's process could not be started.
 
     Args:
       is_detached: Whether the keeper is not a child of this process, for parents whose children are killed with them.
@@ -47,7 +47,7 @@ class Keeper:
         self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """Tells the keeper that a group has ended. Call it before the group's number can be reused."""
+        """Informs the keeper that a group has ended. Call it before the group's number can be reused."""
         self._send(f"-{group}\n")
 
     def _send(self, line: str) -> None:

@@ -2,7 +2,7 @@
 
 A part is an evaluation of its own (`Case.stop_after`) in the ledger, and not a member of the experiment. When all parts
 of a wave are stored, trials below the median of all parts so far are stopped. The others continue from the states saved
-by their parts, or from the start if there are none, with the same bits.
+by their parts, or start again without a state. The bits are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["StoppingSearch"]
 
 
 class StoppingSearch(SubjectSearch):
-    """Such a search of a method that is an optimizer or a checkpoint."""
+    """Search with median stopping, of a method that is an optimizer or a checkpoint."""
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         super().__init__(planned, place, known, width=width)

@@ -80,7 +80,7 @@ class ProcessSearch(SearchRun):
 
 
 class CommandSearch(ProcessSearch):
-    """A search over meta-trainings; takes what `ProcessSearch` takes."""
+    """Search over meta-trainings. The arguments are those of `ProcessSearch`."""
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, **options: Any) -> None:
         super().__init__(planned, place, known, **options)
@@ -126,7 +126,7 @@ class CommandSearch(ProcessSearch):
         self._look_at_commands()
 
     def _look_at_commands(self) -> None:
-        """Ends the trials of which all sessions have ended, and their last checkpoints are evaluated."""
+        """Ends the trials whose sessions have all ended, if their last checkpoints are evaluated."""
         for trial in self.history.trials:
             runs = self._runs.get(trial.number, ())
             if is_over(trial.state) or not all(run.id in self._settled for run in runs):

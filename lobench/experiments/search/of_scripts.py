@@ -1,9 +1,9 @@
-"""Search over scripts: a trial is a process for each session, with its values on its command line.
+"""Search over scripts: a trial runs one process per session, with the trial's values on the command line.
 
-Its fitness is that of the curves that its sessions write. With `Method.median_stopping` these are read while they grow:
-the trials of a wave that are below the median at a share of their steps are stopped, and their processes ended. What is
-compared is each curve as far as that step, however far it was when somebody looked. So neither the speed of a machine
-nor a kill has a part in it.
+A trial's fitness is computed from the curves that its sessions write. With `Method.median_stopping`, curves are read
+while they grow: at a given share of the steps, the trials of a wave that are below the median are stopped, and their
+processes ended. The comparison uses each curve up to that step, even if it is longer when it is read. So the decision
+depends neither on the speed of a machine nor on when a run was killed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ScriptSearch(ProcessSearch):
     """A search over scripts.
 
     Args:
-      scripts: Reads what they write.
-      options: As of `ProcessSearch`.
+      planned, place, known, options: As of `ProcessSearch`.
+      scripts: Reader of the curves that the scripts write.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ScriptSearch(ProcessSearch):
                     yield self.method.name, number, best is not None and best.number == number
 
     def members(self) -> Iterator[SessionMember]:
-        """Yields the curves of the trials that ended well, and those of the best on fresh seeds."""
+        """Yields the curves of completed trials, and those of the best trial on fresh seeds."""
         best = self.history.best if self._unreported is not None else None
         for trial in self.history.trials:
             if trial.state == "done" and (runs := self._runs.get(trial.number)):
@@ -83,7 +83,7 @@ class ScriptSearch(ProcessSearch):
         self._look_at_sessions()
 
     def _known(self, run: CommandRun) -> CommandState:
-        """Returns what became of a session before. Who was stopped waits again: it is stopped again, where it is so."""
+        """Returns the state of a session after earlier starts. A stopped one waits again until the waves are judged."""
         state = super()._known(run)
         return "waiting" if state == "stopped" else state
 
@@ -119,7 +119,7 @@ class ScriptSearch(ProcessSearch):
     # Stopping.
 
     def _look_at_part(self, trial: Trial, share: float) -> None:
-        """Records a trial's curves as far as the point where it is judged, once all of its sessions are there."""
+        """Records a trial's curves up to the step where it is judged, once all of its sessions have reached it."""
         runs, part = self._runs[trial.number], f" to {share:.0%}"
         name, sessions = f"{script_name(runs[0].method)}{part}", [run.session for run in runs]
         if trial.number not in self._held:
@@ -144,14 +144,14 @@ class ScriptSearch(ProcessSearch):
         self._so_far[trial.number] = self._scripts.worth(name, sessions)
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
-        """Returns of each case the last step up to a point; None while a session has not come there."""
+        """Returns the last step up to a point, by case; None until the session has reached the point."""
         if self._commands.states[run.id] == "waiting":
             return None
         growth = self._scripts.growth(run, is_over=self._commands.is_through(run.id))
         return None if growth is None else growth.cut(point)
 
     def _judge(self) -> None:
-        """Says of each wave whose parts are all there which trials go on, and ends the others."""
+        """Decides which trials of each wave with complete parts continue, and stops the others."""
         for _, group in itertools.groupby(self.history.trials, key=lambda trial: trial.wave):
             wave = list(group)
             if not all(trial.number in self._so_far for trial in wave):

@@ -31,8 +31,8 @@ class PlannedSearch:
     """A method's search.
 
     Attributes:
-      num_trials: How many there will be, at most.
-      asked: How many the file asks for; None: the search knows.
+      num_trials: Largest number of trials.
+      asked: Number of trials in the file. None: the search determines it.
     """
 
     method: Method
@@ -55,8 +55,8 @@ def planned_searches(
     """Returns the searches of methods by name.
 
     Raises:
-      ConfigError: no such search, or not with these keywords; a space that it cannot search; another number of trials
-        than a grid has; sessions among the seeds that are kept for reports.
+      ConfigError: A search is unknown or does not accept its keywords or space, the number of trials differs from the
+        grid's, or sessions are among the seeds that are reserved for reports.
     """
     found = {}
     for method in methods:
@@ -87,7 +87,7 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
     """Creates the strategy that a file names, with the keywords that are bound.
 
     Raises:
-      LobenchError: There is no such search, or it does not accept the keywords.
+      LobenchError: The search is unknown, or does not accept the keywords.
     """
     registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
     made: SearchStrategy = registered.make_guarded(
@@ -101,7 +101,7 @@ class KnownTrials:
     """Trials of a search in a ledger.
 
     Attributes:
-      form: Id of the experiment's form with the trials. None: there are none.
+      form: Id of the experiment's form with the trials. None: no trials are known.
       is_reported: Whether the best trial was evaluated on fresh seeds.
     """
 
@@ -118,7 +118,7 @@ def known_of(
     Args:
       planned: Search.
       file: Experiment file.
-      ledger: Ledger; None if there is none.
+      ledger: Ledger; None before the first run.
       form: Id of the present form. Trials of an earlier form count if its search is the same.
     """
     name = planned.method.name

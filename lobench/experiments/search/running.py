@@ -62,7 +62,7 @@ class Place:
 
 
 class SearchRun(ABC):
-    """Base of a running search; subclasses have subjects or commands as trials.
+    """Base of a running search. The trials of a subclass are subjects or processes.
 
     Args:
       known: State of the search in the ledger, perhaps under another form of the experiment.
@@ -87,7 +87,7 @@ class SearchRun(ABC):
         self._written = {trial.number: trial for trial in known.trials if known.form == place.form}
 
     def begin(self) -> None:
-        """Goes on where the ledger ends."""
+        """Continues from the trials in the ledger, and requests the next ones."""
         self._record(list(self.history.recorded))
         self._give(self.history.trials)
         self._go_on()
@@ -98,12 +98,12 @@ class SearchRun(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether something of it may come yet."""
+        """Whether trials, or the evaluation of the best one on fresh seeds, are still to come."""
         return self._unreported is None or bool(self._unreported)
 
     @property
     def has_news(self) -> bool:
-        """Whether `given` has something."""
+        """Whether `given` would return a subject."""
         return bool(self._waiting)
 
     @property
@@ -121,16 +121,16 @@ class SearchRun(ABC):
         return sum(trial.state == "stopped" for trial in self.history.trials)
 
     def given(self) -> list[Given]:
-        """Returns the subjects that are new since the last call."""
+        """Returns the subjects to evaluate that were added since the last call."""
         found, self._waiting = self._waiting, []
         return found
 
     @abstractmethod
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
-        """Yields the method and the trial of members that a subject is, and whether they are on fresh seeds."""
+        """Yields (method, trial number, whether on fresh seeds) for each trial that a subject belongs to."""
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
-        """Returns how many evaluations come from trials that were not proposed yet, and of the best on fresh seeds."""
+        """Returns the number of evaluations to come: of trials not proposed yet, and of the best on fresh seeds."""
         if self.history.is_over:
             return 0
         num_left = self.planned.num_trials - len(self.history.trials) + (self.method.report_sessions != 0)
@@ -148,7 +148,7 @@ class SearchRun(ABC):
     # What the chief says.
 
     def taken(self, given: Given, subject: Subject | None) -> None:
-        """Records that a given subject was read; None: it cannot be read."""
+        """Called when a given subject was read. `subject` is None if it cannot be read."""
         key = key_of(given)
         if not self._is_ours(key):
             return
@@ -160,14 +160,14 @@ class SearchRun(ABC):
             self._look(subject, cases)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
-        """Takes which cases a variant has."""
+        """Called when the cases of a variant are known. `variant` is its key."""
         self._cases[variant] = cases
         for subject in list(self._subjects.values()):
             if subject.variant.key == variant:
                 self._look(subject, cases)
 
     def finished(self, subject: Subject) -> None:
-        """Takes that all evaluations of a subject are in the ledger."""
+        """Called when all evaluations of a subject are in the ledger."""
         if (key := key_of(subject)) in self._subjects:
             self._end(key, subject)
 
@@ -179,11 +179,11 @@ class SearchRun(ABC):
 
     @abstractmethod
     def _give(self, trials: Sequence[Trial]) -> None:
-        """Has trials evaluated."""
+        """Starts the evaluation of trials."""
 
     @abstractmethod
     def _end(self, key: Key, subject: Subject | None) -> None:
-        """Takes that a subject was evaluated; None: it cannot be read."""
+        """Ends the trials of a subject that was evaluated. `subject` is None if it cannot be read."""
 
     @abstractmethod
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
@@ -219,7 +219,7 @@ class SearchRun(ABC):
         worth: float | None = None,
         notes: Mapping[int, str] = _NO_NOTES,
     ) -> None:
-        """Records what became of trials that had not ended, and what follows."""
+        """Records the state of trials that had not ended, and continues the search."""
         before = self.history.trials
         open_ones = [number for number in numbers if not is_over(before[number].state)]
         if open_ones:
@@ -245,7 +245,7 @@ class SearchRun(ABC):
 
     @abstractmethod
     def _forget(self, first: int) -> None:
-        """Forgets trials from a number on."""
+        """Forgets the trials from number `first` on."""
 
     def _report(self) -> None:
         best, title, self._unreported = self.history.best, self.method.title, set()
@@ -285,7 +285,7 @@ class SearchRun(ABC):
 
 
 class SubjectSearch(SearchRun):
-    """The search of a method that is an optimizer or a checkpoint: a trial is one subject."""
+    """Search of a method that is an optimizer or a checkpoint: a trial is one subject."""
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         super().__init__(planned, place, known, width=width)
@@ -307,7 +307,7 @@ class SubjectSearch(SearchRun):
             self._add(self._numbers, trial, given_method(method, label=f"{self.method.title} {trial.number}"))
 
     def _add(self, numbers: dict[Key, list[int]], trial: Trial, given: Given) -> None:
-        """Has a subject of a trial evaluated, which may be another trial's too."""
+        """Starts the evaluation of a trial's subject, unless another trial has the same subject."""
         same = numbers.setdefault(key_of(given), [])
         same.append(trial.number)
         if len(same) == 1:
@@ -333,6 +333,6 @@ class SubjectSearch(SearchRun):
 
 
 def before(first: int, numbers: Mapping[Key, Sequence[int]]) -> dict[Key, list[int]]:
-    """Returns the subjects of trials below a number."""
+    """Returns the trial numbers below `first`, by subject. Subjects without such a trial are dropped."""
     kept = {key: [one for one in same if one < first] for key, same in numbers.items()}
     return {key: same for key, same in kept.items() if same}

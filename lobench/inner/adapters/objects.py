@@ -65,7 +65,7 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
 
 
 def runs_as(candidate: Any) -> str:
-    """Returns a description of the program that runs for a foreign learned optimizer; "" if there is no counterpart."""
+    """Returns a description of the program that runs for a foreign learned optimizer; "" without a counterpart."""
     learned = as_learned_optimizer(candidate)
     return learned.counterpart.description if isinstance(learned, _ForeignLearnedOptimizer) else ""
 

@@ -79,7 +79,7 @@ class Asked:
         self.trace = WatchedTrace()
 
     def find(self) -> KeptProgram | None:
-        """Returns the program; None if there is none that may be used."""
+        """Returns the program; None if no stored one may be used."""
         try:
             found = _load(self._path)
             _log.info("an executable is there: %s", self._path.name if found is not None else "of other packages")
@@ -91,7 +91,7 @@ class Asked:
             return None
 
     def is_checked(self) -> bool:
-        """Returns whether a program that was found is traced again and compared."""
+        """Returns whether to trace a stored program again and compare the two."""
         asked = os.environ.get(EXECUTABLES)
         return asked == "checked" or (asked != "unchecked" and secrets.randbelow(_CHECKED) == 0)
 
@@ -136,7 +136,7 @@ class Asked:
                 raise Unhashable("several devices")
             calls = set(_CUSTOM_CALL.findall(lowered.as_text())) - _HARMLESS_CALLS
             if calls or traced.jaxpr.effects:
-                raise Unhashable(f"what is outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
+                raise Unhashable(f"parts outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
             files = installed_files()
             if self._again() != self._key:
                 raise Unhashable("what tracing itself changes")
@@ -249,7 +249,7 @@ def _read(path: Path) -> bytes:
     """Returns the content of a file written by `_write`.
 
     Raises:
-      OSError: There is no file, or other users may write it. It holds machine code, which would be run.
+      OSError: The file is missing, or other users may write it. It holds machine code, which would be run.
       ValueError: The file is damaged.
     """
     with path.open("rb") as file:

@@ -85,7 +85,7 @@ def reach(*objects: Any) -> str:
 
 
 def _content(file: str) -> str:
-    """Returns the hash of a file of the user's code; "" if there is no file.
+    """Returns the hash of a file of the user's code; "" if the file is missing.
 
     Raises:
       Unhashable: The file is compiled code, cannot be read, or was changed after this process started.

@@ -332,7 +332,7 @@ class StateHash:
 
 
 def known_name(value: Any) -> str:
-    """Returns the name under which an installed package or lobench has this object; "" if there is none."""
+    """Returns the name under which an installed package or lobench has this object, or ""."""
     module = getattr(value, "__module__", None) if not isinstance(value, types.ModuleType) else None
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or origin_of_module(module) is Origin.USER:

@@ -18,7 +18,7 @@ def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -
     """Calls a function with `args`, and with those of `available` that its signature accepts.
 
     Only signatures are examined, not errors of the call, because a TypeError may come from the user's own code.
-    `**extra` accepts everything, as optax's contract says, with three exceptions: in a function wrapped by
+    `**extra` accepts everything, as in optax's contract, with three exceptions: in a function wrapped by
     `functools.wraps`, every layer must accept a name; for an optimizer's method that accepts names by `**extra` only,
     the optimizers among its attributes must accept them too; and so must the method that it overrides and calls by
     `super()`.

@@ -85,7 +85,7 @@ def with_extra_inputs(
         `eval_params` are used unless this one has its own.
       eval_params, initial_params, metrics: As of `InnerOptimizer`. `initial_params` may accept `scale_invariant`.
     Raises:
-      ConfigError: There is no such input.
+      ConfigError: An input is unknown.
     """
     name = name or update.__qualname__.partition(".")[0]
     extra_inputs = _known(extra_inputs, name)

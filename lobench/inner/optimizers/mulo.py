@@ -27,7 +27,7 @@ class MuLO(AdafacMLPLOpt):
 
     Args:
       hidden: Pattern of `re` for the paths of matrices between hidden layers, both of whose sizes grow with the width:
-        "w[12]". "": there are none.
+        "w[12]". "": no matrix.
       base_width: Number of inputs of a matrix whose step is not changed.
       step_mult, exp_mult, hidden_size: As of AdafacMLPLOpt.
     Raises:

@@ -55,7 +55,7 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
       file: The list, `learned_optimization/optimizers/data/opt_list.json` of google/learned_optimization. "": that of
         the installed package.
     Raises:
-      ConfigError: There is no list, it cannot be read, or it has no such position.
+      ConfigError: The list is missing or cannot be read, or the position is beyond its end.
     Source: Metz et al. 2020, "Using a thousand optimization tasks to learn hyperparameter search strategies",
     arXiv 2002.11887; the rule is that of google/learned_optimization's `OptList`.
     """

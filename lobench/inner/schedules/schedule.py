@@ -72,12 +72,21 @@ class Schedule:
             return self.at(count - horizon.first_step if horizon.first_step else count, horizon)
 
     def at(self, count: Count, horizon: Horizon) -> jax.Array:
-        """Returns the rate of an update, counted from the schedule's own start."""
+        """Returns the rate of an update, float32[].
+
+        Args:
+          count: Number of updates since the schedule's start, int32[] or int.
+          horizon: Training in which the schedule runs, with its number of steps.
+        """
         note_horizon_read()
         return self._of(horizon.num_steps)(count)
 
     def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
-        """Returns an optax schedule over a number of updates, for use outside of lobench."""
+        """Returns an optax schedule, for use outside of lobench.
+
+        Args:
+          num_steps: Number of updates of the training.
+        """
 
         def schedule(count: Count) -> jax.Array:
             with within(Horizon(num_steps)):
@@ -158,11 +167,16 @@ class LossSchedule(Schedule):
 
     @abstractmethod
     def observe(self, state: PyTree, loss: jax.Array) -> PyTree:
-        """Returns the state after a loss."""
+        """Returns the state after a loss.
+
+        Args:
+          state: State before it.
+          loss: Loss of the update's batch, float32[].
+        """
 
     @abstractmethod
     def rate(self, state: PyTree) -> jax.Array:
-        """Returns the rate, float32[]."""
+        """Returns the rate after the losses in `state`, float32[]."""
 
     def at(self, count: Count, horizon: Horizon) -> jax.Array:
         return self.rate(horizon.watch.state_of(self, horizon.origin))

@@ -39,11 +39,19 @@ class MultiTask(MeasuredTask):
     num_losses: int = 0
 
     def losses(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        """Returns the losses, float32[num_losses]."""
+        """Returns the losses, float32[num_losses].
+
+        Args:
+          params, state, key, data: As of `Task.loss_with_state`.
+        """
         return self.losses_with_aux(params, state, key, data)[0]
 
     def losses_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        """Returns the losses, float32[num_losses], and further metrics, float32[] by name."""
+        """Returns the losses, float32[num_losses], and further metrics, float32[] by name.
+
+        Args:
+          params, state, key, data: As of `Task.loss_with_state`.
+        """
         if type(self).losses is MultiTask.losses:
             raise NotImplementedError(f"{type(self).__name__} defines no losses")
         return self.losses(params, state, key, data), {}

@@ -55,7 +55,7 @@ def norm_of(task: str, kind: str | None, epsilon: float) -> Norm:
       kind: One of NORMS.
       epsilon: Number added to a variance.
     Raises:
-      ConfigError: There is no such norm, or epsilon is not a number >= 0.
+      ConfigError: The norm is unknown, or epsilon is not a number >= 0.
     """
     arguments.choice(task, "norm", kind, NORMS)
     return Norm(kind=kind, epsilon=arguments.number(task, "norm_epsilon", epsilon))

@@ -72,7 +72,7 @@ class Compiled:
 
     Args:
       usual: Typical values of the settings; see `Arguments`.
-      kept: Executables kept by other processes. None: there are none.
+      kept: Executables kept by other processes. None: not used.
     """
 
     def __init__(self, usual: Sequence[float], kept: KeptExecutables | None = None) -> None:

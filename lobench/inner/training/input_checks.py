@@ -1,4 +1,4 @@
-"""Checks of extra inputs when a case is bound: a task must provide what the optimizer needs."""
+"""Checks of extra inputs when a case is bound: a task must provide the inputs that the optimizer needs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def named_values(task: Task, loss: jax.Array, aux: Any) -> dict[str, Any]:
 class Recorder:
     """Writes the values of steps and evaluations into a block's carry. After a seed has diverged, its values are NaN.
 
-    With `Case.eval_batches = 0` there are no evaluations. In their place `train/NAME` is the mean of the training
+    With `Case.eval_batches = 0` nothing is evaluated. Instead, `train/NAME` is the mean of the training
     batches' NAME over the last `eval_every` steps (over all steps of a shorter training). At step 0 it is NAME of
     the first batch, before the first update. A training of 10 steps with `eval_every = 4` has `train/loss` at 0, 4, 8
     and 10: the loss of batch 0, and the means of the batches 0-3, 4-7 and 6-9.

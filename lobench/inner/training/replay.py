@@ -103,7 +103,7 @@ class ReplayedProgram(TrainingProgram):
           look: Function called with each step. Returns whether to continue.
           task_index: Index of the seed's task, for a task family.
         Raises:
-          UsageError: There is no such task.
+          UsageError: The case has no task with this number.
         """
         if not 0 <= task_index < self._tasks_per_seed:
             expected = f"less than {self._tasks_per_seed}, counted from 0"

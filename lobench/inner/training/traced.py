@@ -46,7 +46,7 @@ class Traced:
     Args:
       case: Case with its task (or family).
       task: `case.task` as a `Task` or `TaskFamily`.
-      datasets: Data sets by split, as far as they are read.
+      datasets: Data sets by split; only those that have been read.
       recorder: Recorder of the whole training.
       make_stepper: Function of (theta, *settings) that returns a `Stepper`. Theta and settings may be traced.
       place: Position of the phase.

@@ -116,7 +116,7 @@ def _trained_with(summary: Summary, places: Sequence[int]) -> str:
     found = [(snapshot.labels[place], hyperparameters(snapshot, place)) for place in sorted(places)]
     known = [f"{label}: {text}" for label, text in found if text]
     if len(known) > _MOST_DRAWN and not snapshot.groups.runs:
-        return f"{len(known)} methods, as the list below the table of methods says"
+        return f"{len(known)} methods; the list below the table of methods has their settings"
     return "; ".join(known)
 
 

@@ -121,7 +121,7 @@ def accuracy_section(summary: Summary) -> Section | None:
     ]
     note = (
         "Row i is after training on task i, column j the accuracy on task j; seed means. "
-        "What is below the diagonal has been learned before; above it nothing was trained yet."
+        "Tasks below the diagonal have been learned before; tasks above it have not been trained yet."
     )
     if len(figures) > _MOST_FIGURES:
         note += f" {len(figures) - _MOST_FIGURES} more are not drawn."

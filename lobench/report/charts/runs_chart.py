@@ -175,7 +175,7 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
 
 
 def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> str:
-    """Returns a sentence on how certain it is that the last method is the best; "" if nothing can be said.
+    """Returns a sentence on the evidence that the last method is the best; "" without a comparison.
 
     The best trial of a search is included only with scores on fresh seeds, because the seeds that chose it are biased.
     """

@@ -18,7 +18,7 @@ _MOST = 16  # methods
 
 
 def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
-    """Returns the panels of all cases whose tasks have several losses; None if there are none.
+    """Returns the panels of all cases whose tasks have several losses; None without such cases.
 
     Args:
       summary: Summary of the store.

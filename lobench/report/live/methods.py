@@ -147,7 +147,7 @@ class Methods:
         """Returns the progress of each method.
 
         Args:
-          anew: Whether scores must include all evaluations. Otherwise they may lag a little.
+          anew: Whether scores must include all evaluations. If False, they may lag a little.
         """
         self._score(anew)
         trials, growths = self._trials_of(), self._growths_of()

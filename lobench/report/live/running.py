@@ -100,7 +100,7 @@ class Running:
         return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
 
     def left(self, left: Left) -> str:
-        """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if there is none."""
+        """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if none remains."""
         num_left = sum(left.evaluations.values())
         parts = [f"{left.num_waiting} waiting"] * bool(left.num_waiting)
         if num_left:

@@ -22,7 +22,7 @@ __all__ = ["evaluation_list", "evaluation_record"]
 def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     """Returns columns and rows, with one row per seed block and sighting.
 
-    After its columns, a row has the indices of subject and case, -1 if there is none, for example for a changed case.
+    After its columns, a row has the indices of subject and case. Unknown ones are -1, for example for a changed case.
     """
     rows = snapshot.rows
     summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])

@@ -137,7 +137,7 @@ def _spaces(summary: Summary) -> _Part:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         found = [f"{counted(len(own), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
         lines.append((method, "; ".join([*found, *edges.get(labels.get(method, method), [])])))
-    return _Part("Searches: what was tried (the spaces are in the configuration)", tuple(lines))
+    return _Part("Searches: settings that were tried (the spaces are in the configuration)", tuple(lines))
 
 
 def _budgets(summary: Summary) -> _Part:

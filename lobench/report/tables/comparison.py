@@ -253,7 +253,7 @@ def _group_notes(found: MethodComparison) -> list[str]:
 
 
 def _parted(found: MethodComparison) -> list[str]:
-    """Returns where the curves of common seeds first differ, in one text if the step is the same for all cases."""
+    """Returns a note on the first steps at which the curves of common seeds differ, as a list of at most one text."""
     steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in found.parted.items()}
     if not steps:
         return []

@@ -139,7 +139,7 @@ def _caption(found: Tabulated) -> str:
     if any(entry.is_bold for entry in shown):
         mark_notes.append(f"bold: {found.bold}")
     if any(entry.num_lost for entry in shown):
-        mark_notes.append("diverged (a/b): a of b seeds diverged, so there is no mean")
+        mark_notes.append("diverged (a/b): a of b seeds diverged, so the mean is undefined")
     text = escape("; ".join(mark_notes))
     text += "; --: not evaluated" * (None in entries)
     if SEARCHED_NOTE in found.notes:

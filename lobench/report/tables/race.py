@@ -123,12 +123,12 @@ def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
         line = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
     else:
         line = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
-        line += ": more --seeds tell them apart, or --margin ends it where they are close"
+        line += ": more --seeds separate them, or --margin ends the race if they are close"
     lines = [
         line,
         f"{done:,} inner steps of {whole:,} for all methods on all seeds: {whole / done:.1f}x fewer",
-        f"scores against the method that threw one out, or against the leader, with bounds that hold at all looks at "
-        f"once; that anybody is thrown out for one that is no better has a chance of {alpha:g} at most",
+        f"scores against the method that eliminated it, or against the leader, with bounds that hold at all looks at "
+        f"once; the chance that any method is eliminated although it is at least as good is at most {alpha:g}",
     ]
     if any(standing is not None and any(standing.diverged) for standing in found.standings):
         lines.append(

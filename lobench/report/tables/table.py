@@ -78,7 +78,7 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
     notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
     if any(name.endswith(f" ({identity[:8]})") for identity, name in cases.items()):
-        why = "cases of one name with a hash differ in what they bind"
+        why = "cases of one name with a hash differ in their bindings"
         notes.append(f"{why}: tables of methods take the form of their experiment, or else the last")
     timed = [line.cost for line in lines if line.cost is not None]
     is_unsteady = any(StepSeconds.of([one]).is_unsteady or Overhead.of([one]).is_unsteady for one in timed)

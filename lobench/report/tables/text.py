@@ -65,7 +65,7 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
 
 
 def interval_cell(found: Interval | MeanDifference | None, form: str = "z.3f", *, mark: str = "") -> str:
-    """Formats an interval as `0.52 [0.44, 0.60]`; only the mean if there are no bounds, `-` if there is no mean.
+    """Formats an interval as `0.52 [0.44, 0.60]`; only the mean without bounds, `-` without a mean.
 
     Args:
       found: The interval.

@@ -82,7 +82,7 @@ def ablate(
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Ablated:
-    """Finds the smallest set of B's settings that makes A as good as B, and what each setting is worth.
+    """Finds the smallest set of B's settings that makes A as good as B, and the effect of each setting.
 
     Evaluations in the store are reused: after an interruption, the same call continues with the same decisions.
 
@@ -159,7 +159,7 @@ def ablate(
 
 
 def _defaults(sides: Sides) -> Callable[[Binding], str]:
-    """Binds a case with each side, which imports what they name. Returns a function that looks up a default."""
+    """Binds a case with each side, which imports the modules they name. Returns a function that looks up a default."""
     (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
     for side in sides.given:
@@ -285,7 +285,7 @@ class _Lab:
                 found[identity] = samples.first(seeds)
         if not found:
             raise UsageError(
-                "A and B have no case in common: a setting changes what is trained, and not how",
+                "A and B have no case in common: a setting changes the case, not the optimizer",
                 got="; ".join(dict.fromkeys(knob.path for knob in self.knobs.knobs)),
                 expected="settings of the optimizer",
             )

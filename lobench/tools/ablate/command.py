@@ -1,4 +1,4 @@
-"""The command `lobench ablate`."""
+"""Options and output of `lobench ablate`."""
 
 from __future__ import annotations
 

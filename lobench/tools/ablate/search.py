@@ -128,14 +128,14 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
     """Searches in both directions, and measures each knob.
 
     Raises:
-      LobenchError: There is no seed on which both A and B converge.
+      LobenchError: No seed converges with both A and B.
     """
     search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
     nothing, shown = Subset(), rules.shown
     singles = [Subset({knob}) for knob in sorted(search.every)]
     search.need([nothing, search.every], shown)
     if math.isnan(search.worth(nothing, search.every, shown).mean):
-        raise LobenchError("there are no seeds on which both A and B converge, so nothing can be compared")
+        raise LobenchError("no seed converges with both A and B, so nothing can be compared")
     search.need([*singles, *(search.every - one for one in singles)], shown)
     alone = {knob: search.worth(nothing, Subset({knob}), shown) for knob in search.every}
     without = {knob: search.worth(search.every, search.every - {knob}, shown) for knob in search.every}
@@ -289,7 +289,7 @@ class _Search:
         return chosen, True
 
     def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
-        """Returns the interaction of each pair."""
+        """Returns the interaction of each pair of settings: the gain of both together less the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
         seeds, nothing = self.rules.looks[min(2, len(self.rules.looks) - 1)], Subset()
         self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)

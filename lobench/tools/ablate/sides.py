@@ -54,7 +54,7 @@ def named_sides(
     """Returns the sides for two subjects given as texts, or as names in the store.
 
     Raises:
-      LobenchError: There is no suite, or one subject is neither a checkpoint nor an optimizer, or cannot be read.
+      LobenchError: No suite is given, or a subject is neither a checkpoint nor an optimizer, or cannot be read.
     """
     places = tuple(str(find_suite(suite)) for suite in suites)
     if not places:

@@ -127,7 +127,7 @@ def alarm(
       options: Further fields of `WatchSettings`, such as `workers`, `executor` and `ray_address`.
     Raises:
       UsageError: An argument is invalid.
-      StoreError: There is no store of a watch.
+      StoreError: The run has no store of a watch.
       StoreBusy: Another call follows the run.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
@@ -378,7 +378,7 @@ class _Notifier:
     """Reports each alarm once to plugins and to the command, and at least once to each sink.
 
     Args:
-      file: Record of the reports: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: as "told"},
+      file: Record of the reports: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: a list like "told"},
         "lines": [...]}`. Older versions wrote no lines.
       manager: Plugins to notify.
       sinks: Sinks by address.

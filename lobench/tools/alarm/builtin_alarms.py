@@ -20,7 +20,7 @@ def lobench_report_sections() -> Iterable[Declaration]:
 
 
 def alarms(summary: Summary) -> list[Section]:
-    """Returns the section of reported alarms, in order; [] if there are none.
+    """Returns the section of reported alarms, in order; [] without alarms.
 
     Raises:
       StoreError: The record of alarms cannot be read.

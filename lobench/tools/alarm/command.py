@@ -1,4 +1,4 @@
-"""The command `lobench alarm`."""
+"""Options and output of `lobench alarm`."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class StoredRun:
     def _mean(self, parts: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None) -> float:
         """Returns the mean score over cases. NaN if a case has no score on the usual seeds, which are the first part.
 
-        Cases without a scale, where nothing has ended better than untrained yet, are left out.
+        Cases without a scale are left out: no training on them has ended better than untrained yet.
         """
         means = []
         for identity in self.cases if cases is None else cases:

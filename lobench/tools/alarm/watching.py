@@ -67,8 +67,8 @@ def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
 def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
     """Runs `lobench alarm` next to the body, and waits for it at the end. Yields a function that returns its exit code.
 
-    The end of its standard input tells the process that the watch has ended, for whatever reason. If the process ends
-    early, a line is printed, and the watch continues without alarms.
+    The standard input of the process is closed when the watch ends, for whatever reason. If the process ends early,
+    a line is printed, and the watch continues without alarms.
     """
     from lobench.engine.store.network import READS_LOCAL_COPY
 

@@ -1,5 +1,5 @@
 """`lobench audit`: checks the claims of a bundle, and repeats a sample of its evaluations."""
 
 COMMANDS = {
-    "audit": ("lobench.tools.audit.command:audit", "Check a bundle: evaluate again what a beacon draws."),
+    "audit": ("lobench.tools.audit.command:audit", "Check a bundle: repeat evaluations that a beacon draws."),
 }

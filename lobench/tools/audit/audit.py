@@ -300,7 +300,7 @@ def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None
             return Checked(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
         return Checked(row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}")
     if claim is None:
-        return Checked(row=row, verdict="differs", why=f"it says {row.outcome}, and has a result here")
+        return Checked(row=row, verdict="differs", why=f"recorded as {row.outcome}, and has a result here")
     if (why := other_form(claim, result)) is not None:
         return Checked(row=row, verdict="differs", why=why)
     where = _first_difference(claim, result)
@@ -368,7 +368,7 @@ def _check_outcomes(
         elif len(looks) == 1 and len(places) > 1:
             yield Unaudited(f"{name}, of which only a part was drawn")
         else:
-            why = f"it says {row.outcome}, and is {seen[0]} here"
+            why = f"recorded as {row.outcome}, and is {seen[0]} here"
             compared.checked[place] = Checked(row=row, verdict="differs", why=why)
 
 

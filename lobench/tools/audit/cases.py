@@ -41,7 +41,7 @@ def case_findings(row: EvaluationRow, bound: BoundCase, members: Sequence[str]) 
         if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == here:
             continue
         if name in _LATER and claim == "":
-            yield Unaudited(f"what an older lobench did not write of cases ({name})")
+            yield Unaudited(f"a field of cases that an older lobench did not write ({name})")
         elif name in ("task_code", "subject_code") and _has_packages(bound, name):
             yield Unaudited("versions of packages that cases or optimizers import")
         elif name in _UNBOUND:
@@ -83,7 +83,7 @@ def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Ite
 
 
 def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields names, code and variants of plans that no result has, and seeds of cases that no plan has."""
+    """Yields contradictions between plans and results: another case name, code or seed blocks."""
     named: dict[tuple[str, str], set[str]] = {}
     codes: dict[tuple[str, str], set[str]] = {}
     for row in rows:
@@ -112,7 +112,7 @@ def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[Eval
 
 
 def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mapping[str, bytes]) -> Iterator[Finding]:
-    """Yields code of results that the ledger does not know, or that differs from the bundle's files."""
+    """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
     codes = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
     for code, row in codes.items():
         parts = ledger.code_parts(code)

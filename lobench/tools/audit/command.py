@@ -1,4 +1,4 @@
-"""The command `lobench audit`."""
+"""Options and output of `lobench audit`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Examples:
   lobench audit results.lobench --sample 5% --beacon "drand 5216384 9f0c..."
   lobench audit results.lobench --sample 20 --beacon "..." --allowed-signers signers --format json
 
-Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or it is no bundle."""
+Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or not a bundle."""
 )
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(

@@ -56,14 +56,14 @@ def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]
 def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
     if (found := bundle.computed_root()) != bundle.root:
         yield Contradiction(
-            "root", f"it says {bundle.root[:16]}, and its content has {found[:16]}: it was changed later"
+            "root", f"it states {bundle.root[:16]}, and its content has {found[:16]}: it was changed later"
         )
     tables = Tables(bundle)
     planned, sightings = ledger.planned(), list(ledger.sightings().values())
     members = {name: bundle.read(name) for name in bundle.below("suites")}
     folders = suite_folders(bundle, folder)
     if not planned:
-        yield Unaudited("a plan: the ledger has none, so that nothing says what else was to be evaluated, and its name")
+        yield Unaudited("a plan: the ledger has none, so the planned evaluations and their name are unknown")
     yield from _of_head(bundle)
     yield from _of_experiments(bundle)
     yield from _of_plans(planned, rows)
@@ -94,7 +94,7 @@ def _of_head(bundle: ResultBundle) -> Iterator[Finding]:
         yield Contradiction("root", "the head of the bundle has other fields, or another version, than any bundle")
     is_known = head.get("schema") in range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
     if not is_known or (head["schema"] < SCHEMA_VERSION) == ("code" in columns):
-        yield Contradiction("root", f"the head says schema {head.get('schema')}, which its tables are not of")
+        yield Contradiction("root", f"the head states schema {head.get('schema')}, and its tables have another")
     for name in bundle.names:
         if name not in _OWN and name.partition("/")[0] not in _FOLDERS:
             yield Contradiction("record", f"{name} does not belong in a bundle")
@@ -230,7 +230,8 @@ def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
         yield Unaudited("whether the end of the plan was cut off: the bundle is of an older lobench")
     for name, value in ours.items():
         if name != "lobench" and name in told and told[name] != value:
-            yield Contradiction("plan" if name == "plan" else "record", f"about.json says of {name}: {told[name]!r}")
+            what = f"about.json has {name} = {told[name]!r}, unlike the ledger"
+            yield Contradiction("plan" if name == "plan" else "record", what)
     bases = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
     if {place.rpartition("/")[0] for place in told["suites"].values()} != bases:
         yield Contradiction("record", "about.json names other places of suites than there are")
@@ -250,7 +251,7 @@ def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
     for line in lines[len(gaps) :]:
         yield Unaudited(f"left out: {line}")
     if unknown := set(told) - {*ours, "left_out", "suites", "files_not_included"}:
-        yield Contradiction("record", f"about.json says {min(unknown)!r}, which no bundle does")
+        yield Contradiction("record", f"about.json has the unknown field {min(unknown)!r}")
 
 
 def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
@@ -264,7 +265,7 @@ def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> I
     if told != made:
         pairs = itertools.zip_longest(told.splitlines(), made.splitlines(), fillvalue="")
         line, ours = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
-        yield Contradiction("card", f"card.md says {line[:80]!r}, and is made as {ours[:80]!r}")
+        yield Contradiction("card", f"card.md has the line {line[:80]!r}, and the ledger gives {ours[:80]!r}")
 
 
 def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:

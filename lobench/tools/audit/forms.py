@@ -37,7 +37,7 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
     here = {name: way for name, way in ours.directions.items() if name in claim.metrics}
     if told != here:
         name = min(name for name in {**told, **here} if told.get(name) != here.get(name))
-        return f"it says of {name} that {told.get(name)} is better, here it is {here.get(name)}"
+        return f"it records that {told.get(name)} {name} is better, here it is {here.get(name)}"
     if claim.added is not None and set(claim.added) - elsewhere != set(ours.added or ()) & claim.metrics.keys():
         return "it names other metrics as made by plugins"
     return _other_origin(claim, ours) or _other_cost(claim, ours)
@@ -52,7 +52,7 @@ def _other_origin(claim: Curves, ours: Curves) -> str | None:
     if sorted(claim.provenance.bindings.splitlines()) != sorted(ours.provenance.bindings.splitlines()):
         return "it records other bindings than it has"
     if claim.provenance.optimizer != ours.provenance.optimizer:
-        return f"it says that {claim.provenance.optimizer!r} ran, here it is {ours.provenance.optimizer!r}"
+        return f"it records the optimizer {claim.provenance.optimizer!r}, here it is {ours.provenance.optimizer!r}"
     told, here = ([line for line in one.problems if not line.startswith(_OF_MACHINES)] for one in (claim, ours))
     return "it records other problems" if told != here else None
 
@@ -73,7 +73,7 @@ def _other_cost(claim: Curves, ours: Curves) -> str | None:
 def other_film(claim: Curves, ours: Curves) -> str | None:
     """Describes the difference between the films of two results with equal bits; None if equal."""
     if (claim.film is None) != (ours.film is None):
-        return "it has a film, or none, where it is otherwise here"
+        return "only one of the two evaluations has a film"
     if claim.film is None or ours.film is None:
         return None
     if claim.film.header() != ours.film.header() or claim.film.frames.tobytes() != ours.film.frames.tobytes():

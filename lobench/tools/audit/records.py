@@ -94,7 +94,7 @@ def _of_subjects(tables: Tables) -> Iterator[Finding]:
         variant = Variant(bindings=tuple(json.loads(row["bindings"])), trainer_config=row["trainer_config"])
         if row["kind"] == "checkpoint":
             if row["variant"] != variant.key:
-                yield Contradiction("record", f"{where}: its bindings have another hash than the ledger says")
+                yield Contradiction("record", f"{where}: the hash of its bindings differs from the ledger's")
         elif row["kind"] not in ("optimizer", "imported"):
             yield Contradiction("record", f"{where}: unknown kind {row['kind']!r}")
         elif (row["variant"], row["outer_step"], row["generation"], row["run"]) != ("", 0, 0, "") or variant.key:
@@ -133,7 +133,7 @@ def _of_deliveries(tables: Tables) -> Iterator[Finding]:
         yield Contradiction("record", "a subject was finished twice")
     for position, row in subjects.items():
         if row["kind"] != "imported" and row["finished"] != int(position in ends):
-            yield Contradiction("record", f"subject {position}: whether it is finished is not what was delivered of it")
+            yield Contradiction("record", f"subject {position}: its finished mark contradicts its deliveries")
 
 
 def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
@@ -281,7 +281,7 @@ def _of_keys(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]
         if curves is None:
             continue
         if row.outcome == Outcome.PASSED and row.message not in ("", "; ".join(curves.problems)):
-            yield Contradiction("result", f"{row.where}: it passed, and says {row.message[:60]!r}")
+            yield Contradiction("result", f"{row.where}: it passed, and has the message {row.message[:60]!r}")
         if any(one.is_imported for one in row.sightings) != bool(curves.provenance.imported):
             yield Contradiction("result", f"{row.where}: whether it was imported is not what its curves say")
         if (row.program == IMPORTED) != bool(curves.provenance.imported):

@@ -48,8 +48,8 @@ class AuditRecord(TypedDict):
     level: float
     p_value: float | None
     escapes: list[EscapeRecord]
-    not_auditable: Annotated[list[str], "What the bundle contains and no audit can check."]
-    stated: Annotated[list[str], "What no bundle can prove, such as times."]
+    not_auditable: Annotated[list[str], "Content of the bundle that no audit can check."]
+    stated: Annotated[list[str], "Claims that no bundle can prove, such as times."]
     notes: list[str]
 
 
@@ -101,7 +101,7 @@ def audit_text(found: Audit) -> str:
     lines += [f"  and {len(shown) - _MOST_SHOWN} more: --format json has them all"] * (len(shown) > _MOST_SHOWN)
     if found.test is not None:
         lines.append(
-            f"not bit for bit comparable: {NUM_PERTURBED} trainings moved by the last place beside each; "
+            f"not bit for bit comparable: compared with {NUM_PERTURBED} trainings each, perturbed in the last place; "
             f"level {1 / (NUM_PERTURBED + 1):.2f}, p {found.test.p_value:.2f}"
         )
     if total < found.num_evaluations:

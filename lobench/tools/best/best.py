@@ -76,9 +76,9 @@ def best(
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
-      UsageError: No subject has the metric, or there is no checkpoint to choose from.
+      UsageError: No subject has the metric, or the store has no checkpoint to choose from.
       UnknownDirection: The metric's direction is not declared.
-      StoreError: There is no store, or its `best.json` is damaged.
+      StoreError: The folder is not a store, or its `best.json` is damaged.
       LobenchError: No candidate could be evaluated again.
       KeyboardInterrupt: Ctrl-C was pressed.
     """

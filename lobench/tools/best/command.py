@@ -1,4 +1,4 @@
-"""The command `lobench best`."""
+"""Options and output of `lobench best`."""
 
 from __future__ import annotations
 

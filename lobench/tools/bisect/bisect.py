@@ -92,8 +92,8 @@ def bisect(
       keep_results: Whether results that other code computed are reused.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
-      UsageError: There is no run, or it has fewer than two checkpoints.
-      SuiteError: There is no such case.
+      UsageError: The run does not exist, or has fewer than two checkpoints.
+      SuiteError: No case has this name.
       UnknownDirection: The metric's direction is not declared.
       LobenchError: Fewer than two checkpoints could be evaluated, or every evaluation diverged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -321,9 +321,9 @@ def _refuse_undecidable(seen: Probed) -> None:
         )
     if any(math.isnan(score) for probe in seen.probes for score in probe.scores):
         raise LobenchError(
-            "no checkpoint is better than an untrained task, so there are no scores to compare",
+            "no checkpoint is better than an untrained task, so scores cannot be compared",
             where=where,
-            next_step="`lobench baseline` beside the suite makes a scale that counts for all",
+            next_step="`lobench baseline SUITE` defines a scale for all checkpoints",
         )
 
 

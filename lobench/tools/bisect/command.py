@@ -1,4 +1,4 @@
-"""The command `lobench bisect`."""
+"""Options and output of `lobench bisect`."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
       store: Folder of the store.
       experiment: Name of the experiment. None: the last one that ran.
     Raises:
-      StoreError: There is no store, or no trial of a search has a fitness.
-      UsageError: There is no such experiment.
+      StoreError: The folder is not a store, or no trial of a search has a fitness.
+      UsageError: The store lacks the experiment.
     """
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)

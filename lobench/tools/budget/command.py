@@ -1,4 +1,4 @@
-"""The command `lobench budget`."""
+"""Options and output of `lobench budget`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Examples:
   lobench budget .lobench/experiment
   lobench budget .lobench/experiment --experiment tuned --format json
 
-Exit codes: 0, 2 usage, or there is no search."""
+Exit codes: 0, 2 usage, or the store has no search."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--experiment", help="Show the searches of this experiment (default: the last one that ran).")

@@ -1,4 +1,4 @@
-"""The command `lobench convert`."""
+"""Options and output of `lobench convert`."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def sources_of(
       notes: List to which a line is added for each oddity.
       earlier: Files imported earlier with the same options. Names of runs continue theirs.
     Raises:
-      UsageError: There is no such file, or a file has no known format.
+      UsageError: A file does not exist, or its format is unknown.
     """
     notes = notes if notes is not None else []
     problems: list[UsageError] = []

@@ -1,4 +1,4 @@
-"""The command `lobench import`."""
+"""Options and output of `lobench import`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class OwnCases:
     cases: Sequence[CaseInfo]
 
     def named(self, name: str) -> CaseInfo | None:
-        """Returns the case with a name such as `relu32` or `digits/relu32`; None if there is none.
+        """Returns the case with a name such as `relu32` or `digits/relu32`, or None.
 
         Raises:
           UsageError: Several suites have a case of this name.

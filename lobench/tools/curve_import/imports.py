@@ -122,7 +122,7 @@ def import_curves(
       files: Paths of files and folders, and patterns such as `logs/*.csv`.
       store: Folder of the store.
       log: Receives a line for each oddity in the files, before anything is written. The result's `notes` has these,
-        and those on what is written: copies, replaced values, curves that end at different steps.
+        and further ones on copies, replaced values, and curves that end at different steps.
       options: Fields of `ImportSettings`, such as kind, columns, method, metrics, rename and paired_seeds.
     Raises:
       UsageError: A file cannot be read, a point occurs twice, or the store has other values for a curve.

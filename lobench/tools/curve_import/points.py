@@ -78,7 +78,7 @@ class LoggedRun:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def fact(self, key: str) -> str | None:
-        """Returns a logged value; None if there is none of this name."""
+        """Returns the logged value of a name, or None."""
         return {"id": self.id, "name": self.name, **self.facts}.get(key)
 
     @property
@@ -109,7 +109,7 @@ class Points:
 
     @classmethod
     def of_curve(cls, run: CurveRun, metric: str, steps: ArrayLike, values: ArrayLike, lines: ArrayLike = 0) -> Points:
-        """Returns the points of one curve."""
+        """Returns the points of a single curve, as read from one run and metric."""
         step = np.asarray(steps, np.int64)
         none = np.zeros(len(step), np.int64)
         return cls(
@@ -363,8 +363,8 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: C
     raise UsageError(
         f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
         got=first_of(shown, _MOST_SHOWN),
-        next_step=f"--case-from {first} where these are problems, --method-from {first} where they are methods, "
-        f"--seed-from {first} where they only tell seeds apart",
+        next_step=f"--case-from {first} if these are problems, --method-from {first} if they are methods, "
+        f"--seed-from {first} if they only distinguish seeds",
     )
 
 

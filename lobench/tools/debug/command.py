@@ -1,4 +1,4 @@
-"""The command `lobench debug`."""
+"""Options and output of `lobench debug`."""
 
 from __future__ import annotations
 

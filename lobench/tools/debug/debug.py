@@ -76,7 +76,7 @@ def debug(
     Raises:
       UsageError: Both a checkpoint and an optimizer are given, or neither although the case needs one; or the seed is
         negative.
-      SuiteError: There is no such case.
+      SuiteError: No case has this name.
       LobenchError: As for `lobench.evaluate`.
     """
     if checkpoint and optimizer:

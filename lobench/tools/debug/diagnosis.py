@@ -124,10 +124,10 @@ class Diagnosis:
     """Diagnosis of a training.
 
     Attributes:
-      kind: Kind of the trouble, "none" if there is none.
+      kind: Kind of the trouble, "none" for a healthy training.
       place: Place of the first non-finite value. "" if all are finite.
       leaf: Leaf of the parameters or of the state that is affected. "" if all are.
-      step: Step at which the trouble shows. None if there is none.
+      step: Step at which the trouble shows. None without trouble.
       onset: Last step before the trouble.
       line: The diagnosis in one sentence.
       facts: Further sentences.
@@ -315,7 +315,7 @@ def _since(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
 
 
 def _idle(training: Training) -> Diagnosis | None:
-    """Returns the diagnosis for a layer that learns nothing; None if there is none."""
+    """Returns the diagnosis for a layer that learns nothing; None if all layers learn."""
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
         is_low = dtype in _LOW

@@ -1,4 +1,4 @@
-"""The command `lobench doctor`."""
+"""Options and output of `lobench doctor`."""
 
 from __future__ import annotations
 

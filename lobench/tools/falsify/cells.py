@@ -216,7 +216,10 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
         raise ConfigError(f"{selector} has no parameter {parameter!r}", where=where)
     if name.endswith("Case") and parameter in _SEARCHS_OWN:
         raise UsageError(
-            "the search sets this itself", where=where, got=f"Case.{parameter}", expected="what the case trains, or how"
+            "the search sets this itself",
+            where=where,
+            got=f"Case.{parameter}",
+            expected="a setting of the task or of its training",
         )
     bound = next((one for one in own if _is_called(one, selector) and one.parameter == parameter), None)
     if bound is not None:

@@ -1,4 +1,4 @@
-"""The command `lobench falsify`."""
+"""Options and output of `lobench falsify`."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def falsify(
       options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
     Raises:
       UsageError: An argument is invalid, or the case binds an optimizer.
-      SuiteError: There is no such case.
+      SuiteError: No case has this name.
       LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
@@ -337,7 +337,7 @@ class _Oracle:
         )
 
     def _gap(self, cell: Cell, block: SeedBlock) -> float:
-        """Returns the gap on the seeds of the screening; NaN if there is no result, or the scale is unreliable."""
+        """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
         (found,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
         if len(found) < block.size:
             failure = self._failure(cell)

@@ -36,7 +36,7 @@ class FalsifyRecord(TypedDict):
 
     checkpoint: str
     case: Annotated[str, "Case from which the search started."]
-    is_trained_on: Annotated[bool, "Whether the suite says that the checkpoint was meta-trained on it."]
+    is_trained_on: Annotated[bool, "Whether the checkpoint was meta-trained on the case, according to the suite."]
     against: str
     is_at_edge: Annotated[bool, "Whether the tuned setting is at the edge of its grid, so that a better one may exist."]
     ending: Ending

@@ -1,4 +1,4 @@
-"""The command `lobench history`."""
+"""Options and output of `lobench history`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _MOST_NAMED = 8  # subjects named in an error
 
 
 class RunRecord(TypedDict):
-    """Run of a history."""
+    """JSON form of a run: one program at one revision, with its mean score."""
 
     store: str
     at: float
@@ -152,9 +152,9 @@ def history_of(
       metric: The metric. "": the case's primary one.
       probability: Probability of a change above which it is reported.
     Raises:
-      StoreError: There is no store.
-      UsageError: There is no such case or subject, no metric, no common seed, or there are several subjects and none is
-        given.
+      StoreError: A folder contains no store.
+      UsageError: The case, the subject or the metric is unknown, no seed is common to two runs, or `subject` is needed
+        to choose one of several.
     """
     found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
     if not found:

@@ -1,4 +1,4 @@
-"""The command `lobench merge`."""
+"""Options and output of `lobench merge`."""
 
 from __future__ import annotations
 

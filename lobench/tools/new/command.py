@@ -1,4 +1,4 @@
-"""The command `lobench new`."""
+"""Options and output of `lobench new`."""
 
 from __future__ import annotations
 

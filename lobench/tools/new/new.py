@@ -62,7 +62,7 @@ class Skeleton:
     next_command: str
 
 
-NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: what was written."]
+NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: the written files."]
 
 
 def new(kind: Kind, name: str, *, into: str | Path | None = None, command: bool = False) -> Skeleton:

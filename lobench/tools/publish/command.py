@@ -1,4 +1,4 @@
-"""The command `lobench publish`."""
+"""Options and output of `lobench publish`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def publish(
         record["root"]
 
     Args:
-      store: Folder of the store; or a bundle, whose files are taken as they are.
+      store: Folder of the store; or a bundle, whose files are copied unchanged.
       output: Path of the bundle, with a suffix.
       suites: Folders of suites whose location is not in the store.
       has_thetas: Whether to include thetas.
@@ -74,7 +74,7 @@ def publish(
       key: Private SSH key that signs the root. None: no signature.
       log: Receives lines on private content, before anything is written.
     Raises:
-      StoreError: There is no store, or it has no evaluations.
+      StoreError: The folder is not a store, or the store has no evaluations.
       UsageError: A file cannot be written or signed.
     """
     snapshot = read_store(store)

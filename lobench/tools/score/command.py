@@ -1,4 +1,4 @@
-"""The command `lobench score`."""
+"""Options and output of `lobench score`."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class RulesRecord(TypedDict):
 class AlgoPerfRecord(TypedDict):
     """`lobench score --targets`: AlgoPerf's score."""
 
-    rules: Annotated[RulesRecord | None, "null: no version of the rules, so there are no budgets."]
+    rules: Annotated[RulesRecord | None, "null: without a version of the rules, and so without budgets."]
     scores: dict[str, float]
     submissions: dict[str, SubmissionRecord]
     log: LogRecord

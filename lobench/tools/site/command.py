@@ -1,4 +1,4 @@
-"""The command `lobench site`."""
+"""Options and output of `lobench site`."""
 
 from __future__ import annotations
 

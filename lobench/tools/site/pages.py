@@ -84,7 +84,7 @@ def write_board(
 
 
 def final_cell(value: float | None) -> str:
-    """Returns a final value with four digits; `-` if there is none."""
+    """Returns a final value with four digits, or `-`."""
     return "-" if value is None else f"{value:.4g}"
 
 

@@ -331,7 +331,7 @@ def _each_once(snapshot: Snapshot, places: Iterable[int]) -> tuple[int, ...]:
 
 
 def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
-    """Returns the audit record of a bundle; None if there is none for this root.
+    """Returns the audit record of a bundle; None if the bundle with this root was not audited.
 
     Raises:
       UsageError: The audit failed, or the file is not an audit record.

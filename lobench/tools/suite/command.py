@@ -1,4 +1,4 @@
-"""The command `lobench suite`."""
+"""Options and output of `lobench suite`."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def worth_of_store(
       keep: Rank correlation that a subset must keep.
       difference: Difference of two mean scores, for the number of seeds that shows it.
     Raises:
-      StoreError: There is no store, or it has too few methods or cases.
-      UsageError: There is no such experiment.
+      StoreError: The folder is not a store, or the store has too few methods or cases.
+      UsageError: The store lacks the experiment.
     """
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     snapshot = summary.snapshot
@@ -89,8 +89,8 @@ def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.
       keep: Rank correlation that a subset must keep.
       difference: Difference of two mean scores, for the number of seeds that shows it.
     Raises:
-      StoreError: There are no tuned optimizers, or too few.
-      BaselineError: A file cannot be read.
+      StoreError: Too few optimizers, or none, were tuned on the suite.
+      BaselineError: A baseline file cannot be read.
     """
     if not find_baselines(suite):
         raise StoreError(

@@ -213,7 +213,7 @@ def _signal_figure(found: SuiteWorth) -> Figure:
         y_names=tuple(case.name for case in order),
         height=max(160, 26 * len(order) + 60),
     )
-    return Figure(chart=chart, title="Signal and noise", note="The case at the top tells methods apart best.")
+    return Figure(chart=chart, title="Signal and noise", note="The case at the top separates methods best.")
 
 
 def _subset_figure(found: SuiteWorth) -> Figure:

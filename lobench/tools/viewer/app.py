@@ -120,7 +120,7 @@ def _key(text: str, viewer_index: ViewerIndex) -> CurveKey:
 
     Raises:
       ValueError: The text is not a key.
-      IndexError: There is no such subject, case or metric.
+      IndexError: The key's subject, case or metric does not exist.
     """
     subject, case, metric = map(int, text.split(","))
     if min(subject, case, metric) < 0:

@@ -1,4 +1,4 @@
-"""The command `lobench view`."""
+"""Options and output of `lobench view`."""
 
 from __future__ import annotations
 

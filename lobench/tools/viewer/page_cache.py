@@ -45,7 +45,7 @@ class PageCache:
     """Page of a store. It is rendered again on request if the store has changed, by one thread at a time.
 
     Raises:
-      UsageError: There is no store, or no such experiment.
+      UsageError: The folder is not a store, or the store lacks the experiment.
     """
 
     def __init__(self, store: Path, baselines: tuple[Path, ...], *, experiment: str = "", every: bool = False) -> None:
@@ -60,12 +60,12 @@ class PageCache:
         self._problem = ""
 
     def look(self) -> tuple[Page, str]:
-        """Returns the page, and the current problem with the store, "" if there is none.
+        """Returns the page, and the current problem with the store or "".
 
         The first call waits for the page. Later pages are rendered in the background, so that requests do not wait.
 
         Raises:
-          LobenchError: There is no page yet, and the store cannot be read.
+          LobenchError: The store cannot be read, before the first page was rendered.
         """
         if self._page is None:
             with self._making:

@@ -61,7 +61,7 @@ def view(
       every: Whether to show everything in the store, instead of an experiment's methods.
       on_ready: Called with the address as soon as the page can be opened.
     Raises:
-      UsageError: There is no store, the port is in use, or the host is not an address of this machine.
+      UsageError: The folder is not a store, the port is in use, or the host is not an address of this machine.
       LobenchError: A required package is not installed.
     """
     try:

@@ -1,4 +1,4 @@
-"""`lobench evolve`."""
+"""Options and output of `lobench evolve`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Examples:
   lobench evolve examples/evolve/digits_es.gin --store runs/study --seeds 10 --cases permuted --cases wide
   lobench evolve examples/evolve/digits_es.gin --store runs/study --seeds 10 --shard 3/20
 
-The same command again resumes what was killed. With a larger Evolve.num_generations, --extend goes on with a run of
+The same command again resumes a killed run. With a larger Evolve.num_generations, --extend goes on with a run of
 evolution strategies in STORE/extended_to_N, where the rate falls along a cosine over the added generations.
 
 A store holds checkpoints/ (the elite, or theta), for a genetic

@@ -27,8 +27,9 @@ def extended(experiment: Evolution) -> Evolution:
     generations do not depend on their number, and it continues in place.
 
     Raises:
-      UsageError: There is nothing to add, the run has not ended, or its configuration differs in more than its length.
-      StoreError: There is no run.
+      UsageError: No generation is to be added, the run has not ended, or its configuration differs in more than its
+        length.
+      StoreError: The store has no run.
     """
     if experiment.run.strategy != "es":
         return experiment

@@ -116,7 +116,7 @@ class RunJournal:
             )
 
     def state(self) -> tuple[int, bytes] | None:
-        """Returns the stored state and the generation that starts from it; None if there is no state."""
+        """Returns the stored state and the generation that starts from it, or None."""
         with _using(self._path):
             return _state(self._connection)
 
@@ -156,7 +156,7 @@ class RunReached:
 
     Attributes:
       values: Identity of the run, and its bindings.
-      state: Number of the next generation, and the state that it starts from; None if there is no state.
+      state: Number of the next generation, and the state that it starts from; None at the start of a run.
     """
 
     values: Mapping[str, str]
@@ -167,7 +167,7 @@ def read_run(folder: Path) -> RunReached:
     """Returns the progress of a run.
 
     Raises:
-      StoreError: There is no run.
+      StoreError: The store has no run.
     """
     with _opened(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
@@ -178,7 +178,7 @@ def read_generations(folder: Path) -> list[Closed]:
     """Returns the closed generations of a run, which may be in progress.
 
     Raises:
-      StoreError: There is no run.
+      StoreError: The store has no run.
     """
     with _opened(folder) as connection:
         return _generations(connection)
@@ -189,7 +189,7 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     path = folder / "evolve.sqlite"
     if not path.is_file():
         raise StoreError(
-            "there is no run", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
+            "no run of an evolution found", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
         )
     with _using(path), contextlib.closing(open_to_read(path)) as connection:
         yield connection

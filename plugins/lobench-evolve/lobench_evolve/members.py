@@ -49,7 +49,7 @@ class MemberProgram:
             raise ConfigError(
                 f"Case.sessions = {case.sessions!r}: an evolution trains every replica apart",
                 where=where,
-                next_step="leave it out here, and evaluate what was evolved with it",
+                next_step="leave it out here; the evolved optimizer can be evaluated with it",
             )
         self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
         # Arrays are arguments instead of constants of the program, for fast compilation.

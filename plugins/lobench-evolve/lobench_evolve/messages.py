@@ -113,7 +113,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Message):
-    """Answer to a task."""
+    """Result of a task, encoded as the task's kind requires."""
 
     job: int
     payload: bytes

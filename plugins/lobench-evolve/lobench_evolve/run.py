@@ -32,7 +32,7 @@ class Evolution:
     """One run: strategy, cases, seed and folder.
 
     Attributes:
-      optimizer_config: gin text that readers of the checkpoints need, written to the `config.gin` beside them.
+      optimizer_config: gin text that readers of the checkpoints need, written to the `config.gin` next to them.
       bindings: Bindings of the cases.
       num_cpus, num_gpus, timeout_seconds: Largest values of the cases.
       parent_state: Final state of the run that this one extends; empty if it extends none.

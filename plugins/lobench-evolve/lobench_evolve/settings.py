@@ -132,7 +132,7 @@ _CHOICES = {"strategy": ("ga", "es"), "fitness": ("curve", "final")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Settings of a file with gin parameters bound over it, independent of where it is read.
+    """Settings of a file with gin parameters bound over it, independent of the working directory.
 
     Attributes:
       imports: Modules imported by the file.
@@ -150,7 +150,7 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
 
     Raises:
       ConfigError: A parameter is unknown, or a value has the wrong kind or is out of range.
-      SuiteError: There is no such case, or no case at all.
+      SuiteError: A case does not exist, or no case is given.
     """
     statements = parse_file(config)
     imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))

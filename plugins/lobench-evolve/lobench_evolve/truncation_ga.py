@@ -72,7 +72,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
-    """Returns the mean of the finite values (NaN if there are none), the number of results, and of non-finite ones."""
+    """Returns the mean of the finite values (NaN without any), the number of results, and of non-finite ones."""
     known = [value for value in fitness if value is not None]
     finite = [value for value in known if math.isfinite(value)]
     mean = math.fsum(finite) / len(finite) if finite else math.nan
@@ -83,7 +83,7 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
     """Returns the strategy that picks parents.
 
     Raises:
-      UsageError: There is no such strategy.
+      UsageError: The strategy is unknown.
       ConfigError: The strategy does not select among a population.
     """
     name, _, argument = (settings.selection or f"truncation:{settings.num_parents}").partition(":")

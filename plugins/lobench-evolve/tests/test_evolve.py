@@ -266,7 +266,7 @@ def rates_of(store: Path) -> list[float]:
 def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(config: Path, tmp_path: Path) -> None:
     often = ("--gin-param", "Evolve.checkpoint_every = 1", "--gin-param", "AntitheticES.final_rate_fraction = 0.0")
     store = tmp_path / "run"
-    assert "there is no run" in run(*es(config, store, 5, *often, "--extend")).stderr
+    assert "no run of an evolution found" in run(*es(config, store, 5, *often, "--extend")).stderr
     assert run(*es(config, store, 3, *often)).returncode == 0
     before = content(store)
     refused = run(*es(config, store, 6, *often))

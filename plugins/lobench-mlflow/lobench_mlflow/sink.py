@@ -163,7 +163,7 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _found(client: MlflowClient, experiment: str, key: str) -> str:
-    """Returns the id of the run with a key; "" if there is no such run."""
+    """Returns the id of the run with a key, or ""."""
     runs = client.search_runs([experiment], f"tags.`{_KEY}` = '{key}'", max_results=1)
     return str(runs[0].info.run_id) if runs else ""
 

@@ -85,7 +85,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
       name: Name such as "tpe". The usual spellings, such as "CMA-ES" and "NSGA-II", are accepted too.
       options: Keyword arguments of its class in `optuna.samplers`: numbers, texts and booleans.
     Raises:
-      ConfigError: There is no such sampler or option, a package is not installed, or optuna refuses a value.
+      ConfigError: The sampler or an option is unknown, a package is not installed, or optuna refuses a value.
     """
     plain = {key.replace("_", ""): key for key in _KINDS}
     known = plain.get(str(name).lower().replace("-", "").replace("_", ""))

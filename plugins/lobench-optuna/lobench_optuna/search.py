@@ -1,8 +1,8 @@
 """Search that asks optuna for each wave. lobench's records are the only state.
 
 Each wave uses a new study, rebuilt from the trials so far, with a seed of its own. No state of optuna is kept between
-waves. A killed search therefore continues where it was, and the order in which the trials of a wave end does not
-matter.
+waves. A killed search therefore continues from its recorded trials, and the order in which the trials of a wave end
+does not matter.
 """
 
 from __future__ import annotations

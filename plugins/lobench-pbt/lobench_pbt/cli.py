@@ -1,4 +1,4 @@
-"""`lobench pbt`."""
+"""Options and output of `lobench pbt` and its commands, such as `serve`, `status` and `stop`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class CommitLog:
     """Counter of commits that syncs the log for waiting requests.
 
     Args:
-      database: Path of the database. Its log is beside it.
+      database: Path of the database. Its log is in the same folder.
     """
 
     def __init__(self, database: Path) -> None:

@@ -116,7 +116,7 @@ def replay(
       slot: Member of the ensemble, as in a study with the strategy `fixed_schedule`. 0 has the schedule's own seeds.
       study_seed: `Study.seed` of that study.
     Returns:
-      The state after the last segment; `start` if there is no segment.
+      The state after the last segment; `start` without segments.
     """
     state = start
     for segment in warm_starts(document["segments"]):

@@ -71,7 +71,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """Returns the start of a process in ticks since boot; "" if there is no such process or it is dead."""
+    """Returns the start of a process in ticks since boot; "" if the process is dead or unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:

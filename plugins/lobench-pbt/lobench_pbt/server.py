@@ -328,7 +328,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
       options: Credentials in the form of an address: `,token_file=F,ca=F`.
       log: Receives lines of progress.
     Raises:
-      Refused: There is no such study.
+      Refused: The study does not exist.
       LobenchError: The controller does not answer, or denies access.
     """
     if not (store / "pbt.sqlite").is_file():
@@ -350,7 +350,10 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
             service.close()
             lock.release()
     still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
-    log(f"study {name!r} is stopped: nothing begins any more; what is begun may still end: {counted(still, 'trial')}")
+    log(
+        f"study {name!r} is stopped: no trial begins any more; "
+        f"those in progress may still end: {counted(still, 'trial')}"
+    )
 
 
 def _again(store: Path, listen: str) -> str:

@@ -1,4 +1,4 @@
-"""Controller of studies: each request is one transaction on the trial table. There is no state between requests.
+"""Controller of studies: each request is one transaction on the trial table. It keeps no state between requests.
 
 Requests are answered after their commit is on disk, except for heartbeats, which are repeated soon; a restarted
 controller waits for them (`resume`). Requests that wait for the disk wait together.
@@ -358,7 +358,7 @@ class Service:
           counts: Whether its writes must be on disk before a request is answered.
         Raises:
           StoreError: The database cannot be read or written.
-          Refused: There is no such study.
+          Refused: The study does not exist.
         """
         with self._lock:
             with self._using():

@@ -37,7 +37,7 @@ def trial_of(run: str) -> int | None:
 
 
 def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
-    """Returns the metrics of a checkpoint, or the reason why there are none."""
+    """Returns the metrics of a checkpoint, or the reason why they are missing."""
     finals: dict[str, dict[str, list[float]]] = {}
     for evaluation in event.evaluations:
         case = evaluation.case
@@ -65,7 +65,7 @@ class PbtSink:
     """Sink that reports each finished checkpoint of a trial. Repeated reports have no effect.
 
     Raises:
-      UsageError: There is no address.
+      UsageError: No address is given.
     """
 
     def __init__(self, context: SinkContext) -> None:
@@ -109,12 +109,12 @@ class PbtSink:
             return
         why = "the controller has no such trial"
         if found is not None:
-            why = f"it is of generation {found}, and the checkpoint says {event.checkpoint.generation}"
+            why = f"it is of generation {found}, and the checkpoint of generation {event.checkpoint.generation}"
         self._reported.add(trial)
         _LOG.warning("sink pbt: %s is not a fitness of trial %d: %s", event.checkpoint.uri, trial, why)
 
     def _generation(self, trial: int) -> int | None:
-        """Returns the generation of a trial; None if there is no such trial."""
+        """Returns the generation of a trial; None if the trial does not exist."""
         if trial > _LARGEST_TRIAL:
             return None
         study = self._connection.address.study

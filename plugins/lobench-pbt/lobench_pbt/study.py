@@ -178,7 +178,7 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
     """Checks that a study can run.
 
     Raises:
-      ConfigError: A number is out of range, there is no objective, the strategy is unknown, or the search space or the
+      ConfigError: A number is out of range, no objective is given, the strategy is unknown, or the search space or the
         schedule is invalid.
     """
     limits = (

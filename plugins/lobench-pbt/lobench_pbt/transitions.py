@@ -35,7 +35,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Result of a watch for a checkpoint: its metrics, or the reason why there are none."""
+    """Result of a watch for a checkpoint: its metrics, or the reason why they are missing."""
 
     metrics: Mapping[str, float] | None
     reason: str = ""

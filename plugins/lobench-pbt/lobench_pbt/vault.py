@@ -133,7 +133,7 @@ class Vault:
             before = Path(artifact.uri).parents[2]
             if before != self._root and not (before.exists() and before.samefile(self._root)):
                 raise StoreError(
-                    "the store was moved, and its trials know their checkpoints by where it was",
+                    "the store was moved, and its trials refer to the old paths of their checkpoints",
                     where=str(self._root.parent),
                     next_step=f"move it back to {before.parent}, or make that a link to it",
                 )

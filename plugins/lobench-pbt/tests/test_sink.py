@@ -133,7 +133,7 @@ def test_a_result_that_no_trial_waits_for_is_said_once_a_trial(
     assert caplog.messages == [], "another checkpoint of the trial"
     sink.deliver([delivery(run, generation) for run, generation in wrong])
     assert caplog.messages == [
-        "sink pbt: trial_1.npz is not a fitness of trial 1: it is of generation 0, and the checkpoint says 3",
+        "sink pbt: trial_1.npz is not a fitness of trial 1: it is of generation 0, and the checkpoint of generation 3",
         "sink pbt: trial_7.npz is not a fitness of trial 7: the controller has no such trial",
         f"sink pbt: trial_{2**63}.npz is not a fitness of trial {2**63}: the controller has no such trial",
     ]

@@ -29,7 +29,7 @@ def test_nothing_begins_after_it_and_who_trains_is_told(trainer: Path, is_served
         done = stop(trainer / "store")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == (
-            "study 'study' is stopped: nothing begins any more; what is begun may still end: 1 trial\n"
+            "study 'study' is stopped: no trial begins any more; those in progress may still end: 1 trial\n"
         )
         if not is_served:
             process = serve(trainer)

@@ -110,7 +110,7 @@ class Joined(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRefused(Message):
-    """The cluster must not or cannot be used. There is no point in retrying."""
+    """The cluster must not or cannot be used. Retries would fail, too."""
 
     message: str
 

@@ -51,7 +51,7 @@ def class_of(where: str) -> Any:
     """Imports a class: "torch.optim.AdamW", "my_package.muon:Muon".
 
     Raises:
-      RefusedOptimizer: torch is not installed, or there is no such class.
+      RefusedOptimizer: torch is not installed, or the class does not exist.
     """
     module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
     try:
@@ -103,7 +103,7 @@ class Library:
         """Return facts about a class.
 
         Raises:
-          RefusedOptimizer: There is no such class.
+          RefusedOptimizer: The class does not exist.
         """
         return OptimizerClass.of(class_of(name))
 
@@ -143,7 +143,7 @@ class OptimizerSpec:
       name: Location of its class, which is called with groups of parameters and the settings.
       groups: (pattern, settings): settings of the parameters whose path matches; the first match counts.
       takes_closure: Whether a step is given a function that computes the loss and the gradients.
-      no_decay: Pattern of parameters whose weight_decay is 0, whatever their group says; "": none.
+      no_decay: Pattern of parameters whose weight_decay is 0, even if their group sets it; "": none.
     """
 
     name: str
@@ -261,7 +261,7 @@ class _InstanceCache:
         self._bytes = 0
 
     def take(self, state: np.ndarray) -> _Instance | None:
-        """Remove and return an instance that is in a state; None if there is none."""
+        """Remove and return an instance that is in a state, or return None."""
         state = state[: size_of(state)]
         same = self._instances.get(_checksum(state), [])
         for index, instance in enumerate(same):

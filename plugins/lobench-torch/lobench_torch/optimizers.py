@@ -39,7 +39,7 @@ def torch_optimizer(
     Args:
       optimizer: Location of the class: "torch.optim.AdamW", "my_package.muon:Muon".
       no_decay: Pattern of `re`. Parameters whose path matches (`mlp/b0`) have a weight_decay of 0,
-        whatever `groups` says.
+        even if `groups` sets it.
       groups: Settings by pattern, for parameters whose path matches; the first match counts.
       closure: Whether `step` is passed a function that recomputes the loss and the gradients. None: if its signature
         requires one.
@@ -51,7 +51,7 @@ def torch_optimizer(
       **settings: Settings of the class. Numbers may be searched; `lr` may be a schedule. A setting may be another class
         of optimizers (`SAM.base_optimizer = @torch.optim.SGD`), with the settings that are bound to that class.
     Raises:
-      ConfigError: torch is not installed, there is no such class, or the class needs a module.
+      ConfigError: torch is not installed, the class does not exist, or it needs a module.
     """
     return _made(
         optimizer, settings, no_decay=no_decay, groups=groups, closure=closure, transposed=transposed, python=python
@@ -69,7 +69,7 @@ def _made(
     python: str = "",
     library: str = "",
 ) -> Any:
-    """Return what `torch_optimizer` returns; settings of the class may have the names of the arguments here."""
+    """Implement `torch_optimizer`, with a separate mapping for settings that have the name of an argument here."""
     special = [(_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items()]
     if not python:
         _check_torch()
@@ -124,7 +124,7 @@ class _TorchNames:
         return {f"{_HOME}.{name}": cls for name, cls in self._own().items()}
 
     def find(self, selector: str) -> str | None:
-        """Registers the class with this Python name. Returns its name; None if there is no such class."""
+        """Registers the class with this Python name. Returns its name; None if the class does not exist."""
         home, _, name = selector.rpartition(".")
         if home == _HOME:
             cls = self._own().get(name)

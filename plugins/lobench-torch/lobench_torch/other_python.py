@@ -78,7 +78,7 @@ class OtherPython:
           message: Name of the method and its arguments.
           host: Host whose number is inserted before the other arguments.
         Raises:
-          RefusedOptimizer: The method raised it, or there is no such Python, or its process ended.
+          RefusedOptimizer: The method raised it, or the Python does not exist, or its process ended.
         """
         from lobench_torch.state import RefusedOptimizer
 

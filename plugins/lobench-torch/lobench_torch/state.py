@@ -423,7 +423,7 @@ def _has_hidden_content(kind: type) -> bool:
 
 
 def _lookup(module: str | None, name: str) -> Any:
-    """Return an attribute of an imported module; None if there is none."""
+    """Return an attribute of an imported module, or None."""
     found: Any = sys.modules.get(module or "")
     for part in name.split("."):
         found = inspect.getattr_static(found, part, None) if isinstance(found, type) else getattr(found, part, None)

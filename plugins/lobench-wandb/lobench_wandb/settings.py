@@ -25,7 +25,7 @@ def checked_mode(environment: Mapping[str, str]) -> str:
     """Returns W&B's mode: "offline", unless WANDB_MODE is "online".
 
     Raises:
-      PluginError: There is no such mode, no user is logged in, or wandb is not installed.
+      PluginError: The mode is unknown, no user is logged in, or wandb is not installed.
     """
     try:
         with environment_with(_VARIABLES, as_defaults=True):

@@ -259,7 +259,7 @@ def test_each_task_may_have_a_rate_of_its_own(tmp_path: Path) -> None:
         ),
         (
             "SplitStream.replay = True",
-            "SplitStream.replay = True: there is no memory to replay from; got memory_",
+            "SplitStream.replay = True: the memory to replay from is missing; got memory_",
         ),
         ("SplitStream.memory_size = -1", "SplitStream.memory_size; got -1; expected an integer >= 0"),
         ("SplitStream.classes_per_task = 3", "SplitStream.num_tasks; got 5; expected an integer from 1 to 3"),

@@ -43,7 +43,7 @@ def python_at(path: str, folder: Path, where: str) -> str:
       folder: Folder of the experiment's file.
       where: Place in error messages.
     Raises:
-      ConfigError: There is no such program.
+      ConfigError: The program does not exist.
     """
     found = os.path.normpath(folder / Path(path).expanduser())
     if not os.access(found, os.X_OK) or os.path.isdir(found):

@@ -152,13 +152,13 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     """Returns the methods with given names; all methods without names.
 
     Raises:
-      UsageError: There is no such method.
+      UsageError: The experiment has no method of a given name.
     """
     known = {method.name: method for method in experiment.methods}
     for name in names:
         if name not in known:
             raise UsageError(
-                f"there is no method {name!r}",
+                f"unknown method {name!r}",
                 where="--method",
                 expected="one of " + ", ".join(known),
                 next_step=suggestion(name, known),

@@ -64,7 +64,7 @@ class Memory(NamedTuple):
           before: int32[], index of the given task.
           count: Number of examples.
         Returns:
-          The examples, and whether there are any, bool[]. If there are none, the examples are unfilled slots.
+          The examples, and whether the memory has any, bool[]. The examples of an empty memory are unfilled slots.
         """
         filled = jnp.where(jnp.arange(len(self.filled)) < before, self.filled, 0)
         ends = jnp.cumsum(filled)

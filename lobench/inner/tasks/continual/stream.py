@@ -81,9 +81,9 @@ class Stream(Wrapping):
         else:
             self.gives_if = {"memory": advice}
         if self.replay and not self._remembers:
-            got = "interleaved = True: there are no earlier tasks" if interleaved else "memory_size = 0"
+            got = "interleaved = True: no task is earlier than another" if interleaved else "memory_size = 0"
             raise ConfigError(
-                f"{name}.replay = True: there is no memory to replay from",
+                f"{name}.replay = True: the memory to replay from is missing",
                 got=got,
                 next_step="" if interleaved else advice,
             )
@@ -232,7 +232,7 @@ class Stream(Wrapping):
         return Examples(inputs[tasks, rows], labels[tasks, rows], tasks)
 
     def _memory_loss(self, params: PyTree, state: PyTree, key: jax.Array) -> jax.Array:
-        """Returns the loss on as many examples of earlier tasks as a batch has; 0 if there are none."""
+        """Returns the loss on as many examples of earlier tasks as a batch has; 0 for an empty memory."""
         if not self._remembers:
             return jnp.float32(0.0)
         train = self.datasets.train
@@ -279,7 +279,7 @@ def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Cl
     """Returns the classifier with the norm that a protocol needs.
 
     Raises:
-      ConfigError: There is no such protocol, or it needs batch norm and the classifier has none.
+      ConfigError: The protocol is unknown, or needs batch norm and the classifier has none.
     """
     arguments.choice(name, "protocol", protocol, PROTOCOLS)
     if protocol == "none":

@@ -23,7 +23,7 @@ class _State(NamedTuple):
 
 @environment
 class Catch(Environment):
-    """Catches a ball that falls by a row a step: 1 at the last step where the paddle is below it, -1 where it is not.
+    """Catches a ball that falls by one row per step. The last reward is 1 if the paddle is below the ball, else -1.
 
     Observations are the board, rows x columns with a 1 at the ball and at the paddle. Actions 0, 1 and 2 move the
     paddle left, not at all, and right. The ball starts in a random column, the paddle in the middle one. Source: Osband

@@ -39,7 +39,7 @@ class Process(NamedTuple):
       task, episode: int32, index of the current task, and number of finished episodes.
       so_far, success: float32, return and success of the current episode so far.
       discounted: float32, sum of past rewards, each discounted by its age. Used to normalize rewards.
-      last_return, last_success: float32, return and success of the last finished episode; 0 if there is none.
+      last_return, last_success: float32, return and success of the last finished episode; 0 before the first.
     """
 
     number: jax.Array

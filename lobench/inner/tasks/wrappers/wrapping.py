@@ -174,7 +174,7 @@ def batch_field(name: str, batch: Batch, field: str) -> Any:
     """Returns a field of a batch, or of the arrays of a dataset.
 
     Raises:
-      ConfigError: There is no such field.
+      ConfigError: The batch lacks the field.
     """
     if not isinstance(batch, dict) or field not in batch:
         got = ", ".join(map(repr, batch)) if isinstance(batch, dict) else type(batch).__name__

@@ -281,7 +281,7 @@ def kind_of(path: Path, asked: str = "") -> str:
     """Returns the name of a file's or folder's format; "" for a folder whose files are read one by one.
 
     Raises:
-      UsageError: There is no such file, its format is unknown, or there is no format of the requested name.
+      UsageError: The file does not exist, its format is unknown, or `kind` does not name a format.
     """
     known = kinds()
     if asked and asked not in known:

@@ -88,8 +88,8 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
                 folders = len({path.parent for path in paths})
                 in_folders = f" in {folders} folders" if folders > 1 else ""
                 notes.append(
-                    f"{place}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files where "
-                    "they are methods"
+                    f"{place}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files "
+                    "if they are methods"
                 )
 
 

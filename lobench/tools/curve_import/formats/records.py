@@ -135,7 +135,7 @@ def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator
     """Yields the curves of AlgoPerf's evaluations. A workload is a case, and a trial of a study is a seed.
 
     Raises:
-      UsageError: There is no file of targets, or the log is invalid (see `read_log`).
+      UsageError: The file of targets is missing, or the log is invalid (see `read_log`).
     """
     targets = _targets(path, asked)
     log = read_log(path, targets)
@@ -162,6 +162,6 @@ def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]
 def _targets(path: Path, asked: CurveRequest) -> Any:
     if asked.targets is None:
         raise UsageError(
-            "what are AlgoPerf's metrics, and which way are they better?", where=str(path), next_step="--targets FILE"
+            "the metrics of AlgoPerf and their directions are missing", where=str(path), next_step="--targets FILE"
         )
     return read_targets(asked.targets)

@@ -159,7 +159,7 @@ def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     The step of an episode is its end: the sum of the lengths `l` so far.
 
     Raises:
-      UsageError: There is no such column, or a value is not a number.
+      UsageError: A column is missing, or a value is not a number.
     """
     names = column_names(path)
     wanted = [name for name in asked.metrics.columns(names) if name in names] if asked.metrics else ["r"]
@@ -466,7 +466,7 @@ def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     if num_empty:
         notes.append(
             f"{path}: {num_empty:,} of {num_rows:,} rows have no {place['value']}, and are read as NaN: their runs "
-            "count as diverged there; delete the rows of what was not logged"
+            "count as diverged there; delete these rows if the values were not logged"
         )
 
 

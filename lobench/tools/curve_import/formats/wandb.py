@@ -104,7 +104,7 @@ def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Poin
     """Yields the points of `run.history()` or `Api().runs(...).histories()`, saved as csv or parquet.
 
     Raises:
-      UsageError: There is no requested metric, or a value is not a number.
+      UsageError: The run has none of the requested metrics, or a value is not a number.
     """
     found = [name for name in column_names(path) if name]
     run_column = next((name for name in (asked.columns.get("method", ""), *_RUN_COLUMNS) if name in found), "")
