@@ -73,9 +73,9 @@ def import_named(statement: Import) -> None:
     try:
         with plugins_contained():
             module = importlib.import_module(statement.module)
-    except (LobenchError, KeyboardInterrupt):
+    except LobenchError:
         raise
-    except BaseException as error:  # `sys.exit` in a module, too
+    except (Exception, SystemExit) as error:  # `sys.exit` in a module, too
         raise ConfigError(
             f"cannot import {statement.module!r}",
             where=statement.where,

@@ -375,9 +375,7 @@ def building(what: str, where: str) -> Iterator[None]:
     except LobenchError as error:
         # gin raises a subclass of the exception, whose message has a second line with the place in gin.
         raise ConfigError(cause(error), where=where) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # `sys.exit` in a constructor, too
+    except (Exception, SystemExit) as error:  # `sys.exit` in a constructor, too
         raise ConfigError(f"cannot build {what}", where=where, got=headline(error)) from error
 
 
