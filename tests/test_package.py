@@ -50,7 +50,6 @@ for home in homes:
 
 ASK = """
 import sys
-import tomllib
 from pathlib import Path
 import lobench
 from lobench.engine.config.bound import bind_case

@@ -88,7 +88,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     [
         ("import os; os._exit(0)", "SystemExit: os._exit(0)"),
         ("import sys; sys.exit(0)", "SystemExit: 0"),
-        ("GeneratorExit"),
+        ("raise GeneratorExit", "GeneratorExit"),
     ],
 )
 def test_an_entry_point_that_ends_the_process_is_named_and_the_others_are_loaded(
