@@ -9,6 +9,7 @@ import os
 import platform
 import random
 import sys
+import types
 import warnings
 from collections.abc import Iterator
 from importlib import metadata
@@ -50,7 +51,7 @@ _ENVIRONMENT = {
     ),
     # Bounds a hang; beside eight busy processes a test takes six times as long. Not in the ini file, which warns of
     # options of a plugin that only tests of lobench itself install.
-    "PYTEST_TIMEOUT": "1200",
+    "PYTEST_TIMEOUT": "900",
 }
 
 
@@ -109,6 +110,36 @@ def pytest_runtest_setup() -> Iterator[None]:
 
 
 pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Gives every frame of an error a line, so that the test fails and the session goes on.
+
+    A signal's handler may interrupt an instruction without a line, the jump at the end of a loop. pytest ends with an
+    internal error there.
+    """
+    error, met = call.excinfo.value if call.excinfo else None, set[int]()
+    while error is not None and id(error) not in met:
+        met.add(id(error))
+        error.__traceback__ = _with_lines(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    if call.excinfo is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exception(call.excinfo.value)
+    return (yield)
+
+
+def _with_lines(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    made, entries = None, list[types.TracebackType]()
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    if all(entry.tb_lineno is not None for entry in entries):
+        return entries[0] if entries else None
+    for entry in reversed(entries):
+        line = entry.tb_lineno or entry.tb_frame.f_code.co_firstlineno
+        made = types.TracebackType(made, entry.tb_frame, entry.tb_lasti, line)
+    return made
 
 
 @contextlib.contextmanager

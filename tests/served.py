@@ -6,6 +6,8 @@ import http.client
 import json
 import queue
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,15 @@ def serve(store: Path, **options: Any) -> Served:
     if isinstance(found, BaseException):
         raise found
     return found
+
+
+def until(address: str, is_there: Callable[[Answer], object], path: str = "data.json", **headers: str) -> Answer:
+    """Asks a server again and again; returns the first answer that is as wanted."""
+    deadline = time.monotonic() + PATIENCE / 3
+    while not is_there(answer := get(address, path, **headers)):
+        assert time.monotonic() < deadline, (answer.status, answer.body[:1000])
+        time.sleep(0.02)
+    return answer
 
 
 def get(address: str, path: str = "", *, method: str = "GET", **headers: str) -> Answer:

@@ -96,3 +96,27 @@ def test_what_a_test_leaves_meets_no_other_in_any_order(tmp_path: Path, options:
     assert ended in done.stdout, done.stdout + done.stderr
     assert "test_which_leaves_something" in done.stdout
     assert "left behind in the process of the tests: the environment: LEFT_BEHIND" in done.stdout
+
+
+ENDLESS = """
+import itertools, pytest
+
+@pytest.mark.timeout(1)
+def test_without_an_end():
+    for number in itertools.repeat(0):
+        if number:
+            print(number)
+
+def test_which_comes_next(): pass
+"""
+
+
+def test_loop_that_a_timeout_ends_fails_its_test_alone(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    shutil.copy(ROOT / "tests" / "left_behind.py", tmp_path / "tests")
+    (tmp_path / "tests" / "test_endless.py").write_text(ENDLESS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr

@@ -15,7 +15,7 @@ import pytest
 from commands import lobench
 from programs import document
 from report_store import NASTY, make_baseline, make_store
-from served import get, serve
+from served import get, serve, until
 from stores import add
 from tiny import PATIENCE
 
@@ -96,8 +96,7 @@ def test_what_a_visitor_has_is_not_sent_again_and_what_is_new_arrives(tmp_path: 
     first = get(address, "data.json")
     assert get(address, "data.json", If_None_Match=first.headers["etag"]).status == 304
     add(store, 9, {"later": {"train/loss": [1.0, 0.5]}})
-    while (later := get(address, "data.json", If_None_Match=first.headers["etag"])).status == 304:
-        pass
+    later = until(address, lambda answer: answer.status != 304, If_None_Match=first.headers["etag"])
     assert "s/later" in [case["name"] for case in later.record["explorer"]["cases"]]
     assert b"s/later" in get(address).body
     stale = get(address, f"curves.json?version={first.record['version']}&keys=0,0,0")
@@ -154,12 +153,10 @@ def test_a_store_that_is_empty_at_first_and_gone_at_last(tmp_path: Path) -> None
     assert first == {"version": "", "problem": "", "explorer": None}
     assert b"No result yet" in get(address).body
     add(store, 1, {"a": {"train/loss": [1.0, 0.5]}})
-    while not (found := get(address, "data.json").record)["version"]:
-        pass
+    found = until(address, lambda answer: answer.record["version"]).record
     while store.exists():  # who reads it at this moment puts a file beside it
         shutil.rmtree(store, ignore_errors=True)
-    while not (gone := get(address, "data.json").record)["problem"]:
-        pass
+    gone = until(address, lambda answer: answer.record["problem"]).record
     assert str(store) in gone["problem"] and gone["version"] == found["version"]
     assert get(address).status == 200 and b"s/a" in get(address).body
 
@@ -168,8 +165,7 @@ def test_a_damaged_store_is_a_problem_in_words(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     address = serve(store).address
     (store / "ledger.sqlite").write_bytes(b"no database" * 1000)
-    while not (found := get(address, "data.json").record)["problem"]:
-        pass
+    found = until(address, lambda answer: answer.record["problem"]).record
     assert "Traceback" not in found["problem"] and str(store) in found["problem"]
     assert get(address).status == 200
 
