@@ -23,7 +23,8 @@ from lobench.engine.config.binding import import_named, import_of_plugins
 from lobench.engine.config.syntax import Import
 from lobench.experiments.search.planned import _SEARCH_RESULTS
 from lobench.hookspecs import Declaration, SinkContext
-from lobench.plugins import PluginManager, Registered, load_plugins
+from lobench.plugins import BrokenPlugin, PluginManager, Registered, load_plugins
+from lobench.pytest_plugin.recording import _takes_part
 from lobench.report.charts.charts import _of_plugin as section_of_plugin
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.svg import Chart, Series
@@ -272,3 +273,12 @@ def test_described_shows_any_value_in_one_line() -> None:
     shown = [described(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
     assert shown[0] == "NoneType: None" and all(len(text.splitlines()) == 1 for text in shown)
     assert all(len(described(value)) < 120 for value in (["x" * 1000] * 1000, np.zeros((100, 100))))
+
+
+def test_summary_of_a_session_names_broken_plugins_that_it_might_have_used() -> None:
+    def broken(distribution: str, *, imports: bool) -> BrokenPlugin:
+        return BrokenPlugin(name="mine", distribution=distribution, cause="planted", imports=imports)
+
+    assert _takes_part(broken("some-package", imports=False))
+    assert _takes_part(broken("lobench_gin_modules", imports=True))
+    assert not _takes_part(broken("lobench_result_sinks", imports=True))

@@ -54,6 +54,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/audit_rates.py": "benchmarks/audit_rates.py size --count 20",
+    "benchmarks/audit_varied.py": "benchmarks/audit_varied.py honest --count 1",
     "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
     "benchmarks/beside.py": Elsewhere("benchmarks/gpu.py", "google/learned_optimization, which is not here"),
     "benchmarks/budget_optuna.py": "benchmarks/budget_optuna.py --case quadratic --searches 1 --trials 5",
