@@ -248,7 +248,7 @@ def _audited(
         if ResultBundle(output).root == honest_root:
             return "the same"
         found = audit(output)
-    except (sqlite3.IntegrityError, LobenchError, ValueError) as error:
+    except (sqlite3.IntegrityError, LobenchError) as error:
         return f"refused: {type(error).__name__}"
     if not found.is_passed:
         kinds = sorted({one.kind for one in found.contradictions}) or ["differs"]

@@ -331,7 +331,7 @@ def import_all(statements: Sequence[Statement]) -> None:
             import_named(statement)
 
 
-def import_of_plugins(statements: Sequence[Import]) -> list[str]:
+def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
     """Imports the gin modules of plugins. Those that fail are named on standard error, once.
 
     Returns:
@@ -339,6 +339,8 @@ def import_of_plugins(statements: Sequence[Import]) -> list[str]:
     """
     failed = []
     for statement in statements:
+        if not isinstance(statement, Import):
+            continue
         try:
             import_named(statement)
         except ConfigError as error:
