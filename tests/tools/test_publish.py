@@ -181,6 +181,9 @@ def test_audit_of_an_event_that_lacks_its_parts_is_one_line(bundle: Path, tmp_pa
     members = {name: ResultBundle(bundle).read(name) for name in ("about.json", "card.md")}
     with Ledger.open(tmp_path / "store") as ledger:
         ledger.record_event(kind, other="x")
+        if kind in ("planned", "plan", "current plan"):
+            with pytest.raises(StoreError, match="a row of the ledger is damaged"):
+                ledger.plan_history()
         write_bundle(ledger.connection, tmp_path / "changed.lobench", members)
     done = lobench("audit", tmp_path / "changed.lobench")
     assert done.returncode == 2 or "contradiction" in done.stdout, done.stdout
