@@ -71,8 +71,7 @@ def import_named(statement: Import) -> None:
     """
     is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
     try:
-        with plugins_contained():
-            module = importlib.import_module(statement.module)
+        module = importlib.import_module(statement.module)
     except (LobenchError, KeyboardInterrupt):
         raise
     except BaseException as error:  # `sys.exit` in a module, too
@@ -342,7 +341,8 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
         if not isinstance(statement, Import):
             continue
         try:
-            import_named(statement)
+            with plugins_contained():
+                import_named(statement)
         except ConfigError as error:
             failed.append(str(error))
             if statement.module not in _FAILED:
