@@ -195,6 +195,8 @@ class GuardedPlugin:
         if name not in self._results:
             return value
 
+        passes: tuple[type[BaseException], ...] = (LobenchError, KeyboardInterrupt, MemoryError, *self._passes)
+
         @functools.wraps(value)
         def guarded(*arguments: Any, **keywords: Any) -> Any:
             cause: BaseException | None = None
@@ -204,7 +206,7 @@ class GuardedPlugin:
                 if self._results[name](result):
                     return result
                 what, got = f"{name}() returned something of another type", described(result)
-            except (LobenchError, KeyboardInterrupt, MemoryError, *self._passes):
+            except passes:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
                 what, got, cause = f"{name}() failed", headline(error), error

@@ -12,7 +12,9 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from forked import python
 from report_store import make_store
+from tiny import make_suite
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.cli.group import _guarded
@@ -21,9 +23,11 @@ from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.wording import described
 from lobench.engine.config.binding import import_named, import_of_plugins
 from lobench.engine.config.syntax import Import
+from lobench.engine.workers import channel
 from lobench.experiments.search.planned import _SEARCH_RESULTS
 from lobench.hookspecs import Declaration, SinkContext
-from lobench.plugins import PluginManager, Registered, load_plugins
+from lobench.plugins import BrokenPlugin, PluginManager, Registered, load_plugins
+from lobench.pytest_plugin.recording import _takes_part
 from lobench.report.charts.charts import _of_plugin as section_of_plugin
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.svg import Chart, Series
@@ -255,7 +259,7 @@ def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_oth
     import_of_plugins(statements)
     assert f"cannot import {name!r}" in failed
     assert capsys.readouterr().err.count(name) == 1
-    with pytest.raises(LobenchError, match=f"cannot import '{name}'"):
+    with plugins_contained(), pytest.raises(LobenchError, match=f"cannot import '{name}'"):
         import_named(statements[0])
 
 
@@ -270,3 +274,29 @@ def test_described_shows_any_value_in_one_line() -> None:
     shown = [described(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
     assert shown[0] == "NoneType: None" and all(len(text.splitlines()) == 1 for text in shown)
     assert all(len(described(value)) < 120 for value in (["x" * 1000] * 1000, np.zeros((100, 100))))
+
+
+def test_summary_of_a_session_names_broken_plugins_that_it_might_have_used() -> None:
+    def broken(distribution: str, *, imports: bool) -> BrokenPlugin:
+        return BrokenPlugin(name="mine", distribution=distribution, cause="planted", imports=imports)
+
+    assert _takes_part(broken("some-package", imports=False))
+    assert _takes_part(broken("lobench_gin_modules", imports=True))
+    assert not _takes_part(broken("lobench_result_sinks", imports=True))
+
+
+def test_plugins_contained_leaves_a_worker_its_end() -> None:
+    """A worker whose chief is gone ends at once, also in the middle of a plugin's call."""
+    leave = os._exit
+    with plugins_contained():
+        assert os._exit is not leave
+        assert channel._end_process is leave
+
+
+def test_session_with_a_task_that_ends_the_process_fails(tmp_path: Path) -> None:
+    code = "import os\nfrom tiny_tasks import Bowl\nfrom lobench import configurable\n\n@configurable\n"
+    code += "class Leaves(Bowl):\n    def init(self, key):\n        os._exit(0)\n"
+    suite = make_suite(tmp_path, "import leaving\nCase.num_inner_steps = 2\na/Case.task = @Leaves()\n")
+    (suite / "leaving.py").write_text(code)
+    done = python("-m", "pytest", "-q", "tiny", "--lobench-optimizer", "sgd()", "-pno:cacheprovider", cwd=tmp_path)
+    assert done.returncode == 1 and "SystemExit: os._exit(0)" in done.stdout, done.stdout + done.stderr

@@ -35,6 +35,7 @@ SMALLEST = {
     "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/audit_rates.py": "benchmarks/audit_rates.py size --count 20",
+    "benchmarks/audit_varied.py": "benchmarks/audit_varied.py honest --count 1",
     "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
     "benchmarks/budget_optuna.py": "benchmarks/budget_optuna.py --case quadratic --searches 1 --trials 5",
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",

@@ -23,7 +23,7 @@ from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import StoredSubject, subject_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.api.components import plugins_of, readers_for
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import (
@@ -36,7 +36,7 @@ from lobench.api.resolve import (
     subjects_setting_scales,
 )
 from lobench.api.settings import texts
-from lobench.core.errors import CheckpointError, LobenchError, UsageError
+from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
@@ -45,7 +45,7 @@ from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import has_only_commands
+from lobench.engine.config.suite import has_only_commands, specs_called
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import store_and_name
 from lobench.engine.store.ledger import Ledger
@@ -116,6 +116,7 @@ def compare(
     suites: str | Path | Sequence[str | Path] = (),
     baselines: str | Path | Sequence[str | Path] = (),
     metrics: Sequence[str] = (),
+    cases: Sequence[str] = (),
     margin: float | None = None,
     alpha: float = 0.05,
     max_diverged: float = 1.0,
@@ -149,6 +150,7 @@ def compare(
         stored results are compared.
       baselines: Suites, or baseline files, whose tuned optimizers define 1 on the score scale.
       metrics: Metrics to compare (default: the primary metric, train/loss and test/loss).
+      cases: Names of the cases to compare, such as relu32, quick/relu32 or digits.relu32. Empty: all.
       margin: Loss of score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Probability of a false alarm.
       max_diverged: Largest share of diverging seeds, 0 to 1, with which PASS is possible. 1: no limit, and the bound is
@@ -189,6 +191,7 @@ def compare(
             "gin_files": texts(gin_files),
             "gin_params": tuple(gin_params),
             "keep_results": keep_results,
+            "cases": tuple(spec.names[-1] for spec in specs_called(cases, *places)) if cases and places else (),
         },
     )
     scales = Scales.of(
@@ -200,6 +203,8 @@ def compare(
     if given and stale is not None:
         raise stale
     compared = _distinguished([one.subject for one in chosen], names)
+    if cases:
+        compared = _on_cases(compared, cases)
     if until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
@@ -231,6 +236,26 @@ def compare(
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
+
+
+def _on_cases(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[StoredSubject]:
+    """Returns subjects with the results on some cases alone.
+
+    Raises:
+      UsageError: No subject has results on a case of this name.
+    """
+    known = {
+        f"{cell.case.suite}/{cell.case.name}": cell.case for subject in subjects for cell in subject.cells.values()
+    }
+    for name in names:
+        if not any(case.is_called(name) for case in known.values()):
+            where, expected = "the results of A, B, ...", f"one of {', '.join(sorted(known))}"
+            raise UsageError(f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, known))
+
+    def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+        return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, names))}
+
+    return [replace(one, cells=chosen(one.cells), former=chosen(one.former)) for one in subjects]
 
 
 def _edges(one: Stored) -> list[str]:

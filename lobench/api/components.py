@@ -213,7 +213,8 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
     except (LobenchError, KeyboardInterrupt, MemoryError):
         raise
     except BaseException as error:
-        raise PluginError("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
+        kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's argument
+        raise kind("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
     lacking = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
     if lacking:
         what, expected = "the factory returned something else", f"an object with {lacking[0]}()"

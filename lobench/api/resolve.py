@@ -18,7 +18,7 @@ from lobench.analysis.store.reference import Choice, choose_reference
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
-from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
+from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, canonical_optimizer
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.checkpoints.spool import holds_theta
@@ -206,13 +206,23 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
             "neither a checkpoint nor an optimizer",
             got=repr(text),
             expected="a path, a call such as 'adam()', or STORE@NAME",
-            next_step="if it is a name in a store, give that store with --store",
+            next_step="; ".join([*_as_call(text), "if it is a name in a store, give that store with --store"]),
         )
     try:
         return find_stored(text, store, candidates=candidates).given
-    except UsageError:
+    except UsageError as error:
         _refuse_gin(text)
-        raise
+        if not (advice := _as_call(text)):
+            raise
+        next_step = "; ".join([*filter(None, [error.next_step]), *advice])
+        reason = {"where": error.where, "got": error.got, "expected": error.expected, "next_step": next_step}
+        raise UsageError(error.what, **reason) from error
+
+
+def _as_call(text: str) -> list[str]:
+    """Returns advice if a text may be the name of an optimizer."""
+    is_name = text.isidentifier() or text.startswith("optax.")
+    return [f"if it is an optimizer, write {canonical_optimizer(text)!r}"] if is_name else []
 
 
 def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> TrainedWith:

@@ -18,7 +18,8 @@ from lobench.core.errors import UsageError
 __all__ = ["compare"]
 
 _OF_RACES = {"seeds": 24, "block": 2}  # options of races, and their defaults
-_NOT_OF_RACES = ("metrics", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
+_FLAGS = {"metrics": "metric", "cases": "case"}
+_NOT_OF_RACES = ("metrics", "cases", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
 _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 
 
@@ -66,6 +67,9 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     "metrics",
     multiple=True,
     help="Metric to compare; repeatable (default: the primary metric, train/loss and test/loss).",
+)
+@click.option(
+    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; repeatable."
 )
 @click.option(
     "--margin",
@@ -186,7 +190,7 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     from lobench.api.race import race
     from lobench.report.tables.race import race_record, race_text
 
-    names = {name: "metric" if name == "metrics" else name.replace("_", "-") for name in _NOT_OF_RACES}
+    names = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NOT_OF_RACES}
     given = [f"--{names[name]}" for name in _NOT_OF_RACES if options.pop(name)]
     given += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
     _refuse(given, "of no race, which has no A and no verdict")

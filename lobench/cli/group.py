@@ -153,7 +153,7 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
             raise PluginFailure(f"the command {name!r} failed", where=where, got=headline(error)) from error
 
     if not hasattr(invoke, "__wrapped__"):  # a command that was run before in this process
-        command.invoke = functools.wraps(invoke)(guarded)  # type: ignore[method-assign]
+        command.invoke = functools.wraps(invoke)(guarded)  # type: ignore[assignment,method-assign]
     return command
 
 

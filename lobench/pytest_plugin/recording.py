@@ -17,6 +17,7 @@ from lobench.core.metric import final_columns
 from lobench.core.program import COMMANDED, Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.experiments.pytest_items import EXPERIMENT
+from lobench.plugins import BrokenPlugin
 from lobench.pytest_plugin.item_result import CURRENT_JOB, ItemResult
 from lobench.report.tables.text import text_table
 
@@ -174,7 +175,7 @@ class SessionRecorder:
         rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
         terminalreporter.write_line(text_table(rows, left={0}))
         manager = self._config.stash.get(MANAGER, None)
-        broken = [f"plugin {one}" for one in manager.broken if one.distribution == "lobench_metrics"] if manager else []
+        broken = [f"plugin {one}" for one in (manager.broken if manager else ()) if _takes_part(one)]
         for line in dict.fromkeys([*broken, *(line for curves in results for line in curves.problems)]):
             terminalreporter.write_line(line, yellow=True)
         for maker in sorted(self._apart):
@@ -194,6 +195,11 @@ class SessionRecorder:
 
 
 _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s", "compile s")
+
+
+def _takes_part(broken: BrokenPlugin) -> bool:
+    """Returns whether a session would use a broken plugin: one that does not import might declare anything."""
+    return not broken.imports or broken.distribution in ("lobench_metrics", "lobench_gin_modules")
 
 
 def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[str, ...]:

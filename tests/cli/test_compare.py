@@ -112,6 +112,8 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
         (("adam(); adam.b1 = nan", "sgd()", "--suite", "{store}"), "'adam.b1 = nan': gin syntax error"),
         (("adam(); adam.b1 = nan", "sgd()", "--suite", "quick", "--store", "{store}"), "'adam.b1 = nan': gin syntax"),
         (("a", "b", "--suite", "nowhere"), "nowhere: no such suite"),
+        (("1", "2", "--store", "{store}", "--case", "nothing"), "no case 'nothing'; expected one of "),
+        (("optax.adam", "sgd()", "--suite", "{store}"), "if it is an optimizer, write 'optax.adam()'"),
     ],
 )
 def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], expected: str) -> None:

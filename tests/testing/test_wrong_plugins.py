@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import re
@@ -135,8 +136,9 @@ def test_a_wrong_plugin_fails_its_contract(
     finally:
         os.environ.pop("LOBENCH_WRONG_SINK", None)
         os.chdir(folder)
-        if plugin == "LeavesChildren":
-            os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+        if (folder / "pid").exists():  # of `LeavesChildren`, unless this machine was too slow to start one
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("kind", "test"), RIGHT, ids=lambda text: text.removeprefix("test_"))

@@ -173,3 +173,18 @@ def test_publish_card_has_each_experiment_and_the_results_of_none(tmp_path: Path
     assert "firsts" in first and "\n# of first\n" in first and "lasts" not in first
     assert "lasts" in last and "\n# of last\n" in last and "firsts" not in last
     assert card.count("\n### Scores\n") == 3
+
+
+@pytest.mark.parametrize("kind", ["planned", "plan", "current plan", "code parts", "reopened"])
+def test_audit_of_an_event_that_lacks_its_parts_is_one_line(bundle: Path, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(bundle.parent / "store", tmp_path / "store")
+    members = {name: ResultBundle(bundle).read(name) for name in ("about.json", "card.md")}
+    with Ledger.open(tmp_path / "store") as ledger:
+        ledger.record_event(kind, other="x")
+        if kind in ("planned", "plan", "current plan"):
+            with pytest.raises(StoreError, match="a row of the ledger is damaged"):
+                ledger.plan_history()
+        write_bundle(ledger.connection, tmp_path / "changed.lobench", members)
+    done = lobench("audit", tmp_path / "changed.lobench")
+    assert done.returncode == 2 or "contradiction" in done.stdout, done.stdout
+    assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 1

@@ -71,8 +71,7 @@ def import_named(statement: Import) -> None:
     """
     is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
     try:
-        with plugins_contained():
-            module = importlib.import_module(statement.module)
+        module = importlib.import_module(statement.module)
     except LobenchError:
         raise
     except (Exception, SystemExit) as error:  # `sys.exit` in a module, too
@@ -331,7 +330,7 @@ def import_all(statements: Sequence[Statement]) -> None:
             import_named(statement)
 
 
-def import_of_plugins(statements: Sequence[Import]) -> list[str]:
+def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
     """Imports the gin modules of plugins. Those that fail are named on standard error, once.
 
     Returns:
@@ -339,8 +338,11 @@ def import_of_plugins(statements: Sequence[Import]) -> list[str]:
     """
     failed = []
     for statement in statements:
+        if not isinstance(statement, Import):
+            continue
         try:
-            import_named(statement)
+            with plugins_contained():
+                import_named(statement)
         except ConfigError as error:
             failed.append(str(error))
             if statement.module not in _FAILED:

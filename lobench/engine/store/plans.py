@@ -204,10 +204,15 @@ class Plans(LedgerPart):
         return self.plan_history()
 
     def plan_history(self) -> PlanHistory:
-        """Returns the plans of this ledger, in their order."""
+        """Returns the plans of this ledger, in their order.
+
+        Raises:
+          StoreError: An event lacks a part.
+        """
         found = PlanHistory()
-        for kind, detail, _ in self._plan_events():
-            found.add(kind, detail)
+        with intact_rows(self.store):
+            for kind, detail, _ in self._plan_events():
+                found.add(kind, detail)
         return found
 
     def _plan_events(self) -> list[tuple[str, dict[str, Any], float]]:

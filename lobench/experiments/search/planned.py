@@ -91,7 +91,7 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
     """
     registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
     made: SearchStrategy = registered.make_guarded(
-        where=where, hook="lobench_search_strategies", results=_SEARCH_RESULTS, keywords=search.keywords
+        where=where, hook="lobench_search_strategies", results=_SEARCH_RESULTS, keywords=dict(search.keywords)
     )
     return made
 

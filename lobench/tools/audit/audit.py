@@ -17,7 +17,7 @@ from lobench.api.components import plugins_of
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
-from lobench.core.wording import headline
+from lobench.core.wording import headline, one_line_of
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.suite_files import modules_meanwhile
 from lobench.engine.store.bundle import ResultBundle, make_ledger
@@ -37,6 +37,7 @@ __all__ = ["Audit", "Checked", "Verdict", "audit"]
 Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
 
 # XLA compiles the same code for all processors of this class (`lobench.inner.backend`); else it depends on the model.
+_UNLIKE = (KeyError, TypeError, ValueError, AttributeError, IndexError)  # of a row that no lobench wrote
 _ONE_TARGET = "cpu: x86-64-v4"
 _OF_THE_MACHINE = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
 _ALWAYS = (
@@ -147,7 +148,10 @@ def audit(
         folder = Path(name)
         _extract(bundle, folder)
         make_ledger(bundle, folder)
-        with Ledger.open(folder, read_only=True) as ledger:
+        with (
+            one_line_of(_UNLIKE, StoreError, "a part of the bundle has not the form that lobench writes", where=path),
+            Ledger.open(folder, read_only=True) as ledger,
+        ):
             rows = list(ledger.evaluations())
             found: list[Finding] = list(findings(bundle, ledger, rows, folder))
             notes = list(_notes(ledger, rows))
