@@ -110,7 +110,8 @@ def _resampled(ordered: NDArray[np.float64], num_resamples: int, seed: int) -> N
     count = len(ordered)
     # Sorted indices of an ordered sample, so that the resamples are ordered too.
     places = np.sort(np.random.default_rng(seed).integers(0, count, (num_resamples, count)), axis=1)
-    return ordered[np.concatenate([np.arange(count)[None], places])]
+    samples: NDArray[np.float64] = ordered[np.concatenate([np.arange(count)[None], places])]
+    return samples
 
 
 def _interval(means: NDArray[np.float64], errors: NDArray[np.float64], alpha: float) -> Interval:
