@@ -31,3 +31,9 @@ def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> N
     # The score itself is that of every other headline: of the seeds that there are.
     assert [one.score.mean for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, 0.75])
     assert [(one.num_diverged, one.num_lost) for one in ranked] == [(0, 0), (1, 0), (0, 4)]
+    # Seeds on all cases: 0 of 2, 1 of 2 and 0 of 2 are lost; .224^2 = .05.
+    assert [one.lost_seeds() for one in ranked] == [
+        (0, 2, pytest.approx(0.776, abs=1e-3)),
+        (1, 2, pytest.approx(0.975, abs=1e-3)),
+        (0, 2, pytest.approx(0.776, abs=1e-3)),
+    ]

@@ -261,6 +261,6 @@ def test_the_best_method_is_compared_with_another_one(tmp_path: Path) -> None:
     found = summary_of(tmp_path, [])
     assert (found.shown, found.first) == (0, 1)
     (card,) = [card for card in cards(found, found.change()) if card.label == "Against method1()"]
-    p_value = re.search(r", (p[^ ]+)$", card.note)
+    p_value = re.search(r", (two-sided[^ ]+)$", card.note)
     assert p_value is not None, "no line ends between p and its value"
     assert f", {p_value[1].replace(chr(0xA0), ' ')})" in verdict_text(found)

@@ -15,6 +15,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.aggregates import iqm_interval
 from lobench.analysis.stats.intervals import Interval, complete_seeds, grouped_t_mean
+from lobench.analysis.stats.proportions import most_share
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.result import mean_of
@@ -137,6 +138,17 @@ class Ranked:
     num_diverged: int
     num_exploded: int
     num_lost: int
+
+    def lost_seeds(self) -> tuple[int, int, float]:
+        """Returns the numbers of seeds that diverged or exploded on any case and of all seeds, and an upper bound.
+
+        The bound is that of the share of such seeds, one-sided with 95%. Few seeds without a loss cannot exclude that
+        losses are frequent, and the interval of the score does not include those that it has not seen.
+        """
+        cells = self.subject.cells.values()
+        every = set[int]().union(*(cell.seeds for cell in cells))
+        lost = set[int]().union(*(cell.diverged | cell.exploded for cell in cells))
+        return len(lost), len(every), most_share(len(lost), len(every), 0.05)
 
 
 def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[Ranked]:

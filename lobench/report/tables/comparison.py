@@ -421,10 +421,10 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
         found = gate.overall
         is_by_seeds = 2 * found.p_diverged <= found.p_regressed  # the smaller of the two parts; False for NaN
         harm = f"loses more seeds than {a}{on}" if is_by_seeds else f"is worse than {a}{on} by more than {margin}"
-        other = "a two-sided test shows no difference"
+        other = "two-sided, no difference is shown"
         if comparison.is_capped:
-            other = "the two-sided test is left undecided, as planned seeds gave no result"
-        return f"{b} {harm} by the gate's one-sided test ({p_words(found.p_regressed)}), and {other}"
+            other = f"two-sided undecided{on}, as planned seeds gave no result"
+        return f"{b} {harm}, one-sided ({p_words(found.p_regressed)}); {other}"
     words = {
         Effect.BETTER: f"{b} is better than {a}{on}",
         Effect.WORSE: f"{b} is worse than {a}{on}",

@@ -31,6 +31,7 @@ class RankedCounts(TypedDict):
 
 class RankedReport(RankedCounts):
     score: Bounds
+    most_lost: Annotated[float, "Upper bound (95%) of the share of seeds that diverge or explode on any case."]
 
 
 class CandidateRecord(RankedCounts):
@@ -124,7 +125,7 @@ class Best:
             "sha256": self.sha256,
             "score_version": SCORE_VERSION,
             "metric": self.metric or "primary",
-            "report": None if self.report is None else {"score": _interval(self.report.score), **_counts(self.report)},
+            "report": None if self.report is None else _report(self.report),
             "candidates": [candidate.to_record() for candidate in self.candidates],
             "scale": self.scale,
             "first_fresh_seed": self.first_fresh_seed,
@@ -133,6 +134,10 @@ class Best:
             "gone": list(self.gone),
             "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds"),
         }
+
+
+def _report(ranked: Ranked) -> RankedReport:
+    return {"score": _interval(ranked.score), **_counts(ranked), "most_lost": ranked.lost_seeds()[2]}
 
 
 def _counts(ranked: Ranked) -> RankedCounts:

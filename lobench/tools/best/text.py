@@ -35,9 +35,11 @@ def _answer(found: Best) -> list[str]:
     report = found.report
     if report is None:
         return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
-    counts = {"diverged": report.num_diverged, "exploded": report.num_exploded, "lost": report.num_lost}
-    lost = "".join(f"; {word}: {counted(count, 'seed')}" for word, count in counts.items() if count)
+    lost, every, most = report.lost_seeds()
+    share = f"; {lost} of {counted(every, 'seed')} diverged or exploded, at most {100 * most:.0f}%"
+    missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
+    score = f"score {interval_cell(report.score)} (95%) on seeds from {found.first_further_seed} on"
     return [
-        f"{best}; score {interval_cell(report.score)} (95%) on seeds from {found.first_further_seed} on{lost}",
-        f"report this score: {optimistic}",
+        f"{best}; {score}{share}{missing}",
+        f"report this score and the share: {optimistic}",
     ]
