@@ -172,6 +172,7 @@ STORIES = {
             "lobench compare main pr": VERSIONS,
             "REGRESSED: pr (B)": VERSIONS,
             "theirs/Method.optimizer": "plugins/lobench-torch/tests/test_pylo.py",
+            "LOBENCH_TORCH_PACKAGES": "other packages; the test itself runs with schedulefree",
         }
     ),
     "view.md": Story(left_out={"ssh ": "another machine"}),

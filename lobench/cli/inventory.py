@@ -167,7 +167,7 @@ def _list_parameters(case: str) -> list[Item]:
     if not insists_on_optimizer(spec, layers):
         layers = replace(layers, gin_params=("Case.optimizer = @sgd()",))  # the parameters do not depend on it
     found = BlockRunner(layers).parameters(spec)
-    show(described_list(found.items()))
+    show(described_list((path or '""', shape) for path, shape in found.items()))
     return [{"name": path, "shape": shape} for path, shape in found.items()]
 
 

@@ -21,6 +21,7 @@ Examples:
   lobench results --store runs/today/lobench_results/quick --format json --curves > results.json
   lobench results --store runs/today/lobench_results/quick --format parquet --output results.parquet
   lobench results --store .lobench/experiment --cases
+  lobench results --store .lobench/experiment --metric test/accuracy
   lobench results --store runs --history
   lobench results --store runs/study --history --patch 3 --output dirty.patch"""
 )
@@ -38,6 +39,14 @@ Examples:
 @click.option("--curves", is_flag=True, help="With json: the whole curves, [seed][evaluation].")
 @click.option("--cases", is_flag=True, help="Print a table of methods and cases, as --by method does.")
 @click.option("--evaluations", is_flag=True, help="Print a row for each evaluation; implied by --case and --sort.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Show this metric too, such as test/accuracy or one of a task's own, by case; with --evaluations as a column. "
+    "Repeatable.",
+)
 @click.option("--case", "pattern", default="*", help="Only cases of this name, or SUITE/NAME; * and ? match.")
 @click.option(
     "--sort",
@@ -71,6 +80,7 @@ def results(
     curves: bool,
     cases: bool,
     evaluations: bool,
+    metrics: tuple[str, ...],
     pattern: str,
     sort: str | None,
     by: str | None,
@@ -108,13 +118,16 @@ def results(
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
         raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
+    if metrics and (history or (kind != "table" and not (cases or by))):
+        raise UsageError("--metric is of tables", expected="json, csv and parquet have all metrics of an evaluation")
+    evaluations = evaluations or pattern != "*" or sort is not None
+    cases = cases or (bool(metrics) and not evaluations)
     if cases and by is None:
         by = "method"
     if by is None and (experiment is not None or table is not None):
         raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
     if by is not None and (evaluations or sort is not None):
         raise UsageError("--cases and --by method have no --evaluations and no --sort")
-    evaluations = evaluations or pattern != "*" or sort is not None
     if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
@@ -135,11 +148,11 @@ def results(
             write(parts)
         return
     if by is not None:
-        text = by_method_text(store, kind, experiment, every=every, table=table)
+        text = by_method_text(store, kind, experiment, every=every, table=table, metrics=metrics)
     elif history:
         text = history_text(store, kind)
     elif not evaluations:
         text = ranked_text(store, every=every)
     else:
-        text = table_text(store, pattern, sort=sort or "case")
+        text = table_text(store, pattern, sort=sort or "case", metrics=metrics)
     write((wrapped(text) if kind == "table" else text) + "\n")

@@ -6,7 +6,8 @@ import contextlib
 import csv
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING
 from lobench.cli.output import json_parts, json_text, kept_to_the_end
 from lobench.core.case import CaseInfo, case_name
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.metric import stored_spelling
 from lobench.core.program import describe_programs
-from lobench.core.wording import one_line_of
+from lobench.core.wording import first_of, one_line_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
+    from lobench.analysis.comparisons.summary import Summary
     from lobench.report.tables.records import ResultRecord
 
 __all__ = ["by_method_text", "export", "history_text", "ranked_text", "records_text", "table_text", "written"]
@@ -26,6 +29,7 @@ __all__ = ["by_method_text", "export", "history_text", "ranked_text", "records_t
 
 _CHUNK = 1 << 16  # characters
 _MOST_IN_MEMORY = 1 << 24  # bytes
+_MOST_NAMED = 6
 
 
 @contextlib.contextmanager
@@ -50,16 +54,44 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
         yield iter(lambda: file.read(_CHUNK), "")
 
 
-def table_text(store: Path, pattern: str, *, sort: str) -> str:
-    """Returns a table of the evaluations, and lines on checkpoints that could not be read."""
+def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] = ()) -> str:
+    """Returns a table of the evaluations, and lines on checkpoints that could not be read.
+
+    Raises:
+      UsageError: No evaluation has one of the metrics.
+    """
     from lobench.analysis.store.evaluation_summaries import evaluation_summaries
     from lobench.report.tables.table import results_table
 
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
         unread = list(_unread(ledger))
-    lines = [results_table(evaluation_summaries(rows), sort=sort)] if rows or not unread else []
-    return "\n".join([*lines, *_notes(rows, unread)])
+    found = evaluation_summaries(rows)
+    known = {name for one in found for name in one.final}
+    shown = _stored(metrics, known)
+    lines = [results_table(found, sort=sort, metrics=shown)] if rows or not unread else []
+    primary = {row.case.primary_metric for row in rows}
+    added = {name for one in found for name in one.added}
+    more = _more_metrics(known - {*shown, *primary, *added, "train/loss", "test/loss", "test/accuracy"})
+    return "\n".join([*lines, *more, *_notes(rows, unread)])
+
+
+def _stored(metrics: Sequence[str], known: Collection[str]) -> list[str]:
+    """Returns metrics as they are stored.
+
+    Raises:
+      UsageError: There is no such metric.
+    """
+    found = [stored_spelling(metric, known) for metric in metrics]
+    for metric in found:
+        if metric not in known:
+            raise UsageError("no evaluation has this metric", got=repr(metric), expected=", ".join(sorted(known)))
+    return list(dict.fromkeys(found))
+
+
+def _more_metrics(hidden: Collection[str]) -> list[str]:
+    """Returns a line that names the metrics that a table does not show; [] if it shows all."""
+    return [f"other metrics, by --metric: {first_of(sorted(hidden), _MOST_NAMED)}"] if hidden else []
 
 
 def ranked_text(store: Path, *, every: bool) -> str:
@@ -73,6 +105,7 @@ def ranked_text(store: Path, *, every: bool) -> str:
     summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, summarized=True)))
     rows = summary.snapshot.rows
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
+    lines += _more_metrics(_hidden(summary, ()))
     return "\n".join([*lines, *_notes(rows, unread)])
 
 
@@ -93,18 +126,42 @@ def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
     return unread_records(ledger.events(), read)
 
 
-def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
-    """Returns the table of methods and cases of an experiment, or of the whole store, as text or as JSON."""
+def _hidden(summary: Summary, shown: Collection[str]) -> set[str]:
+    """Returns the metrics of a summary that no table shows, except the losses of train and test."""
+    snapshot = summary.snapshot
+    known = {name for subject in snapshot.subjects for name in subject.metrics()}
+    return known - {*shown, *(case.primary_metric for case in snapshot.cases), "train/loss", "test/loss"}
+
+
+def by_method_text(
+    store: Path,
+    kind: str,
+    experiment: str | None,
+    *,
+    every: bool,
+    table: Path | None,
+    metrics: Sequence[str] = (),
+) -> str:
+    """Returns the table of methods and cases of an experiment, or of the whole store, as text or as JSON.
+
+    Raises:
+      UsageError: No evaluation has one of the metrics.
+    """
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
     from lobench.analysis.tables.table import TableSpec, read_table
     from lobench.analysis.tables.tabulate import tabulate
     from lobench.report.tables.method_table import method_records, method_text
 
-    spec = read_table(table) if table is not None else None
+    spec = read_table(table) if table is not None else TableSpec(rows="method", costs=True)
     summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True)))
-    found = tabulate(summary, spec or TableSpec(rows="method", costs=True))
-    return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
+    if metrics:
+        known = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
+        spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, known)])
+    found = tabulate(summary, spec)
+    if kind == "json":
+        return json_text("results.methods", method_records(found))
+    return "\n".join([method_text(found), *_more_metrics(_hidden(summary, spec.metrics))])
 
 
 def history_text(store: Path, kind: str) -> str:

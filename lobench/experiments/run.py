@@ -23,9 +23,12 @@ from lobench.core.experiment import CommandState, Experiment, Method, Race, Sess
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
+from lobench.core.wording import first_of
 from lobench.engine.checkpoints.given import given_methods
 from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
+from lobench.engine.config.bound import devices_of
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
+from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import devices_here
@@ -137,6 +140,7 @@ class ExperimentRun:
         called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
         self._cases = tuple(spec.names[-1] for spec in called)
         self._curves = [method for method in chosen if method.kind == "curves"]
+        _check_devices(self._file, settings)
         self._unfit = _unfit_methods(chosen, settings)
         chosen = tuple(method for method in chosen if method.kind != "curves" and method.title not in self._unfit)
         if self._unfit and not chosen and not self._curves:
@@ -304,6 +308,28 @@ class ExperimentRun:
             return repeating_command(subject, row.case, self._watched().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
+
+
+def _check_devices(file: ExperimentFile, settings: RunSettings) -> None:
+    """Checks that this machine has the devices of the cases, before anything is trained.
+
+    Raises:
+      UsageError: It does not.
+    """
+    suites = file.experiment.suites
+    if settings.executor not in HERE or not suites:
+        return
+    num_devices, layers = len(devices_here(os.environ)), Layers(gin_params=file.shared)
+    wanted = {spec.names[0]: devices_of(spec, layers) for spec in specs_called(settings.cases, *suites)}
+    names = [name for name, number in wanted.items() if number > num_devices]
+    if names:
+        raise UsageError(
+            "Case.num_gpus",
+            where=first_of(names, 3),
+            got=f"{wanted[names[0]]:g}",
+            expected=f"at most the {num_devices} of this machine",
+            next_step="--executor ray uses other machines, and --case names the cases to train",
+        )
 
 
 def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str, str]:

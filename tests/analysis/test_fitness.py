@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -56,6 +57,12 @@ def test_what_gave_no_curve_has_no_fitness(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [0.2] * 4}, "b": Outcome.ERROR})
     assert worth(tmp_path, "a", "b") is None and worth(tmp_path, "a", "c") is None
     assert worth(tmp_path, "a", seeds=range(5, 6)) is None and worth(tmp_path, "a", step=9) is None
+
+
+def test_two_cases_of_one_training_count_once(tmp_path: Path) -> None:
+    add(tmp_path, 1, {name: {"train/loss": [0.2] * 4} for name in "ab"} | {"c": {"train/loss": [2e-5] * 4}})
+    rows = [dataclasses.replace(row, case=dataclasses.replace(row.case, problem="p")) for row in rows_of(tmp_path)]
+    assert fitness(rows, [row.case for row in rows], None, []) == pytest.approx((1.0 + 5.0) / 2, abs=1e-6)
 
 
 def test_an_accuracy_is_a_share_of_what_is_left_and_a_return_of_its_own_size(tmp_path: Path) -> None:

@@ -226,6 +226,19 @@ def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tm
     assert '"val/loss final"' in (tmp_path / "r.html").read_text()
 
 
+def test_a_metric_of_a_task_is_named_and_shown_by_metric_in_any_spelling(tmp_path: Path) -> None:
+    finals = {"a": {"train/loss": [0.5, 0.6], "test/hit": [0.25, 0.75], "test/accuracy": [0.5, 0.5]}}
+    add(tmp_path, 1, finals, directions={"hit": "max"}, optimizer="adam()")
+    assert "other metrics, by --metric: test/accuracy, test/hit" in run("--store", tmp_path).stdout
+    lines = run("--store", tmp_path, "--metric", "test_hit").stdout.splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("test/hit"))
+    assert lines[place + 1].split()[:2] == ["adam()", "0.500"] and "other metrics, by --metric: test/accuracy" in lines
+    header, row = run("--store", tmp_path, "--evaluations", "--metric", "test/hit").stdout.splitlines()[:2]
+    assert row[header.index("test/hit") :].split()[0] == "0.5"
+    wrong = run("--store", tmp_path, "--metric", "test/hits")
+    assert wrong.returncode == 2 and "expected test/accuracy, test/hit, train/loss" in wrong.stderr
+
+
 def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_measured_it(tmp_path: Path) -> None:
     samples = {"m x 1": (1e-3, 1.01e-3, 0.99e-3), "n x 1": (2e-3, 4e-3, 2e-3, 4e-3)}
     costs = [StepCost(machine=name, num_together=2, samples=own, state_bytes=24) for name, own in samples.items()]

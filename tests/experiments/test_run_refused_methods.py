@@ -63,6 +63,15 @@ def test_a_method_that_needs_a_missing_device_is_named_at_the_start(folder: Path
     assert alone.returncode == 2 and "Method.num_gpus" in alone.stderr
 
 
+def test_a_case_that_needs_a_missing_device_is_named_before_any_case_trains(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for device, options in (("1", ("--check",)), ("0.5", ())):
+        done = run(folder, f"Case.num_gpus = {device}\n{SOUND}", *options)
+        assert done.returncode == 2 and f"Case.num_gpus; got {device}; expected at most the 0" in done.stderr
+
+
 def test_run_without_a_method_left_is_refused(folder: Path) -> None:
     done = run(folder, UNKNOWN + WRONG)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stdout + done.stderr

@@ -32,6 +32,8 @@ def fitness(
 ) -> float | None:
     """Returns the mean over cases of the mean score over seeds; None if a seed of a case has no curve.
 
+    Cases whose results have the same bits, because they are one training, count once.
+
     Args:
       rows: Evaluations of one subject, in the order of their recording.
       cases: Cases that must all be evaluated.
@@ -48,6 +50,8 @@ def fitness(
     scales = Scales.of([subject], [Path(place) for place in places])
     means = []
     for case in cases:
+        if case.identity in subject.repeated:
+            continue  # the other case counts for both
         wanted = {seed for block in case.blocks() for seed in block.seeds if seeds is None or seed in seeds}
         cell = subject.cells.get(case.identity)
         if cell is None or not wanted or wanted - set(cell.seeds):

@@ -209,6 +209,7 @@ class StoredSubject:
       optimizer_hashes: Hashes of the optimizer's bindings.
       cells: Results by identity of the case, for current cases.
       former: Results by identity of the case, for cases with a later form in the store. They are in no headline.
+      repeated: Identities of current cases that are left out, because their results are those of another case.
       git_revisions: Revisions of the checkouts of the evaluations, with `+` if a checkout had changes.
       programs: Programs that made the results.
       codes: Code of the evaluations, as passed to `describe_codes`.
@@ -223,6 +224,7 @@ class StoredSubject:
     programs: frozenset[Program] = frozenset()
     codes: frozenset[tuple[str, str, str, str]] = frozenset()
     name: str = ""
+    repeated: frozenset[str] = frozenset()
 
     def named(self, name: str) -> StoredSubject:
         """Returns the subject with another label."""
@@ -403,6 +405,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
         cells={identity: cell for identity, cell in cells.items() if identity in current},
         former={identity: cell for identity, cell in cells.items() if identity not in current},
+        repeated=frozenset(repeated),
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
         codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),

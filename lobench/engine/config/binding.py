@@ -20,7 +20,16 @@ from lobench.core.containment import plugins_contained
 from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.wording import headline
 from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, IMPORTS, might_have_parameter
-from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, last_name, only_bindings
+from lobench.engine.config.syntax import (
+    KEYWORDS,
+    Binding,
+    Import,
+    Macro,
+    Reference,
+    Statement,
+    last_name,
+    only_bindings,
+)
 
 __all__ = [
     "UnknownName",
@@ -197,13 +206,28 @@ def complete_selector(selector: str, where: str) -> str:
     return found[0]
 
 
+def _target(binding: Binding) -> str:
+    """Returns the full name of the configurable that a binding sets.
+
+    `Case.task` makes a case wherever it is written, and lobench itself writes such lines, so a user's class of one of
+    these names is only meant by its qualified name.
+
+    Raises:
+      ConfigError: As `complete_selector`.
+    """
+    own = f"lobench.{binding.selector}"
+    if binding.selector in KEYWORDS and own in matching_names(binding.selector):
+        return own
+    return complete_selector(binding.selector, binding.where)
+
+
 def default_of(binding: Binding) -> Any:
     """Returns the default of a parameter; `inspect.Parameter.empty` if it has none.
 
     Raises:
       ConfigError: As `complete_selector`, among the modules imported so far.
     """
-    found = _parameters(complete_selector(binding.selector, binding.where)).get(binding.parameter)
+    found = _parameters(_target(binding)).get(binding.parameter)
     return inspect.Parameter.empty if found is None else found.default
 
 
@@ -307,7 +331,7 @@ def bind(binding: Binding) -> None:
         name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
         gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
         return
-    selector = complete_selector(binding.selector, binding.where)
+    selector = _target(binding)
     if not _has_parameter(selector, binding.parameter):
         names = list(_parameters(selector))
         raise ConfigError(
@@ -371,7 +395,7 @@ def bind_overrides(statements: Sequence[Statement]) -> None:
     for binding in only_bindings(statements):
         bind(binding)
         if binding.parameter and not binding.scope:
-            selector = complete_selector(binding.selector, binding.where)
+            selector = _target(binding)
             for (scope, other), parameters in BINDINGS.items():
                 if scope and other == selector:
                     parameters.pop(binding.parameter, None)

@@ -51,7 +51,15 @@ from lobench.engine.config.syntax import Binding, Import, Reference, Statement, 
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 from lobench.engine.config.user_code import fingerprint_of
 
-__all__ = ["BoundCase", "as_identified", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
+__all__ = [
+    "BoundCase",
+    "as_identified",
+    "bind_case",
+    "devices_of",
+    "expectations_of",
+    "insists_on_optimizer",
+    "number_of",
+]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may also define an experiment. These two are then bound, but not read here.
@@ -355,6 +363,13 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
     values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
     value = values.get(name, getattr(Case(), name))
     return value if type(value) is int and value >= 1 else None
+
+
+def devices_of(spec: CaseSpec, layers: Layers) -> float:
+    """Returns `Case.num_gpus` of a case, without imports as `number_of`. 0 if only binding shows it."""
+    values = _plain_values(_bindings_of("Case", ["num_gpus"], spec, layers), spec.scope, "lobench.Case")
+    value = values.get("num_gpus", 0.0)
+    return float(value) if type(value) in (int, float) else 0.0
 
 
 def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:

@@ -17,6 +17,7 @@ from lobench.core.errors import ConfigError
 from lobench.engine.retries import retried
 
 __all__ = [
+    "KEYWORDS",
     "Binding",
     "Import",
     "Macro",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 
-_KEYWORDS = ("Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "expect")
+KEYWORDS = ("Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "expect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class Binding:
     @property
     def name(self) -> str:
         name = last_name(self.selector)
-        return self.selector if name in _KEYWORDS and self.selector not in (name, f"lobench.{name}") else name
+        return self.selector if name in KEYWORDS and self.selector not in (name, f"lobench.{name}") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

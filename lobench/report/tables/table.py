@@ -52,8 +52,14 @@ COLUMNS: dict[str, _Key] = {
 }
 
 
-def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> str:
-    """Returns the table, a line of counts, and notes."""
+def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", metrics: Sequence[str] = ()) -> str:
+    """Returns the table, a line of counts, and notes.
+
+    Args:
+      lines: Evaluations.
+      sort: Name of the order of rows.
+      metrics: Further metrics with a column.
+    """
     if not lines:
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
@@ -62,6 +68,7 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
     finals = final_columns((line.row.case.primary_metric for line in lines), added)
     if any("test/accuracy" in line.final for line in lines):
         finals["test/accuracy"] = "test acc"
+    finals |= {name: name for name in metrics if name not in finals}
     who, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
     header = ["case", who, "seeds", "outcome", *finals.values()]
     costs = [_COST] if any(line.cost is not None for line in lines) else []

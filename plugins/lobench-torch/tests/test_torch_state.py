@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import importlib
+import inspect
+import os
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +18,7 @@ pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci
 
 import numpy as np
 import torch
-from lobench_torch.host import ClassReference, Host, OptimizerClass, OptimizerSpec, class_of
+from lobench_torch.host import WRAPPED, ClassReference, Host, OptimizerClass, OptimizerSpec, class_of
 from lobench_torch.state import RefusedOptimizer, decode, encode, size_of
 
 SHAPES = {"w0": (3, 5), "b0": (5,), "w1": (5, 2), "b1": (2,)}
@@ -352,15 +355,49 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def check_seeds(spec: OptimizerSpec, settings: Mapping[str, Any], expected: Mapping[int, np.ndarray]) -> None:
+    """Checks one seed, two that another process continues in the middle, and all, against their loops in torch."""
+    host = Host(spec, SHAPES, settings)
+    for seeds, forget_at in (((0,), -1), ((0, 1), STEPS // 2), (tuple(reversed(expected)), -1)):
+        for seed, params in by_lobench(host, settings, seeds, forget_at=forget_at).items():
+            np.testing.assert_array_equal(params, expected[seed], err_msg=f"seed {seed} of {seeds}")
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_seeds_whose_steps_alternate_equal_a_loop_in_torch_of_each(name: str) -> None:
     where, settings = KINDS[name]
     spec = OptimizerSpec(where, (), OptimizerClass.of(class_of(where)).takes_closure)
-    host = Host(spec, SHAPES, settings)
-    expected = {seed: by_hand(spec, settings, seed) for seed in (0, 1, 2)}
-    for seeds, forget_at in (((0,), -1), ((0, 1), STEPS // 2), ((2, 1, 0), -1)):
-        for seed, params in by_lobench(host, settings, seeds, forget_at=forget_at).items():
-            np.testing.assert_array_equal(params, expected[seed], err_msg=f"seed {seed} of {seeds}")
+    check_seeds(spec, settings, {seed: by_hand(spec, settings, seed) for seed in (0, 1, 2)})
+
+
+def classes_in(packages: str) -> list[str]:
+    """Returns the classes of optimizers in packages by name."""
+    return [
+        f"{package}.{name}"
+        for package in packages.split()
+        for name, found in sorted(vars(importlib.import_module(package)).items())
+        if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and found is not torch.optim.Optimizer
+    ]
+
+
+@pytest.mark.parametrize("where", classes_in(os.environ.get("LOBENCH_TORCH_PACKAGES", "schedulefree")))
+def test_each_class_of_a_package_equals_a_loop_in_torch(where: str) -> None:
+    """With LOBENCH_TORCH_PACKAGES="pytorch_optimizer dadaptation", of these packages."""
+    found = OptimizerClass.of(class_of(where))
+    parameters = inspect.signature(class_of(where)).parameters
+    settings: dict[str, Any] = {
+        name: ClassReference("torch.optim.SGD", (("lr", 0.05),) if name == found.first else ())
+        for name in parameters
+        if name in WRAPPED
+    }
+    if "base_optimizer" in settings or ("lr" in parameters and parameters["lr"].default is inspect.Parameter.empty):
+        settings["lr"] = 0.05
+    spec = OptimizerSpec(where, (), found.takes_closure)
+    try:
+        expected = {seed: by_hand(spec, settings, seed) for seed in range(4)}
+    except Exception as error:  # noqa: BLE001
+        pytest.skip(f"the loop in torch fails: {error}")
+    check_seeds(spec, settings, expected)
 
 
 def test_eval_params_of_schedulefree_are_those_of_eval_and_leave_the_training_alone() -> None:

@@ -80,6 +80,11 @@ def test_a_namesake_of_a_keyword_makes_no_case(package: Path) -> None:
     assert [spec.scope for spec in specs_in(package / "case.gin")] == ["a"]
 
 
+def test_a_binding_of_a_keyword_is_lobenchs_beside_a_namesake(package: Path) -> None:
+    bound = bind(package / "x.gin", "Case.optimizer = @lobench.sgd()", "Case.num_inner_steps = 7")  # as lobench writes
+    assert (bound.info.num_inner_steps, bound.spec.scope) == (7, "a")
+
+
 def test_a_suite_without_the_namesakes_goes_on_with_short_names(package: Path) -> None:
     before = bind(package / "plain.gin", "Case.optimizer = @adam()", "adam.learning_rate = 0.1", build=True)
     bind(package / "x.gin", "lobench.Case.optimizer = @namesakes.adam()")
