@@ -38,7 +38,7 @@ class StepperMaker:
 
     @property
     def ran_as(self) -> str:
-        """Returns which program stands for a learned optimizer that both others and lobench have; "" for all others."""
+        """Description of the program that runs for a foreign learned optimizer, as by `runs_as`; "" for all others."""
         if not self._ran_as and not self.bound.phases and self.bound.case.optimizer is None:
             self._ran_as[0] = runs_as(self.bound.case.learned_optimizer)  # nothing was traced here
         return "; ".join(sorted(set(filter(None, self._ran_as.values()))))
