@@ -100,7 +100,7 @@ class Programs:
             make: Callable[..., TrainingProgram] = kind
             if self._keeps_executables and not bound.phases:
                 names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
-                # Which seeds a command evaluates is no part of a program: the next command has others.
+                # A program does not depend on the seeds: the next command evaluates others.
                 kept = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
                 make = partial(kind, kept=kept)
             warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=make, maker=maker))
