@@ -287,10 +287,11 @@ class ResultSink(Protocol):
     """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Takes deliveries in ledger order. They must be durable when it returns.
+        """Writes deliveries, which come in ledger order. They must be durable when it returns.
 
-        Delivery is at least once: after a crash the same deliveries come again, so taking one twice must equal taking
-        it once. An exception is reported, and the same deliveries are tried again later. Other sinks are not affected.
+        Delivery is at least once: after a crash the same deliveries come again, so writing one twice must equal
+        writing it once. An exception is reported, and the same deliveries are tried again later. Other sinks are not
+        affected.
         """
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from lobench.engine.retries import retried_briefly
 
 __all__ = ["WHOLE_SUFFIX", "identity_in", "path_exists"]
 
-WHOLE_SUFFIX = ".files"  # of a spool's folder with a checkpoint that is kept as it is
+WHOLE_SUFFIX = ".files"  # suffix of a spool's folder with an unchanged copy of a checkpoint
 
 
 def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "any") -> bool:

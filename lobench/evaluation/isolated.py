@@ -98,7 +98,7 @@ class IsolatedRunner:
 
     def __init__(self, *, keeps_executables: bool = True) -> None:
         self._flags = [] if keeps_executables else [_NO_EXECUTABLES]
-        # Of a child that is started from now on: folder of jax's persistent cache, and what else is in its environment.
+        # For later children: the folder of jax's persistent cache, and further environment variables.
         self.compilation_cache = ""
         self.environment: Mapping[str, str] = {}
         self._child: subprocess.Popen[bytes] | None = None
@@ -165,7 +165,7 @@ class IsolatedRunner:
                     got=f"exit status {code}",
                 ) from error
             except BaseException:
-                self.close()  # interrupted: its answer would come to the next one who asks
+                self.close()  # interrupted: the next request would receive this answer
                 raise
         if isinstance(answer, Raised):
             raise _RAISED.get(answer.name, LobenchError)(answer.message)
@@ -203,7 +203,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     caller.listen(requests.put)
     programs = Programs(keeps_executables=keeps_executables)
     runner_of = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
-    # Who interrupts a notebook interrupts its child too, which has nothing to say about it.
+    # Interrupting a notebook also interrupts its child, which must not print a traceback.
     with contextlib.suppress(KeyboardInterrupt):
         while (asked := requests.get()) is not None:
             try:

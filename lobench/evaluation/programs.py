@@ -38,7 +38,7 @@ class StepperMaker:
 
     @property
     def ran_as(self) -> str:
-        """Returns which program stands for a learned optimizer that both others and lobench have; "" for all others."""
+        """Description of the program that runs for a foreign learned optimizer, as by `runs_as`; "" for all others."""
         if not self._ran_as and not self.bound.phases and self.bound.case.optimizer is None:
             self._ran_as[0] = runs_as(self.bound.case.learned_optimizer)  # nothing was traced here
         return "; ".join(sorted(set(filter(None, self._ran_as.values()))))
@@ -100,7 +100,7 @@ class Programs:
             make: Callable[..., TrainingProgram] = kind
             if self._keeps_executables and not bound.phases:
                 names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
-                # Which seeds a command evaluates is no part of a program: the next command has others.
+                # A program does not depend on the seeds: the next command evaluates others.
                 kept = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
                 make = partial(kind, kept=kept)
             warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=make, maker=maker))

@@ -118,7 +118,7 @@ class BlockRunner:
                     where=f"{spec.path}: case {spec.name!r}",
                     next_step="`lobench watch`, `lobench compare` and pytest evaluate it",
                 )
-            claim_for(spec, self._layers)  # what the case imports may make arrays
+            claim_for(spec, self._layers)  # modules that the case imports may create arrays
             with late_flags(self._late):
                 bound = bind_case(spec, self._layers, test=test, parsed=self._parsed_with(spec, own_bindings))
             bound.require_optimizer()
@@ -193,7 +193,7 @@ class BlockRunner:
         return [
             dataclasses.replace(
                 curves,
-                # What was compiled, was for all of them; it is counted once.
+                # All of them share the compilations, which are counted once.
                 num_compilations=curves.num_compilations if place == 1 else 0,
                 provenance=dataclasses.replace(curves.provenance, together=f"{place} of {len(found)}"),
             )
@@ -332,7 +332,7 @@ class BlockRunner:
         """Returns curves whose costs have the time of a bare gradient step."""
         try:
             gradient = self._shared.gradient_cost(bound, block, len(found) if len(found) > 1 else 0)
-        except Exception as error:  # noqa: BLE001  (the task's own, or no memory: what was trained stays)
+        except Exception as error:  # noqa: BLE001  (an error of the task, or no memory: the curves are kept)
             line = f"the time of a gradient step was not measured: {headline(error)}"
             return [dataclasses.replace(curves, problems=(*curves.problems, line)) for curves in found]
         costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in found]

@@ -80,7 +80,7 @@ class JobRunner:
             curves = self._runner.run_many(
                 spec, test, thetas, job.seed_block, on_progress=on_progress, timeout_seconds=seconds
             )
-        except Exception as error:  # noqa: BLE001  (alone it will be raised again, where it is the job's own)
+        except Exception as error:  # noqa: BLE001  (a job that causes it raises it again when it runs alone)
             self._apart[spec, test] = headline(error)
             return {}
         return {(spec, test, job.seed_block, path): each for path, each in zip(found, curves, strict=False)}

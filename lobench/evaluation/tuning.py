@@ -76,7 +76,7 @@ def tune(
       LobenchError: The task or the optimizer fails.
     """
     grid = _suited(_bound(spec, layers, build=False), grid, optimizer)
-    first: list[bool] = []  # whether the optimizer is told how long it trains
+    first: list[bool] = []  # whether the optimizer depends on the length of the training
     curves: list[Curves] = []
 
     def run(points: Sequence[Mapping[str, float]]) -> list[float]:
@@ -258,7 +258,7 @@ def _knows_horizon(case: Case) -> bool:
 
 def _eval_every(case: Case) -> int:
     """Returns the number of steps between evaluations of a grid. It divides the budget, whose end is evaluated."""
-    # Without evaluations, `eval_every` is what the numbers are means of.
+    # Without evaluations, metrics are means over `eval_every` steps.
     most = _EVAL_EVERY if case.eval_batches else case.eval_every
     return next(step for step in range(most, 0, -1) if case.num_inner_steps % step == 0)
 

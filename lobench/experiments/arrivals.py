@@ -20,7 +20,7 @@ from lobench.experiments.search.running import Place, SearchRun, SubjectSearch
 
 __all__ = ["Trials", "search_runs"]
 
-_EVENT = "search"  # how wide the waves of a method's search are, said once
+_EVENT = "search"  # event with the number of trials per wave of a search, recorded once
 
 
 class Trials(CommandRuns):

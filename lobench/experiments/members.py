@@ -140,7 +140,7 @@ class ExperimentRecord:
         )
         for search in commands.searches:
             search.begin()
-        if not experiment.suites:  # nobody will say which cases there are
+        if not experiment.suites:  # no worker will report cases
             progress.cases(())
         return commands
 
@@ -175,7 +175,7 @@ class ExperimentRecord:
             is_trials = "/" in run.method.name and run.session < FIRST_REPORT_SEED
             take = self._scripts.lack if is_trials else self._scripts.record  # a trial's are taken once it is judged
             if not self._scripts.holds(name, [run.session]) and take(run):
-                return "waiting"  # its files are gone, or hold what nobody asks for any more
+                return "waiting"  # its files are gone, or lack the requested metrics
             return "done"
         return "waiting" if is_retried else state
 

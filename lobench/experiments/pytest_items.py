@@ -139,7 +139,7 @@ def _is_experiment(path: Path) -> bool:
     try:
         return is_experiment(parse_file(path))
     except ConfigError:
-        return False  # as a suite, it says what is wrong
+        return False  # collected as a suite, it reports the error
 
 
 def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMember]:
@@ -205,7 +205,7 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
         item.add_marker(pytest.mark.skip(reason=reason))
     identified: Any = item
     node_id = f"{selected.argument}::{item.name}"
-    if hasattr(identified, "_id"):  # pytest has no other way to say it, and has named it anew in 9.2
+    if hasattr(identified, "_id"):  # pytest has no public way to set it, and renamed it in 9.2
         identified._id = type(identified._id).parse(node_id)
     else:
         identified._nodeid = node_id

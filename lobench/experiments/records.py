@@ -19,7 +19,7 @@ __all__ = ["PlanRecord", "RanRecord", "TunePlanRecord", "TunePrintRecord", "Tune
 
 
 class RanRecord(EndingRecord):
-    """`lobench run`: how an experiment ended."""
+    """`lobench run`: outcome of an experiment."""
 
     store: Path
     experiment: str

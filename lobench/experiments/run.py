@@ -272,7 +272,7 @@ class ExperimentRun:
             )
             subjects = [given[place] for place in who]
             rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=record))
-            # Of those who left nothing more is wanted than what there is of them.
+            # Of eliminated methods, only the evaluations that exist are wanted.
             num_done += record.num_done - len(record.wanted & wanted)
             wanted.update(record.wanted)
             ending = rounds[-1].ending

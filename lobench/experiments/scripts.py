@@ -224,7 +224,7 @@ class ScriptCurves:
                 with self._read(run, script_name(run.method), until=run.method.until_step) as found:
                     self._growth[run.folder] = Growth(curves=found.primary_curves(), text=self._text(run, found))
             except (LobenchError, OSError) as error:
-                if any(size for _, size, _ in now):  # it may still become right: what is wrong at its end counts
+                if any(size for _, size, _ in now):  # a growing file may become readable; only its end counts
                     self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
         took = time.monotonic() - began if self._is_warm else 0.0  # the first look imports what it needs
         self._is_warm = self._is_warm or now != state

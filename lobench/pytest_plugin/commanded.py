@@ -220,7 +220,7 @@ def read_curves(path: Path, primary: str) -> _Metrics:
         return final
     sources = sources_of([path], "")
     problem: LobenchError | None = None
-    for metrics in ((), (primary,)):  # a column without numbers is no metric, unless it is asked for
+    for metrics in ((), (primary,)):  # a column without numbers is not a metric, unless requested
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
             with SessionCurves(sources, settings, until=None) as read:

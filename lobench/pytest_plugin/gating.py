@@ -318,7 +318,7 @@ def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> str:
     try:
         info = case_info(item, variant_of(item))
     except LobenchError:
-        return ""  # its own report says what is wrong with it
+        return ""  # the item's own report has the error
     try:
         scale_of(spec, info, option(config, "against"))
     except LobenchError as problem:

@@ -223,7 +223,7 @@ def _cases(session: pytest.Session) -> list[CaseInfo]:
             try:
                 found[case_info(item, Variant())] = None
             except LobenchError:
-                continue  # its own report says what is wrong with it
+                continue  # the item's own report has the error
     return list(found)
 
 

@@ -22,13 +22,13 @@ from lobench.report.tables.verdict import verdict_text
 __all__ = ["card_of", "patch_files_of", "with_baselines"]
 
 _NOT_SHOWN = (
-    "That the tasks stand for yours: it is of these cases, these budgets and these seeds.",
-    "That nothing else was tried: what ran into other stores, or before the plan was written, is not in it.",
-    "That the author computed it: `lobench audit` evaluates again what a public beacon draws.",
-    "Times of other machines than those that are named.",
+    "Whether the tasks represent yours: the results are of these cases, these budgets and these seeds.",
+    "Whether anything else was tried: runs in other stores, or before the plan was written, are not included.",
+    "Whether the author computed the results: `lobench audit` repeats evaluations that a public beacon draws.",
+    "Times on other machines than those that are named.",
 )
 _MARK = (
-    "Numbers of the author, which nobody had evaluated again when this was written: `lobench audit` says which of them "
+    "Numbers of the author, which had not been reproduced when this was written: `lobench audit` shows which of them "
     "come out here. Times, machines and versions cannot be audited."
 )
 
@@ -56,9 +56,9 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
             name = snapshot.experiment
             parts.append(f"## Experiment `{name}`" if name else "## Results of no experiment")
         parts += _parts_of(store, snapshot, baselines, level=2 + is_split)
-    parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing that the ledger knows of."]
+    parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing, according to the ledger."]
     if patch_files:
-        text = "The ledger has the patch of the changes that were not committed. It is of these files:"
+        text = "The ledger has the patch of uncommitted changes in these files:"
         parts += ["## Uncommitted changes in it", text, "\n".join(f"- `{name}`" for name in patch_files)]
     parts += ["## What it does not show", "\n".join(f"- {line}" for line in _NOT_SHOWN)]
     return "\n\n".join(parts) + "\n"

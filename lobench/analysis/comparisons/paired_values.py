@@ -130,7 +130,7 @@ def paired_block(
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     ends = set(a.last_steps().values())
-    is_whole = not a.unconverged and not a.missing and len(ends) <= 1  # there are no ends without curves
+    is_whole = not a.unconverged and not a.missing and len(ends) <= 1  # `ends` is empty without curves
     if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})
@@ -326,7 +326,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         metric,
         direction,
         finals=finals,
-        starts={-1: start},  # the key is no seed: all seeds begin there
+        starts={-1: start},  # -1 stands for all seeds, which share this start
         declared=ScaleKind.LOG if is_log else ScaleKind.LINEAR,
         minimum=minimum,
     )

@@ -18,7 +18,7 @@ __all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "
 
 DIVERGED = -math.inf  # worse than any value
 
-# Stored values are float32, so means are not known better than their last bit, and smaller differences are none.
+# Stored values are float32, so means are known up to their last bit only, and smaller differences do not count.
 FLOAT_STEP = 2.0**-23
 EQUAL = 4 * FLOAT_STEP
 

@@ -27,7 +27,7 @@ class Groups:
         self._apart: set[Any] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: QueueEntry) -> list[QueueEntry]:
-        """Removes from the queue, and returns, the work to compute together with an entry; may be empty."""
+        """Takes the work to compute together with an entry out of the queue, and returns it. It may be empty."""
         if self._size == 1 or not self._may_share(entry):
             return []
         return queue.take_alike(size, entry, self._choose)

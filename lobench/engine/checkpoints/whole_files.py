@@ -44,11 +44,11 @@ BY_CONTENT, BY_NAMES = "content", "names, sizes and times of its files"
 _MOST_HASHED = 256 << 20  # bytes of a checkpoint that is identified by its content
 _CHUNK = 1 << 20
 _SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors", ".npz", ".msgpack")
-_STATES = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")  # beside the weights, of trainers
+_STATES = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")  # files next to the weights
 _FOLDER = re.compile(r"(checkpoint|ckpt|global_step|step|iter|iteration|epoch|model)[-_=]?\d+([-_=].*)?|\d+", re.I)
 _MARKS = ("trainer_state.json", ".metadata", "_CHECKPOINT_METADATA", "config.json")
 _ORBAX = ("_CHECKPOINT_METADATA", "commit_success.txt")  # written last, or with the rename that ends the writing
-# Files beside the folders of a trainer, which name the last complete one, by the beginnings of the folders' names.
+# Files next to the folders of a trainer, which name the last complete folder, by prefix of the folders' names.
 _LATEST = {"global_step": "latest", "iter_": "latest_checkpointed_iteration.txt"}
 _ZIP = b"PK\x03\x04"
 _MOST_JSON = 1 << 26

@@ -110,7 +110,7 @@ def _words_in(text: str) -> list[str]:
 def _is_file(file: Path) -> bool:
     try:
         return file.is_file()
-    except (OSError, ValueError):  # a whole line for a shell is no name of a file
+    except (OSError, ValueError):  # a shell line may be too long for a file's name
         return False
 
 

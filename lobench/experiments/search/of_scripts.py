@@ -41,9 +41,9 @@ class ScriptSearch(ProcessSearch):
         super().__init__(planned, place, known, **options)
         self._scripts = scripts
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
-        self._held: dict[int, set[int]] = {}  # by trial, the sessions of which the ledger had the part before
-        self._judged: set[int] = set()  # those of which is said whether they go on
-        self._notes: dict[str, str] = {}  # why those were stopped that were, by their names
+        self._held: dict[int, set[int]] = {}  # by trial, the sessions whose part was recorded by an earlier start
+        self._judged: set[int] = set()  # trials for which stopping was decided
+        self._notes: dict[str, str] = {}  # reasons of stopped trials, by the script's name
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
         if self.history.is_over:
@@ -129,7 +129,7 @@ class ScriptSearch(ProcessSearch):
             cuts = [self._cut(run, point) for run in runs]
             if None in cuts:
                 if any(self._commands.is_through(run.id) for run, cut in zip(runs, cuts, strict=True) if cut is None):
-                    self._so_far[trial.number] = None  # it has ended before it came there
+                    self._so_far[trial.number] = None  # it ended before the point
                 return
             with self._place.ledger.transaction():
                 problems = [
@@ -140,7 +140,7 @@ class ScriptSearch(ProcessSearch):
             if any(problems):
                 if all(self._commands.is_through(run.id) for run in runs):
                     self._so_far[trial.number] = None
-                return  # while it runs it may be read in a moment
+                return  # a running script's files may be readable later
         self._so_far[trial.number] = self._scripts.worth(name, sessions)
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:

@@ -80,10 +80,10 @@ class SearchRun(ABC):
             recorded=known.trials,
         )
         self._waiting: list[Given] = []
-        self._subjects: dict[Key, Subject] = {}  # that are the search's and can be read
+        self._subjects: dict[Key, Subject] = {}  # subjects of the search that were read
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
         self._reports: set[Key] = set()  # the best on fresh seeds
-        self._unreported: set[Key] | None = None  # of these what is not evaluated yet; None: the best is not known
+        self._unreported: set[Key] | None = None  # reports without an evaluation yet; None: the best is unknown
         self._written = {trial.number: trial for trial in known.trials if known.form == place.form}
 
     def begin(self) -> None:
@@ -145,7 +145,7 @@ class SearchRun(ABC):
         """Returns whether the search records a session's curves itself, because it may stop the session."""
         return False
 
-    # What the chief says.
+    # Events of the chief.
 
     def taken(self, given: Given, subject: Subject | None) -> None:
         """Called when a given subject was read. `subject` is None if it cannot be read."""
@@ -171,7 +171,7 @@ class SearchRun(ABC):
         if (key := key_of(subject)) in self._subjects:
             self._end(key, subject)
 
-    # What follows.
+    # Consequences of events.
 
     @abstractmethod
     def _is_ours(self, key: Key) -> bool:

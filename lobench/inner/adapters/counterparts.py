@@ -128,7 +128,7 @@ class _Differs(Exception):
 
 
 def counterpart_of(candidate: Any) -> Counterpart:
-    """Returns how an object of google/learned_optimization runs."""
+    """Decides whether an object of google/learned_optimization runs by its own code or by that of lobench."""
     kind = type(candidate)
     name = f"{kind.__module__}.{kind.__qualname__}"
     known = KNOWN.get(name)

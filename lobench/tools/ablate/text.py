@@ -44,7 +44,7 @@ class InteractionRecord(TypedDict):
 
 
 class AblateRecord(TypedDict):
-    """`lobench ablate`: which settings that differ between A and B matter."""
+    """`lobench ablate`: effects of the settings that differ between A and B, and the smallest set that suffices."""
 
     a: str
     b: str
