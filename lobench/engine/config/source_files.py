@@ -436,9 +436,9 @@ def _written_by(node: ast.Call) -> ast.expr | None:
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
     if called != "open" or not isinstance(mode, str) or not mode.startswith(("w", "a", "x")) or len(mode) > 3:
         return None
-    return (
-        node.func.value if place == 0 and isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
-    )
+    if place == 0 and isinstance(node.func, ast.Attribute):
+        return node.func.value
+    return node.args[0] if node.args else None
 
 
 def _joined(parts: Collection[str]) -> str:
