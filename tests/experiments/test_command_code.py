@@ -137,6 +137,17 @@ def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_fro
     assert {Path(file).parent for file in code_of(folder, None, method=method).todays.files} == {folder}
 
 
+@pytest.mark.parametrize("command", ["{python} train.py", "env A=1 {python} train.py", "sh -c '{python} train.py'"])
+def test_command_does_not_count_its_program(folder: Path, command: str) -> None:
+    python = folder.parent / "bin" / "python"
+    python.parent.mkdir(exist_ok=True)
+    python.write_bytes(b"\x7fELF")
+    python.chmod(0o755)
+    method = Method(name="mine", command=command.format(python=python), curves=METHOD.curves)
+    parts = code_of(folder, None, method=method).todays.parts
+    assert sorted(parts) == ["helper.py", "train.py"]
+
+
 def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger: Ledger) -> None:
     first = code_of(folder, ledger)
     ended(ledger, first)

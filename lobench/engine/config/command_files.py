@@ -10,13 +10,15 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
+from lobench.engine.config.source_files import CODE_SUFFIXES
 from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = ["CommandFiles"]
 
@@ -25,6 +27,7 @@ _MAKEFILES = ("GNUmakefile", "Makefile", "makefile", "justfile")
 _MAKERS = ("make", "gmake", "just")  # programs that read these without a word that names one
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
+_BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
 _IMPORTS = re.compile(r"^\s*(?:from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)
 
 
@@ -52,20 +55,25 @@ class CommandFiles:
         Raises:
           ConfigError: A pattern of `files` names no file.
         """
-        named = _Named(self.folder)
-        words = self._words()
-        for place, word in enumerate(words):
-            is_program = place == 0 and ("/" not in word or word.startswith("/"))
-            if is_program:
-                continue
-            if words[place - 1] == "-c" and _IMPORTS.search(word):  # Python
-                named.modules |= dict.fromkeys(_imported_by(word))
-            named.add(word)
-        named.add_line(shlex.join(words))
-        files = {**named.files, **dict.fromkeys(self._further_files())}
+        named, further = retried_briefly(self._named), retried_briefly(self._further_files)
+        files = {**named.files, **dict.fromkeys(further)}
         modules = [*self._modules(), *named.modules]
         folders = [str(folder) for folder in named.folders]
         return fingerprint_of(files, modules=modules, folders=[str(self.folder)], added=folders, as_imported=False)
+
+    def _named(self) -> _Named:
+        """Returns what the words of the command name, without its program."""
+        named, words = _Named(self.folder), self._words()
+        program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
+        if program >= 0 and ("/" not in words[program] or words[program].startswith("/")):
+            name = os.path.basename(words.pop(program))
+            words[program:program] = [name] if name in _MAKERS else []
+        for place, word in enumerate(words):
+            if place > 0 and words[place - 1] == "-c" and _IMPORTS.search(word):  # Python
+                named.modules |= dict.fromkeys(_imported_by(word))
+            named.add(word)
+        named.add_line(shlex.join(words))
+        return named
 
     def _words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
@@ -148,9 +156,13 @@ class _Named:
                 self.add(word, near)
 
     def _add_file(self, file: Path, near: Sequence[Path]) -> None:
+        is_script = file not in self.files and _is_script(file)
+        is_elsewhere = not file.is_relative_to(self._folder) and file.suffix not in CODE_SUFFIXES
+        if is_elsewhere and not is_script and os.access(file, os.X_OK):
+            return  # a program of this machine, such as its python
         if file not in self.files:
             self.files[file] = None
-            if _is_script(file):
+            if is_script:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 self.add_line(text, [*dict.fromkeys([*near, file.parent])])
 
@@ -181,16 +193,24 @@ def _imported_by(text: str) -> list[str]:
 
 
 def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except (OSError, ValueError):  # a whole line for a shell is no name of a file
-        return False
+    return _holds(file.is_file)
 
 
 def _is_folder(path: Path) -> bool:
+    return _holds(path.is_dir)
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    """Returns the result of a check of a path; False if it cannot be one, as a whole line for a shell.
+
+    Raises:
+      OSError: The disk fails at the moment.
+    """
     try:
-        return path.is_dir()
-    except (OSError, ValueError):
+        return check()
+    except (OSError, ValueError) as error:
+        if is_transient(error, may_forbid=False):
+            raise
         return False
 
 
@@ -200,5 +220,7 @@ def _is_script(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             return re.match(rb"#!.*\b(ba|da|z|k)?sh\b", opened.readline(200)) is not None
-    except OSError:
+    except OSError as error:
+        if is_transient(error, may_forbid=False):
+            raise
         return False
