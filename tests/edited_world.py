@@ -62,7 +62,15 @@ FILES = {
             def loss(self, params, key, data):
                 return jnp.sum((params - self.center) ** 2) + 1.0
         """,
-    "suite/points.py": "from lobench import configurable\n@configurable\ndef middle():\n    return 0.5\n",
+    "suite/points.py": """
+        from pkgutil import resolve_name
+        from lobench import configurable
+
+        @configurable
+        def middle():
+            return 1.0 * resolve_name("half:VALUE")
+        """,
+    "suite/half.py": "VALUE = 0.5\n",
     "suite/near.py": "def closeness(curves):\n    return {'near': [1.0] * len(curves.seeds)}\n",
     "suite/conftest.py": """
         import pytest
@@ -155,7 +163,8 @@ EDITS: dict[str, Edit] = {
     "helper two imports away": ("suite/deep.py", "1.0", "0.5"),
     "task": ("suite/tasks.py", "+ 1.0", "+ 2.0"),
     "metric": ("suite/near.py", "1.0", "2.0"),
-    "data function": ("suite/points.py", "0.5", "0.25"),
+    "data function": ("suite/points.py", "1.0", "0.5"),
+    "module named in a text": ("suite/half.py", "0.5", "0.25"),
     "conftest fixture": ("suite/conftest.py", "1e9", "1e8"),
     "test": ("suite/test_bowl.py", "< level", "<= level"),
     "script": ("train.py", "1.0 - rate", "1.0 - 2 * rate"),

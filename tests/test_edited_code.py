@@ -56,7 +56,15 @@ def test_command_after_edit_evaluates_again_what_the_code_makes(
         assert num_trained(evaluated[command], command) == 0, "evaluated once"
 
 
-OF_NOTEBOOK = ("constant", "default argument", "task", "data function", "comment", "docstring")
+OF_NOTEBOOK = (
+    "constant",
+    "default argument",
+    "task",
+    "data function",
+    "module named in a text",
+    "comment",
+    "docstring",
+)
 
 
 @pytest.mark.parametrize(

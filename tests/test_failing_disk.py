@@ -58,6 +58,7 @@ import json, os, sys
 from pathlib import Path
 from lobench.engine.checkpoints.spool import Spool, checkpoint_sha256, holds_theta
 from lobench.engine.config import user_code
+from lobench.engine.config.command_files import CommandFiles
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.paths import path_exists
 from lobench.engine.store.data_files import changed_data
@@ -78,6 +79,10 @@ found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed)
 found["edited"] = meanwhile(lambda: user_code.edited_files(code))
 user_code._remembered.clear()
 found["same code"] = meanwhile(lambda: user_code.fingerprint_of([test])) == code
+command = CommandFiles(command="python test_tiny.py", folder=suite, files=["*.csv"])
+script = command.fingerprint()
+user_code._remembered.clear()
+found["same script"] = meanwhile(command.fingerprint) == script and len(script.files) > 1
 with Ledger.open(suite.parent / "store") as ledger:
     changed_data(ledger, [str(suite)])
     found["data"] = meanwhile(lambda: changed_data(ledger, [str(suite)]))
@@ -107,6 +112,7 @@ def test_what_is_looked_at_while_a_disk_fails_is_the_same_as_before(tmp_path: Pa
         "changed then": None,
         "edited": [],
         "same code": True,
+        "same script": True,
         "data": "",
         "theta": True,
         "theta is there": True,

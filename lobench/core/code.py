@@ -37,11 +37,15 @@ class CodeFingerprint:
         version of each installed package, by its name.
       files: The sha256 of the syntax tree of each file that was read, by its path; of another file, of its content.
       missing: Files that would have been read in place of others, or besides them, if they existed.
+      data: Files of data that the code names.
+      listed: Hash of the names of code files in each folder whose files count by a pattern, by the folder's path.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
+    data: frozenset[str] = frozenset()
+    listed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -56,6 +60,8 @@ class CodeFingerprint:
             parts={**self.parts, **other.parts},
             files={**self.files, **other.files},
             missing=self.missing | other.missing,
+            data=self.data | other.data,
+            listed={**self.listed, **other.listed},
         )
 
 

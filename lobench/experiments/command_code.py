@@ -12,6 +12,7 @@ from lobench.core.code import CodeFingerprint, changed_code_line
 from lobench.core.experiment import Method
 from lobench.engine.config.command_files import CommandFiles
 from lobench.engine.config.experiment.file import ExperimentFile
+from lobench.engine.store.data_files import changed_data_of_command
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["CommandCode", "code_of_commands", "record_command_codes", "with_code"]
@@ -64,7 +65,7 @@ def with_code(file: ExperimentFile, codes: Sequence[CommandCode]) -> ExperimentF
 
 
 def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
-    """Records which code commands are run with; yields a line for each whose stored results are of other code."""
+    """Records which code commands are run with; yields lines on results of other code or data."""
     for code in codes:
         name, todays = code.method.name, code.todays.id
         ledger.record_code({todays: code.todays.parts} if todays else {})
@@ -77,6 +78,9 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
         if code.others:
             changes = [(f":{other}", f":{todays}") for other in code.others]
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, kept=code.is_kept)}"
+        data = code.todays.data - code.todays.files.keys()
+        if (line := changed_data_of_command(ledger, name, data, "Method.files")) and not code.others:
+            yield f"{code.method.title}: {line}"
 
 
 def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:

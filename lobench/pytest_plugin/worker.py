@@ -154,6 +154,8 @@ class Loop:
                 files=files,
                 missing=tuple(sorted(whole.missing)),
                 code_files=tuple(sorted(whole.files)),
+                listed=dict(whole.listed),
+                data=tuple(sorted(whole.data)),
                 codes={one: found.parts for one, found in code.items()},
                 edited=tuple(edited_files(whole)),
             )

@@ -87,6 +87,67 @@ def test_command_through_a_shell_counts_the_scripts_that_it_starts(folder: Path,
     assert code_of(folder, None, method=method).todays.id != first.id
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("env PYTHONPATH=lib python use.py", "lib/rates.py"),
+        ("env PYTHONPATH=data:lib python use.py", "lib/rates.py"),
+        ("sh -c 'export PYTHONPATH=lib; python use.py {out}'", "lib/rates.py"),
+        ("sh -c 'PYTHONPATH=${HERE}/data:${HERE}/lib python use.py {out}'", "lib/rates.py"),
+        ("bash library.sh {out}", "lib/rates.py"),
+        ("sh -c 'cd lib && python go.py {out}'", "lib/rates.py"),
+        ("sh -c 'cd lib; python -m inner.go {out}'", "lib/rates.py"),
+        ("sh -c 'cd lib && python -m inner {out}'", "lib/inner/__main__.py"),
+        ("make -C lib", "lib/rates.py"),
+        ("make", "lib/Makefile"),
+        ("python -m inner {out}", "inner/__main__.py"),
+        ("python -c 'import use; use.main()' {out}", "use.py"),
+    ],
+)
+def test_command_that_changes_its_folder_or_import_path_counts_what_it_finds_there(
+    folder: Path, command: str, name: str
+) -> None:
+    for place in (folder, folder / "lib"):
+        (place / "inner").mkdir(parents=True)
+        (place / "inner/__init__.py").write_text("")
+        for script in ("inner/go.py", "inner/__main__.py", "use.py", "go.py"):
+            (place / script).write_text("import rates\n")
+    (folder / "lib/rates.py").write_text("RATE = 1\n")
+    (folder / "rates.py").write_text("RATE = 1\n")
+    (folder / "lib/Makefile").write_text("all:\n\tpython go.py\n")
+    (folder / "Makefile").write_text("all:\n\tmake -C lib\n")
+    (folder / "library.sh").write_text("source ./names.sh\nPYTHONPATH=$EXTRA python use.py\n")
+    (folder / "names.sh").write_text("EXTRA=lib\n")
+    method = Method(name="mine", command=command, curves=METHOD.curves)
+    first = code_of(folder, None, method=method).todays
+    assert first.id
+    (folder / name).write_text((folder / name).read_text() + "X = 2\n")
+    assert code_of(folder, None, method=method).todays.id != first.id
+
+
+def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_from_neighbours(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    for place in (folder, folder / "main", tmp_path / "other"):
+        place.mkdir()
+        (place / "rates.py").write_text("RATE = 1\n")
+        (place / "train.py").write_text("import rates\n")
+    method = Method(name="mine", command="python train.py main --mode=main ../other", curves=METHOD.curves)
+    assert {Path(file).parent for file in code_of(folder, None, method=method).todays.files} == {folder}
+    method = Method(name="mine", command="sh -c 'cd ../other && python train.py'", curves=METHOD.curves)
+    assert {Path(file).parent for file in code_of(folder, None, method=method).todays.files} == {folder}
+
+
+@pytest.mark.parametrize("command", ["{python} train.py", "env A=1 {python} train.py", "sh -c '{python} train.py'"])
+def test_command_does_not_count_its_program(folder: Path, command: str) -> None:
+    python = folder.parent / "bin" / "python"
+    python.parent.mkdir(exist_ok=True)
+    python.write_bytes(b"\x7fELF")
+    python.chmod(0o755)
+    method = Method(name="mine", command=command.format(python=python), curves=METHOD.curves)
+    parts = code_of(folder, None, method=method).todays.parts
+    assert sorted(parts) == ["helper.py", "train.py"]
+
+
 def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger: Ledger) -> None:
     first = code_of(folder, ledger)
     ended(ledger, first)

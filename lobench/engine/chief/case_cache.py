@@ -25,9 +25,11 @@ from typing import Protocol
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
+from lobench.engine.config.code_walk import listing_sha256
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
+from lobench.engine.store.data_files import note_named_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described
@@ -77,6 +79,9 @@ class KnownCases:
         loaded = [tuple(mark) for mark in row.files["loaded"]]
         if any(os.path.exists(path) for path in row.files.get("missing", ())):
             return None
+        listed = row.files.get("listed", {})
+        if {folder: listing_sha256(folder) for folder in listed} != listed:
+            return None
         if (row.fingerprint, around) != self._at_start or loaded != list(marks_of(Path(path) for path, _, _ in loaded)):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
@@ -97,7 +102,14 @@ class KnownCases:
         fingerprint, around = self._before
         known = {path for path, _, _ in around}
         loaded = sorted((mark.path, mark.size, mark.changed_ns) for mark in described.files if mark.path not in known)
-        files = {"around": around, "loaded": loaded, "missing": sorted(described.missing)}
+        files = {
+            "around": around,
+            "loaded": loaded,
+            "missing": sorted(described.missing),
+            "listed": dict(described.listed),
+        }
+        data = [Path(path) for path in described.data if not self._suite.is_of_run(Path(path))]
+        note_named_data(self._ledger, self._config().arguments, data)
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
 
     def _around(self) -> list[_Mark]:

@@ -20,7 +20,7 @@ from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all, import_of_plugins
 from lobench.engine.config.case_checks import check_case, role_of
-from lobench.engine.config.case_code import modules_reached, modules_without_names
+from lobench.engine.config.case_code import modules_reached, modules_without_names, texts_reached
 from lobench.engine.config.command_case import (
     NOT_OF_COMMANDS,
     check_command,
@@ -442,14 +442,17 @@ def _codes(
     """Returns the fingerprints of the code behind the case and behind its optimizer. The modules must be imported."""
     layers = (parsed.modules, parsed.trainer, parsed.case, parsed.overrides)
     of_all = modules_without_names(statement for layer in layers for statement in layer)
-    of_case = modules_reached(
-        spec.scope, "lobench.Case", bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
-    )
+    fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
+    of_case = modules_reached(spec.scope, "lobench.Case", fields)
+    texts_of_case = texts_reached(spec.scope, "lobench.Case", fields)
     of_subject = {module for phase in phases for module in phase.modules}
+    texts_of_subject = {text for phase in phases for text in phase.texts}
     if not phases:
         of_subject = modules_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
+        texts_of_subject = texts_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
     case_code, subject_code = (
-        fingerprint_of(modules=sorted(modules | of_all), folders=paths) for modules in (of_case, of_subject)
+        fingerprint_of(modules=sorted(modules | of_all), texts=sorted(texts), folders=paths)
+        for modules, texts in ((of_case, texts_of_case), (of_subject, texts_of_subject))
     )
     return case_code, subject_code
 

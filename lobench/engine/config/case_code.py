@@ -11,7 +11,7 @@ from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.gin_state import CONFIGURABLES, Reached, reached_from
 from lobench.engine.config.syntax import Import, Statement, values_in
 
-__all__ = ["modules_reached", "modules_without_names"]
+__all__ = ["modules_reached", "modules_without_names", "texts_reached"]
 
 # "my_package.muon:Muon" or "my_package.Muon", as `torch_optimizer.optimizer` has it.
 _CLASS_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::[A-Za-z_][\w.]*|\.[A-Za-z_]\w*)")
@@ -25,6 +25,12 @@ def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> s
     if any(one.parameter == "python" and one.value for one in bindings.values()):
         return found  # the class is in another environment, whose content is recorded in `Method.python`
     return found | {module for one in bindings.values() for module in _named_in(one)}
+
+
+def texts_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
+    """Returns the texts among the bindings that the given parameters reach, such as the paths of files."""
+    bindings, _ = reached_from(scope, selector, parameters)
+    return {value for one in bindings.values() for value in values_in(one.value) if isinstance(value, str)}
 
 
 def modules_without_names(statements: Iterable[Statement]) -> set[str]:

@@ -1,22 +1,34 @@
-"""Files of a command: the scripts that it names, their imports, and further files; and their fingerprint."""
+"""Files of a command: the scripts that it names, their imports, and further files; and their fingerprint.
+
+Scripts and modules are searched in the folder in which the command runs, and in folders below it to which the command
+changes (`cd tools`, `make -C tools`) or which it puts on the import path (`PYTHONPATH=src`).
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
+from lobench.engine.config.source_files import CODE_SUFFIXES
 from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = ["CommandFiles"]
 
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
-_MAKEFILES = ("Makefile", "makefile", "justfile")
+_MAKEFILES = ("GNUmakefile", "Makefile", "makefile", "justfile")
+_MAKERS = ("make", "gmake", "just")  # programs that read these without a word that names one
+_CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
+_ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
+_BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
+_IMPORTS = re.compile(r"^\s*(?:from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +55,25 @@ class CommandFiles:
         Raises:
           ConfigError: A pattern of `files` names no file.
         """
-        return fingerprint_of(self._files(), modules=self._modules(), folders=[str(self.folder)], as_imported=False)
+        named, further = retried_briefly(self._named), retried_briefly(self._further_files)
+        files = {**named.files, **dict.fromkeys(further)}
+        modules = [*self._modules(), *named.modules]
+        folders = [str(folder) for folder in named.folders]
+        return fingerprint_of(files, modules=modules, folders=[str(self.folder)], added=folders, as_imported=False)
+
+    def _named(self) -> _Named:
+        """Returns what the words of the command name, without its program."""
+        named, words = _Named(self.folder), self._words()
+        program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
+        if program >= 0 and ("/" not in words[program] or words[program].startswith("/")):
+            name = os.path.basename(words.pop(program))
+            words[program:program] = [name] if name in _MAKERS else []
+        for place, word in enumerate(words):
+            if place > 0 and words[place - 1] == "-c" and _IMPORTS.search(word):  # Python
+                named.modules |= dict.fromkeys(_imported_by(word))
+            named.add(word)
+        named.add_line(shlex.join(words))
+        return named
 
     def _words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
@@ -53,12 +83,9 @@ class CommandFiles:
         )
         return [word for word in filled if "{" not in word or " " in word]
 
-    def _files(self) -> list[Path]:
-        """Returns the files that the command names, and those of `files`."""
+    def _further_files(self) -> list[Path]:
+        """Returns the files that the patterns of `files` match."""
         found: dict[Path, None] = {}
-        for place, word in enumerate(self._words()):
-            is_program = place == 0 and ("/" not in word or word.startswith("/"))
-            found.update({} if is_program else _files_named(word, [self.folder]))
         for pattern in self.files:
             files = sorted(one for one in self.folder.glob(pattern) if one.is_file()) if pattern else []
             if not files:
@@ -72,45 +99,118 @@ class CommandFiles:
         return list(found)
 
     def _modules(self) -> list[str]:
-        """Returns the module of `python -m my_package.train`."""
+        """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
         words = [word for word in self._words() if " " not in word]
-        return [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
+        named = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
+        return [*named, *(f"{name}.__main__" for name in named)]
 
 
-def _files_named(text: str, folders: Sequence[Path], seen: dict[Path, None] | None = None) -> dict[Path, None]:
-    """Returns the files that a word of a command names: a file, `--config=FILE`, or a line for a shell that names some.
+class _Named:
+    """Files, folders and modules that the words of a command name.
 
-    A shell's script is read for those that it names itself, from the working directory or from its own folder.
+    A shell's line or script is read for those that it names itself: from the working directory, from the script's own
+    folder, and from the folders to which it changes. Folders outside of the working directory are not searched.
+
+    Args:
+      folder: Working directory of the command.
+    Attributes:
+      files: Files.
+      folders: Folders to which the command changes, or that may be on its import path.
+      modules: Modules that Python's option `-c` imports.
     """
-    found = {} if seen is None else seen
-    for name in (text, text.partition("=")[2]):
-        for folder in folders if name and "{" not in name else ():
-            file = Path(os.path.normpath(folder / name))
-            if not _is_file(file):
-                continue
-            if file not in found:
-                found[file] = None
-                inside = [*dict.fromkeys([*folders, file.parent])]
-                for word in _words_in(file.read_text(encoding="utf-8", errors="replace")) if _is_script(file) else ():
-                    _files_named(word, inside, found)
-            return found
-    for word in _words_in(text) if re.search(r"\s", text) else ():  # words have no spaces
-        _files_named(word, folders, found)
-    return found
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.files: dict[Path, None] = {}
+        self.folders: dict[Path, None] = {}
+        self.modules: dict[str, None] = {}
+
+    def add(self, word: str, near: Sequence[Path] = ()) -> None:
+        """Adds what a word names: a path, `--config=FILE`, or a line for a shell.
+
+        Args:
+          word: Word or line.
+          near: Folders of the scripts that have the word.
+        """
+        is_path = False
+        for name in dict.fromkeys([word, word.partition("=")[2]]):
+            for folder in dict.fromkeys([self._folder, *near, *self.folders]) if name and "{" not in name else ():
+                file = Path(os.path.normpath(folder / name))
+                if _is_file(file):
+                    is_path = True
+                    self._add_file(file, near)
+        if not is_path and re.search(r"\s", word):  # words have no spaces
+            self.add_line(word, near)
+
+    def add_line(self, lines: str, near: Sequence[Path] = ()) -> None:
+        """Adds what the lines of a shell name."""
+        lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
+        changes = [word for found in _CHANGES_FOLDER.findall(lines) for word in _words_in(found)]
+        changes += [word for found in _ASSIGNMENT.findall(lines) for word in _words_in(found.replace(os.pathsep, " "))]
+        words, num_before = _words_in(lines), -1
+        while len(self.folders) != num_before:  # again from the folders that were found
+            num_before = len(self.folders)
+            for word in changes:
+                self._add_folder(word, near)
+            for word in words:
+                self.add(word, near)
+
+    def _add_file(self, file: Path, near: Sequence[Path]) -> None:
+        is_script = file not in self.files and _is_script(file)
+        is_elsewhere = not file.is_relative_to(self._folder) and file.suffix not in CODE_SUFFIXES
+        if is_elsewhere and not is_script and os.access(file, os.X_OK):
+            return  # a program of this machine, such as its python
+        if file not in self.files:
+            self.files[file] = None
+            if is_script:
+                text = file.read_text(encoding="utf-8", errors="replace")
+                self.add_line(text, [*dict.fromkeys([*near, file.parent])])
+
+    def _add_folder(self, word: str, near: Sequence[Path]) -> None:
+        for folder in dict.fromkeys([self._folder, *near, *self.folders]) if word.strip("./") else ():
+            found = Path(os.path.normpath(folder / word))
+            if found != self._folder and found.is_relative_to(self._folder) and _is_folder(found):
+                self.folders[found] = None
 
 
 def _words_in(text: str) -> list[str]:
-    """Returns the words of a shell script that may name files, without comments; of `$HERE/x.py`, the last part."""
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    """Returns the words of a shell's lines that may name files; of `$HERE/x.py`, the last part."""
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
-    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"\s-m\s+([\w.]+)", text)]
-    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules])]
+    named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
+    modules = [f"{name}{end}" for name in named for end in (".py", "/__init__.py", "/__main__.py")]
+    makefiles = _MAKEFILES if any(os.path.basename(word) in _MAKERS for word in words) else ()
+    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles])]
+
+
+def _imported_by(text: str) -> list[str]:
+    """Returns the modules that Python's option `-c` imports."""
+    try:
+        nodes = [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError):
+        return []
+    named = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    return [*named, *(node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module)]
 
 
 def _is_file(file: Path) -> bool:
+    return _holds(file.is_file)
+
+
+def _is_folder(path: Path) -> bool:
+    return _holds(path.is_dir)
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    """Returns the result of a check of a path; False if it cannot be one, as a whole line for a shell.
+
+    Raises:
+      OSError: The disk fails at the moment.
+    """
     try:
-        return file.is_file()
-    except (OSError, ValueError):  # a shell line may be too long for a file's name
+        return check()
+    except (OSError, ValueError) as error:
+        if is_transient(error, may_forbid=False):
+            raise
         return False
 
 
@@ -120,5 +220,7 @@ def _is_script(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             return re.match(rb"#!.*\b(ba|da|z|k)?sh\b", opened.readline(200)) is not None
-    except OSError:
+    except OSError as error:
+        if is_transient(error, may_forbid=False):
+            raise
         return False

@@ -18,7 +18,7 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.core.wording import cause, headline
 from lobench.engine.config.arguments import Settings, settings_of
-from lobench.engine.config.case_code import modules_reached
+from lobench.engine.config.case_code import modules_reached, texts_reached
 from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, bindings_in, enclosing, reached_from
 from lobench.engine.config.syntax import last_name
 
@@ -54,6 +54,7 @@ class BoundPhase:
       optimizer_lines: Bindings reached from its optimizer.
       settings: Real-valued settings among these.
       modules: Modules that define the optimizer.
+      texts: Texts among these bindings.
     """
 
     phase: Phase
@@ -62,6 +63,7 @@ class BoundPhase:
     settings: Settings
     is_of_task: bool = False
     modules: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
 
     def prefix_lines(self, index: int) -> list[str]:
         """Returns the lines that determine the bits of this phase, given the phases before."""
@@ -116,6 +118,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             phase = _checked(bindings, called, default="keep" if kind == chosen_before else "reset")
             chosen_before = kind
             lines, modules = optimizer_lines(scope), modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
+            texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
                 built = _built(scope, chosen, called)
@@ -130,6 +133,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
                 settings=settings,
                 is_of_task=is_sequence,
                 modules=frozenset(modules),
+                texts=frozenset(texts),
             )
         )
     return found

@@ -155,6 +155,10 @@ class SuiteFiles:
         self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same, for code from elsewhere
         self._config, self._config_stamps = "", list[tuple[int, int]]()  # of the run's `config.gin` and its includes
 
+    def is_of_run(self, file: Path) -> bool:
+        """Returns whether a file lies in the folder of the run."""
+        return self._run is not None and file.is_relative_to(self._run)
+
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
@@ -232,7 +236,7 @@ class SuiteFiles:
         for suite in self._suites:
             with _gone_has_none():
                 for file in files_of_suite(Path(suite).resolve()):
-                    if file.suffix in _SUFFIXES and not (self._run and file.is_relative_to(self._run)):
+                    if file.suffix in _SUFFIXES and not self.is_of_run(file):
                         yield file
         yield from (Path(file) for file in self._gin_files if Path(file).is_file())
 

@@ -1,10 +1,13 @@
-"""Data files in suites' folders. If one changes, the store's results are kept, and a notice reports the change."""
+"""Data files of suites: those in their folders, and those that their code or bindings name.
+
+If one changes, the store's results are kept, and a notice reports the change.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +17,11 @@ from lobench.engine.retries import retried_briefly
 from lobench.engine.store.bundle import BASELINES
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["changed_data"]
+__all__ = ["changed_data", "changed_data_of_command", "note_named_data"]
 
 # Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
 _NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
+_NO_NAMED_DATA = (".py", ".gin")  # suffixes that are no data even if code names the file
 _WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
 _END = 1 << 20
 _NAMED = 4  # most files named in one notice
@@ -33,22 +37,74 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
     """
     excluded = os.path.abspath(run) if run and "://" not in run else ""
     digests: dict[str, str] = {}
-    folders = set[str]()
+    folders: dict[str, Path] = {}
     for suite in suites:
         path = Path(os.path.abspath(suite))
-        folder = path if retried_briefly(path.is_dir) else path.parent
-        folders.add(folder.name)
+        folder = _folder_of(path)
+        folders[folder.name] = folder
         for file in _data_of(path):
             if not (excluded and (str(file) == excluded or str(file).startswith(f"{excluded}{os.sep}"))):
                 digests[file.relative_to(folder.parent).as_posix()] = _digest(file)
-    changed = ledger.record_data(digests, folders)
+    for name in ledger.data_names():
+        if name not in digests and (own := folders.get(name.partition("/")[0])) is not None:
+            digests[name] = _digest(own.parent / name)
+    changed = [os.path.normpath(name) for name in ledger.record_data(digests, folders)]
+    return _notice(changed, "a binding of the task that names a version of the data makes another case")
+
+
+def changed_data_of_command(ledger: Ledger, command: str, files: Iterable[str], setting: str) -> str:
+    """Records the data files that the code of a command names. Returns a notice if some changed since, else "".
+
+    Args:
+      ledger: Ledger of the store.
+      command: Name of the command.
+      files: Absolute paths of the files.
+      setting: Setting in which a file counts as code, such as `Method.files`.
+    """
+    kept = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
+    home = f"command {command}"
+    paths = {f"{home}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in kept}
+    gone = [name for name in ledger.data_names() if name.startswith(f"{home}/") and name not in paths]
+    digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(gone, "")
+    changed = [os.path.basename(name) for name in ledger.record_data(digests, [home]) if name in paths]
+    return _notice(changed, f"a file in {setting} counts as code")
+
+
+def _notice(changed: Sequence[str], advice: str) -> str:
     if not changed:
         return ""
     names = ", ".join(changed[:_NAMED]) + (f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else "")
-    return (
-        f"{counted(len(changed), 'data file')} changed after the store's results were computed ({names}): the results "
-        "are kept; a binding of the task that names a version of the data makes another case"
-    )
+    count = counted(len(changed), "data file")
+    return f"{count} changed after the store's results were computed ({names}): the results are kept; {advice}"
+
+
+def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]) -> None:
+    """Records data files that the code or the bindings of suites name, unless they are recorded already.
+
+    Args:
+      ledger: Ledger of the store.
+      suites: Folders or gin files of the suites.
+      files: Absolute paths of the files.
+    """
+    paths = [Path(os.path.abspath(suite)) for suite in suites]
+    folders = [_folder_of(path) for path in paths]
+    digests: dict[str, str] = {}
+    for file in files if folders else ():
+        if not _is_named_data(file, ledger):
+            continue
+        folder = next((one for one in folders if file.is_relative_to(one)), folders[0])
+        digests[f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"] = _digest(file)
+    ledger.note_data(digests)
+
+
+def _is_named_data(file: Path, ledger: Ledger) -> bool:
+    """Returns whether a file that code names is data: no gin file, baseline, or part of the store."""
+    is_of_store = file.is_relative_to(os.path.realpath(ledger.store))
+    return file.suffix not in _NO_NAMED_DATA and file.parent.name != BASELINES and not is_of_store
+
+
+def _folder_of(suite: Path) -> Path:
+    return suite if retried_briefly(suite.is_dir) else suite.parent
 
 
 def _data_of(suite: Path) -> Iterator[Path]:

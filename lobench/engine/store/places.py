@@ -60,6 +60,19 @@ class Places(LedgerPart):
             self._db.executemany("INSERT INTO data_files VALUES (?, ?)", digests.items())
         return sorted(name for name, digest in own.items() if digests.get(name) != digest)
 
+    def data_names(self) -> list[str]:
+        """Returns the names of the recorded data files."""
+        with store_errors(self.store):
+            return [name for (name,) in self._db.execute("SELECT name FROM data_files ORDER BY name")]
+
+    def note_data(self, digests: Mapping[str, str]) -> None:
+        """Records data files, as `record_data` does, except those that are recorded already."""
+        known = set(self.data_names())
+        rows = [(name, digest) for name, digest in digests.items() if name not in known]
+        if rows:
+            with self.transaction():
+                self._db.executemany("INSERT INTO data_files VALUES (?, ?)", rows)
+
     def take_location(self, location: str) -> None:
         """Replaces recorded paths of checkpoints by their current, absolute paths.
 

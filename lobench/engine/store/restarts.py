@@ -4,13 +4,14 @@ The ledger records a restart as an event when it sees the first checkpoint of th
 content, at the same outer step or a lower one. Earlier checkpoints at this step and later ones are then superseded:
 they belong to the abandoned run, and curves over outer steps leave them out.
 
-A file whose name and content have no step (`latest.msgpack`) has no restarts: `Restarts.arrival` numbers its contents.
+A file whose name and content have no step (`latest.msgpack`) shows no restart: `Restarts.arrival` numbers its contents.
+If another file of its folder shows one, its contents of the abandoned run are superseded too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,6 +39,11 @@ class _Lineage(NamedTuple):
     generation: int
     names: str
     variant: str
+
+    def is_beside(self, other: _Lineage) -> bool:
+        """Returns whether both are in the same folder of the same run."""
+        places = self.names.rpartition("/")[0], other.names.rpartition("/")[0]
+        return places[0] == places[1] and other._replace(names=self.names) == self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +109,18 @@ class Restarts:
             return  # a merged store may have the event without the sighting
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
+        last_of: dict[_Lineage, int] = {}  # last superseded positions in other lineages: of files without a number
+        own = _lineage_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
             dead = self._positions.get((uri, sha256, generation, outer_step, variant))
             if dead is not None:
                 self.superseded.add(dead)
+                lineage = _lineage_of(self._subjects[dead])
+                last_of[lineage] = max(dead, last_of.get(lineage, dead))
         last = self._positions.get(tuple(detail["after"]))
         if kind == RESTARTED and last is not None:
-            self._begun_after.setdefault(_lineage_of(self._subjects[position]), []).append(last)
+            for lineage, its_last in {**last_of, own: last}.items():
+                self._begun_after.setdefault(lineage, []).append(its_last)
 
     def number(self, position: int) -> int:
         """Returns how many times the trainer of a checkpoint was restarted before the checkpoint was first seen."""
@@ -164,11 +175,39 @@ class Restarts:
         dead = [one for one in others if one.outer_step >= step] if kind == RESTARTED else []
         lineage = self._lineages[_lineage_of(subject)]
         after = self._subjects[lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]]
+        if dead:
+            dead += self._dead_without_number(subject, dead, after)
         detail = dict(zip(_NAMING, _name_of(subject), strict=True)) | {
             "after": list(_name_of(after)),
             "superseded": [[one.uri, one.sha256, one.outer_step] for one in dead],
         }
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(dead))
+
+    def _dead_without_number(self, subject: Subject, dead: Sequence[Subject], after: Subject) -> list[Subject]:
+        """Returns the contents of files without a number (`latest.npz`) that belong to a run which was abandoned.
+
+        They were seen after the last checkpoint that both runs have. The present content of such a file may be of the
+        new run already. If it was first seen after all checkpoints of the abandoned run, it stays unless it equals one
+        of them.
+
+        Args:
+          subject: First checkpoint of the new run.
+          dead: Superseded checkpoints of its lineage.
+          after: Last checkpoint of the lineage that was seen before.
+        """
+        own, hashes = _lineage_of(subject), {one.sha256 for one in dead}
+        shared = [self._positions[_name_of(one)] for one in self.before(subject) if one not in (subject, *dead)]
+        end = self._positions[_name_of(after)]
+        found: list[Subject] = []
+        for lineage, positions in self._lineages.items():
+            if lineage == own or not lineage.is_beside(own) or "*" in lineage.names.rpartition("/")[2]:
+                continue
+            for position in positions:
+                one = self._subjects[position]
+                may_be_new = position == positions[-1] and position > end and one.sha256 not in hashes
+                if position > max(shared, default=0) and position not in self.superseded and not may_be_new:
+                    found.append(one)
+        return found
 
 
 def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:

@@ -175,6 +175,8 @@ class Described(Message):
         outside the interpreter and installed packages. The answer is valid while they are unchanged.
       missing: Files that do not exist, and whose creation would change the answer.
       code_files: Paths of the user's code behind the cases and their optimizers.
+      listed: Hash of the names of code files in each folder whose files count by a pattern, by the folder's path.
+      data: Paths of data files that this code names.
       codes: Parts of each fingerprint of the cases' code, by its id.
       edited: Files of that code that were edited since the worker imported them.
     """
@@ -184,6 +186,8 @@ class Described(Message):
     files: tuple[FileMark, ...]
     missing: tuple[str, ...] = ()
     code_files: tuple[str, ...] = ()
+    listed: Mapping[str, str] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
     codes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     edited: tuple[str, ...] = ()
 

@@ -1,5 +1,6 @@
 """Fingerprints of the user's code over trees of files."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -187,14 +188,134 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "import sys, os\nHERE = os.path.dirname(__file__)\n"
         "sys.path.insert(0, os.path.join(HERE, 'package', 'inner'))\nimport deep\n",
         "import sys\nsys.path.append('package/inner')\nfrom deep import SCALE\n",
+        "from importlib import import_module as load\nX = load('package.inner.deep')\n",
+        "import importlib\nload = importlib.import_module\nX = load('package.inner.deep')\n",
+        "import importlib\nX = importlib.import_module(name='package.inner.deep')\n",
+        "X = __import__('package.inner', fromlist=['deep']).deep\n",
+        "import pkgutil\nX = pkgutil.resolve_name('package.inner.deep:SCALE')\n",
+        "import pydoc\nX = pydoc.locate('package.inner.deep.SCALE')\n",
+        "import runpy\nX = runpy.run_module('package.inner.deep')\n",
+        "exec('from package.inner import deep')\n",
+        "RULES = {'slow': 'package.inner.deep:SCALE'}\n",
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent / 'package' / 'inner'))\n"
+        "import deep\n",
+        "import paths\npaths.add('package/inner')\nimport deep\n",
+        "import inner_of\nX = inner_of.deep\n",
+        "import os\nexec(open(os.path.join(os.path.dirname(__file__), 'package', 'inner', 'deep.py')).read())\n",
+        "from pathlib import Path\nX = [*map(Path.read_text, Path(__file__).parent.glob('package/inner/*.py'))]\n",
+        "from pathlib import Path\nexec((Path(__file__).parent / 'package' / 'inner' / f'{NAME}.py').read_text())\n",
+        "import os\nNAMES = [one for one in os.listdir('package/inner') if one.endswith('.py')]\n",
+        "from importlib import import_module\nNAME = 'package.inner.deep'\nX = import_module(NAME)\n",
+        "from pathlib import Path\nHERE = Path(__file__).resolve().parent\n"
+        "INNER = HERE / 'package' / 'inner'\nexec(INNER.joinpath('deep').with_suffix('.py').read_text())\n",
+        "from pathlib import Path\nX = [*Path(__file__).parent.joinpath('package').rglob('*.py')]\n",
+        "RULES = {'_target_': 'package.inner.deep.Scale'}\n",
     ],
 )
 def test_fingerprint_of_import_by_a_computed_name_or_path_reaches_the_module(tree: Path, text: str) -> None:
     (tree / "lazy.py").write_text(text)
+    (tree / "paths.py").write_text("import sys\ndef add(name):\n    sys.path.insert(0, name)\n")
+    (tree / "inner_of").mkdir()
+    (tree / "inner_of/__init__.py").write_text("__path__.append('package/inner')\nfrom inner_of import deep\n")
     then = code_of(tree, "lazy.py")
     assert code_of(tree, "lazy.py").id == then.id
     replaced(tree, "package/inner/deep.py", "2", "3")
     assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_module_in_an_added_folder_counts_beside_its_namesake(tree: Path) -> None:
+    (tree / "deep.py").write_text("SCALE = 1\n")
+    (tree / "lazy.py").write_text("import sys\nsys.path.insert(0, 'package/inner')\nimport deep\n")
+    then = code_of(tree, "lazy.py")
+    replaced(tree, "package/inner/deep.py", "2", "3")
+    assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_import_by_a_computed_name_reaches_all_of_the_outermost_package(tree: Path) -> None:
+    (tree / "package/rules.py").write_text("RATE = 1\n")
+    (tree / "package/inner/pick.py").write_text("import importlib\nX = importlib.import_module(NAME)\n")
+    then = code_of(tree, "package/inner/pick.py")
+    replaced(tree, "package/rules.py", "1", "2")
+    assert code_of(tree, "package/inner/pick.py").id != then.id
+
+
+# Other projects lie beside the folder of this one, and modules of theirs have names that are texts in it.
+NAMES_OF_NEIGHBOURS = (
+    "import sys, os\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'below'))\n"
+    "WORDS = ['main', 'other', 'main.rule', 'other.main', 'main:rule', 'rule.py', '*.py', 'other/*.py']\n"
+    "PATHS = ['../other/main.py', '../../other/main.py', '../main', '..']\n"
+)
+
+
+def test_fingerprint_of_texts_does_not_look_at_neighbouring_checkouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = tmp_path / "projects" / "mine" / "suite"
+    suite.mkdir(parents=True)
+    (suite / "lazy.py").write_text(NAMES_OF_NEIGHBOURS)
+    for folder in ("projects/mine/main", "projects/mine/other", "projects/main", "projects/other", "other"):
+        (tmp_path / folder).mkdir()
+        for name in ("main.py", "rule.py"):
+            (tmp_path / folder / name).write_text("X = 1\n")
+    listed: list[str] = []
+    monkeypatch.setattr(os, "listdir", lambda folder, of=os.listdir: listed.append(str(folder)) or of(folder))
+    found = fingerprint_of([suite / "lazy.py"], folders=[str(suite)])
+    assert [*found.files] == [str(suite / "lazy.py")]
+    assert not [folder for folder in listed if not folder.startswith((str(suite), *sys.path)) and "projects" in folder]
+
+
+def test_fingerprint_of_a_text_without_a_dot_takes_no_folder_of_that_name(tree: Path) -> None:
+    (tree / "main").mkdir()
+    (tree / "main/rule.py").write_text("X = 1\n")
+    (tree / "lazy.py").write_text("import sys\nsys.path.append(NAME)\nMODE = 'main'\n")
+    assert [*code_of(tree, "lazy.py").parts] == ["lazy.py"]
+
+
+def test_fingerprint_of_a_pattern_stays_within_its_bounds(tmp_path: Path) -> None:
+    for folder in (".hidden", "__pycache__", "env", "store", "own"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rule.py").write_text("X = 1\n")
+    (tmp_path / "env/pyvenv.cfg").write_text("")
+    (tmp_path / "store/ledger.sqlite").write_text("")
+    for index in range(1001):
+        (tmp_path / f"own/r{index}.py").write_text("")
+    (tmp_path / "lazy.py").write_text("from pathlib import Path\nX = [*Path(__file__).parent.rglob('*.py')]\n")
+    files = code_of(tmp_path, "lazy.py").files
+    assert {Path(file).parent.name for file in files} == {tmp_path.name, "own"}
+    assert len(files) == 1000
+
+
+def test_fingerprint_of_a_pattern_after_a_file_was_added_differs(tree: Path) -> None:
+    (tree / "lazy.py").write_text("from glob import glob\nX = glob('package/inner/*.py')\n")
+    then = code_of(tree, "lazy.py")
+    (tree / "package/inner/new.py").write_text("X = 1\n")
+    assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_names_data_of_code_and_of_bindings(tree: Path) -> None:
+    (tree / "data").mkdir()
+    for name in ("rates.toml", "data/a.csv", "data/b.csv", "bound.npz", "unnamed.csv"):
+        (tree / name).write_text("1")
+    (tree / "lazy.py").write_text("open('rates.toml')\nfrom glob import glob\nX = glob('data/*.csv')\n")
+    found = fingerprint_of([tree / "lazy.py"], texts=["bound.npz", "unrelated.py"], folders=[str(tree)])
+    assert {Path(file).name for file in found.data} == {"rates.toml", "a.csv", "b.csv", "bound.npz"}
+    assert {"lazy.py", "unrelated.py"} == {*found.parts}
+
+
+@pytest.mark.parametrize("name", ["kernel.cu", "kernel.cuh", "statistics.py"])
+def test_fingerprint_of_code_reaches_sources_that_are_compiled_and_a_namesake_of_python(tree: Path, name: str) -> None:
+    (tree / "kernel.cu").write_text('#include "kernel.cuh"\n')
+    (tree / "kernel.cuh").write_text("#define RATE 1\n")
+    (tree / "statistics.py").write_text("RATE = 1\n")
+    (tree / "lazy.py").write_text("import statistics\nload(name='kernel', sources=['kernel.cu'])\n")
+    then = code_of(tree, "lazy.py")
+    (tree / name).write_text((tree / name).read_text() + "\nX = 2\n")
+    assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_text_that_names_an_installed_module_does_not_hold_its_version(tree: Path) -> None:
+    (tree / "lazy.py").write_text("KIND = 'numpy.float32'\nX = 'a.b'\nY = 'import numpy'\n")
+    assert [*code_of(tree, "lazy.py").parts] == ["lazy.py"]
 
 
 def test_fingerprint_of_namespace_package_reaches_its_modules(tree: Path) -> None:

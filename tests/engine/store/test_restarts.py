@@ -70,6 +70,24 @@ def test_overwritten_file_restarts_if_its_step_falls_and_not_if_it_grows(tmp_pat
         assert present(ledger) == [(0, "a0"), (20, "b20")]
 
 
+def test_restart_supersedes_earlier_contents_of_a_file_without_a_number(tmp_path: Path) -> None:
+    def latest(arrival: int, sha256: str, folder: str = "today") -> Subject:
+        return checkpoint(arrival, sha256, f"{folder}/latest.npz")
+
+    elsewhere = latest(0, "e", "elsewhere")
+    first = [FIRST[0], latest(0, "a0"), FIRST[1], latest(1, "between"), FIRST[2], latest(2, "a40"), elsewhere]
+    with recorded(tmp_path / "all", *first, checkpoint(0, "b0"), latest(3, "b0")) as ledger:
+        assert present(ledger) == [(0, "b0"), (0, "e"), (3, "b0")]
+        (arrived,) = [
+            position for position, one in ledger.sightings().items() if (one.outer_step, one.sha256) == (3, "b0")
+        ]
+        assert ledger.restarts().number(arrived) == 1
+    with recorded(tmp_path / "part", *first, checkpoint(40, "b40")) as ledger:  # both runs have the first two
+        assert present(ledger) == [(0, "a0"), (0, "a0"), (0, "e"), (20, "a20"), (40, "b40")]
+    with recorded(tmp_path / "early", *first, latest(3, "b0"), checkpoint(0, "b0")) as ledger:
+        assert present(ledger) == [(0, "b0"), (0, "e"), (3, "b0")]
+
+
 def test_arrival_counts_the_changes_of_a_file_without_a_step(tmp_path: Path) -> None:
     uri, numbers = "today/latest.npz", []
     with Ledger.open(tmp_path) as ledger:

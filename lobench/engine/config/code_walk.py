@@ -1,0 +1,520 @@
+"""Walk from files and modules of the user to all code that they reach. Nothing is imported.
+
+The walk follows import statements and the names in source files (`source_files`). It searches the folder of each file,
+the folder from which the file is imported, folders that its caller gives, and the user's folders on the import path. A
+text counts only if it is the name of a module or the path of a file that exists there.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from lobench.core.code import CodeFingerprint
+from lobench.core.code_origin import Origin, file_of, origin_of_file
+from lobench.engine.config.imported_code import imported_content
+from lobench.engine.config.source_files import CODE_SUFFIXES, HERE, ImportedNames, SourceFile, source_file, suffix_of
+from lobench.engine.retries import is_transient, retried_briefly
+
+__all__ = ["CodeWalk", "listing_sha256", "name_of"]
+
+# Packages whose versions are part of `Program`, or do not affect results.
+_NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
+_MARKS_OF_FOREIGN_FOLDERS = frozenset({"pyvenv.cfg", "ledger.sqlite"})
+_MOST_FILES = 1000  # limit for the files of one package, or of one pattern, that a computed name reaches
+_MOST_FOLDERS = 1000  # limit for the folders that the patterns of a walk search
+_COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+_SOURCES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")  # of a compiled module, beside it
+
+
+class _Disk:
+    """Names and kinds of files, each looked up once."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, frozenset[str] | None] = {}
+        self._modes: dict[str, int] = {}
+
+    def names(self, folder: str) -> frozenset[str] | None:
+        """Returns the names in a folder, none if it does not exist; None if this user may not list it."""
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(os.listdir(folder))
+            except (OSError, ValueError) as error:
+                if is_transient(error, may_forbid=False):
+                    raise
+                self._names[folder] = None if isinstance(error, PermissionError) else frozenset()
+        return self._names[folder]
+
+    def is_file(self, path: str) -> bool:
+        return stat.S_ISREG(self._mode(path))
+
+    def is_dir(self, path: str) -> bool:
+        return stat.S_ISDIR(self._mode(path))
+
+    def _mode(self, path: str) -> int:
+        """Returns the mode of a file or folder; 0 if it does not exist."""
+        folder, _, name = path.rpartition("/")
+        names = self.names(folder or "/")
+        if names is not None and name not in names:
+            return 0
+        if path not in self._modes:
+            try:
+                self._modes[path] = os.stat(path).st_mode
+            except (OSError, ValueError) as error:
+                if is_transient(error, may_forbid=False):
+                    raise
+                self._modes[path] = 0
+        return self._modes[path]
+
+
+class CodeWalk:
+    """Collector of files and packages.
+
+    Args:
+      folders: Folders in which modules are searched before `sys.path`, and from which relative paths count.
+      added: Further folders that may be on the import path, at an unknown place: modules found there count too.
+      as_imported: Whether the imported content of modules counts instead of their files.
+    """
+
+    def __init__(self, folders: Sequence[str], added: Sequence[str] = (), *, as_imported: bool) -> None:
+        self._folders, self._as_imported = [os.path.abspath(folder) for folder in folders], as_imported
+        self._disk = _Disk()
+        self._files: dict[str, str] = {}  # hashes by file
+        self._sources: dict[str, SourceFile] = {}  # by file
+        self._packages: dict[str, str] = {}
+        self._missing: set[str] = set()
+        self._data: set[str] = set()
+        self._listed: set[str] = set()
+        self._waiting: list[tuple[str, ImportedNames]] = []
+        self._elsewhere: list[tuple[str, ImportedNames, bool]] = []  # absolute imports, and whether they were found
+        self._added = dict.fromkeys(map(os.path.abspath, added))  # folders that are added to `sys.path`
+        self._inside: dict[str, list[str]] = {}  # folders that are added to the path of a package, by its name
+        self._guessed: dict[str, None] = {}  # folders that may be added to `sys.path`, for imports that are not found
+        self._roots: dict[str, str] = {}  # folder from which the modules of a folder are imported
+        self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
+        self._num_folders = 0  # that patterns have searched
+        on_path = dict.fromkeys(os.path.abspath(entry or os.curdir) for entry in sys.path)
+        self._on_path = [one for one in on_path if origin_of_file(f"{one}{os.sep}") is Origin.USER]
+
+    def fingerprint(self, files: Iterable[str], modules: Iterable[str], texts: Iterable[str] = ()) -> CodeFingerprint:
+        """Returns the fingerprint of files, modules, and files that texts name, with all that they reach."""
+        for file in files:
+            self.add_file(file)
+        for name in modules:
+            self.add_module(name)
+        for text in texts:
+            self._add_named("", text, ())
+        while self._waiting or self._elsewhere:
+            while self._waiting:
+                self._follow(*self._waiting.pop())
+            self._search_added()
+        parts = dict(self._packages)
+        for found, sha256 in self._files.items():
+            name, above = self._name_of(found), Path(found).parent
+            while name in parts:  # for example, two files conftest.py
+                name, above = f"{above.name}/{name}", above.parent
+                if above == above.parent:
+                    break
+            parts[name] = sha256
+        return CodeFingerprint(
+            parts=parts,
+            files=dict(self._files),
+            missing=frozenset(self._missing - self._files.keys()),
+            data=frozenset(self._data - self._files.keys()),
+            listed={folder: listing_sha256(folder) for folder in sorted(self._listed)},
+        )
+
+    def add_file(self, path: str) -> None:
+        """Adds a file of the user, the packages that contain it, and what it names."""
+        file = os.path.realpath(path)
+        if file in self._files or origin_of_file(file) is not Origin.USER:
+            return
+        content = imported_content(file) if self._as_imported else None
+        try:
+            content = retried_briefly(Path(file).read_bytes) if content is None else content
+        except OSError:
+            self._missing.add(file)
+            return
+        suffix = os.path.splitext(file)[1]
+        source = source_file(content, suffix)
+        self._files[file], self._sources[file] = source.sha256, source
+        self._waiting += [(file, imported) for imported in source.imports]
+        self._note_import_folders(file, source)
+        for one in source.paths:
+            self._add_named(file, one, source.paths)
+        if suffix == ".py":
+            folder, name = os.path.split(file)
+            package = folder if name != "__init__.py" else os.path.dirname(folder)
+            if self._disk.is_file(f"{package}/__init__.py"):
+                self.add_file(f"{package}/__init__.py")
+
+    def add_module(self, name: str) -> None:
+        """Adds a module by name, from the file that was loaded or that would be found."""
+        loaded = file_of(module) if (module := sys.modules.get(name)) is not None else ""
+        if loaded and origin_of_file(loaded) is Origin.USER:
+            self.add_file(loaded)
+        elif name not in ("", "__main__"):
+            imported = ImportedNames(0, name)
+            self._elsewhere.append(("", imported, self._find(imported, [])))
+
+    # Modules.
+
+    def _follow(self, file: str, imported: ImportedNames) -> None:
+        folder = os.path.dirname(file)
+        for _ in range(imported.level - 1):
+            folder = os.path.dirname(folder)
+        parts = [part for part in imported.module.split(".") if part]
+        near = [self._import_root(os.path.dirname(file)), os.path.dirname(file)]
+        if imported.has_all:
+            whole = folder if imported.level else self._outermost(file)
+            roots = [folder] if imported.level else [*self._searched(near)]
+            for package in ["/".join((root, *parts)) for root in roots] if parts else [whole]:
+                self._add_all(package)
+        elif imported.level:
+            self._add_below([folder], parts, imported.names)
+        elif imported.is_text:
+            self._elsewhere.append((file, imported, self._find_text(imported, near, [*self._searched(near)])))
+        else:
+            self._elsewhere.append((file, imported, self._find(imported, near)))
+
+    def _add_all(self, package: str) -> None:
+        """Adds the modules in a folder and in the packages below it, at most 1000."""
+        folders, num_left = [package], _MOST_FILES
+        while folders and num_left > 0:
+            folder = folders.pop()
+            for name in sorted(self._disk.names(folder) or ()):
+                entry = f"{folder}/{name}"
+                if name.endswith(".py") and self._disk.is_file(entry):
+                    num_left -= 1
+                    self.add_file(entry)
+                elif self._is_package(entry):
+                    folders.append(entry)
+            if self._disk.names(folder):
+                self._listed.add(folder)
+
+    def _find(self, imported: ImportedNames, near: Sequence[str]) -> bool:
+        """Adds the files of an absolute import. Returns whether it was found."""
+        top, *rest = imported.module.split(".")
+        if top in _NOT_COUNTED:
+            return True
+        is_standard = top in sys.stdlib_module_names  # a file beside a script comes before it
+        namespaces: list[str] = []
+        for folder in near[:1] if is_standard else self._searched(near):
+            package = f"{folder}/{top}"
+            if found := self._module_files(package):
+                self._add_each(found)
+                return self._add_below([package], rest, imported.names)
+            if self._disk.is_dir(package):
+                namespaces.append(package)
+        if is_standard:
+            return True
+        spec = self._spec_of(top)
+        origin = spec.origin if spec is not None and spec.origin not in (None, "namespace") else ""
+        candidates = [one for folder in near[:1] for one in _candidates(f"{folder}/{top}")]
+        if not origin or origin_of_file(origin) is Origin.USER:
+            sources = [one for folder in near for one in self._sources_of(f"{folder}/{top}")] if spec is None else []
+            self._add_each([origin] if origin and os.path.isfile(origin) else sources)
+            if not origin or not os.path.isfile(origin):
+                self._missing.update(candidates)
+            locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+            packages = [*namespaces, *locations]
+            return self._add_below(packages, rest, imported.names) and bool(spec or packages or sources)
+        if origin_of_file(origin) is Origin.INSTALLED:
+            self._packages.update(_versions_of(top, origin))
+            self._missing.update(candidates)
+        return True
+
+    def _find_text(self, imported: ImportedNames, near: Sequence[str], folders: Iterable[str]) -> bool:
+        """Adds the module that a text names, if it is the user's. Returns whether it is.
+
+        Only near the file a folder without an `__init__.py` counts as a package: others may be other projects.
+        """
+        parts = imported.module.split(".")
+        if parts[0] in _NOT_COUNTED:
+            return True
+        for folder in folders:
+            if self._resolved(folder, parts, imported.names, is_near=folder in near):
+                return True
+        spec = self._spec_of(parts[0]) if imported.names else None
+        if spec is None or not spec.origin or origin_of_file(spec.origin) is not Origin.USER:
+            return False
+        if os.path.isfile(spec.origin):
+            self.add_file(spec.origin)
+        return self._add_below(list(spec.submodule_search_locations or ()), parts[1:], imported.names)
+
+    def _resolved(self, folder: str, parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
+        """Adds the files of "a.b.c" or "a.b.Class" below a folder. Returns whether they exist."""
+        path, files, num_found = folder, list[str](), 0
+        for part in parts:
+            path = f"{path}/{part}"
+            found = self._module_files(path)
+            if not found and not ((files or is_near) and self._disk.is_dir(path)):
+                path = os.path.dirname(path)
+                break
+            files, num_found = [*files, *found], num_found + 1
+        rest = parts[num_found:]
+        is_class = len(rest) == 1 and not names and (num_found > 1 or rest[0][0].isupper())
+        if not num_found or not self._module_files(path) or (rest and not is_class):
+            return False
+        self._add_each(files)
+        for name in names:
+            self._add_each(self._module_files(f"{path}/{name}"))
+        return True
+
+    def _add_below(self, packages: Sequence[str], parts: Sequence[str], names: Sequence[str]) -> bool:
+        """Adds a module below the folders of a package, and those of the imported names that are modules.
+
+        Returns:
+          Whether all parts were found.
+        """
+        was_found = True
+        for package in packages:
+            if self._is_package(package):
+                self.add_file(f"{package}/__init__.py")
+        for part in parts:
+            packages = [f"{package}/{part}" for package in packages]
+            files = [one for package in packages for one in self._module_files(package) or self._sources_of(package)]
+            was_found = bool(files) or any(map(self._disk.is_dir, packages))
+            self._add_each(files)
+        for name in names:
+            for package in packages:
+                self._add_each(self._module_files(f"{package}/{name}") or self._sources_of(f"{package}/{name}"))
+        return was_found
+
+    def _add_each(self, files: Iterable[str]) -> None:
+        for file in files:
+            self.add_file(file)
+
+    def _searched(self, near: Sequence[str]) -> Iterator[str]:
+        """Yields the folders that may contain the user's modules."""
+        for folder in dict.fromkeys((*near, *self._folders, *self._on_path)):
+            if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
+                yield folder
+
+    def _is_package(self, folder: str) -> bool:
+        return self._disk.is_dir(folder) and self._disk.is_file(f"{folder}/__init__.py")
+
+    def _module_files(self, package: str) -> list[str]:
+        """Returns the file of a module, given its path without a suffix; of a compiled one, its sources too."""
+        if self._is_package(package):
+            return [f"{package}/__init__.py"]
+        if self._disk.is_file(f"{package}.py"):
+            return [f"{package}.py"]
+        for suffix in _COMPILED:
+            if self._disk.is_file(f"{package}{suffix}"):
+                return [f"{package}{suffix}", *self._sources_of(package)]
+        return []
+
+    def _sources_of(self, package: str) -> list[str]:
+        """Returns the sources of a module that is compiled when it is imported, as pyximport does."""
+        return [f"{package}{suffix}" for suffix in _SOURCES if self._disk.is_file(f"{package}{suffix}")]
+
+    def _import_root(self, folder: str) -> str:
+        """Returns the folder from which the modules of a folder are imported: the nearest that is not a package."""
+        if folder not in self._roots:
+            above = os.path.dirname(folder)
+            is_root = above == folder or not self._disk.is_file(f"{folder}/__init__.py")
+            self._roots[folder] = folder if is_root else self._import_root(above)
+        return self._roots[folder]
+
+    def _outermost(self, file: str) -> str:
+        """Returns the folder of the outermost package that holds a file; of a file in no package, its folder."""
+        folder = os.path.dirname(file)
+        root = self._import_root(folder)
+        return folder if folder == root else f"{root}/{os.path.relpath(folder, root).split(os.sep)[0]}"
+
+    def _name_of(self, file: str) -> str:
+        return Path(file).relative_to(self._import_root(os.path.dirname(file))).as_posix()
+
+    def _spec_of(self, top: str) -> importlib.machinery.ModuleSpec | None:
+        if top not in self._specs:
+            try:
+                self._specs[top] = importlib.util.find_spec(top)
+            except (ImportError, ValueError, AttributeError):  # a loaded module without a spec, or a failing finder
+                self._specs[top] = None
+        return self._specs[top]
+
+    # Folders that the code adds to the import path.
+
+    def _note_import_folders(self, file: str, source: SourceFile) -> None:
+        if not source.extends_path:
+            return
+        here = os.path.dirname(file)
+        is_package = os.path.basename(file) == "__init__.py"
+        for path in source.folders:
+            for folder in self._places(file, path):
+                if "*" in folder or not self._disk.is_dir(folder):
+                    continue
+                self._added[folder] = None
+                if is_package:
+                    name = os.path.relpath(here, self._import_root(here)).replace(os.sep, ".")
+                    self._inside.setdefault(name, []).append(folder)
+        self._guessed |= dict.fromkeys([here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))])
+        self._guessed |= dict.fromkeys(self._folders_named(file))
+
+    def _folders_named(self, file: str) -> Iterator[str]:
+        """Yields the folders that the paths in a file name."""
+        for path in self._sources[file].paths if file else ():
+            if not suffix_of(path) and "*" not in path:
+                yield from (folder for folder in self._places(file, path) if self._disk.is_dir(folder))
+
+    def _search_added(self) -> None:
+        """Searches imports in the folders that the code adds to its import path, which may come before all others."""
+        waiting, self._elsewhere = self._elsewhere, []
+        if not self._added and not self._guessed:
+            return
+        for file, imported, was_found in waiting:
+            top, *rest = imported.module.split(".")
+            folders = [*self._added]
+            if not was_found and not imported.is_text:  # the folder may be an argument of a function in another file
+                folders += [*self._guessed, *self._folders_named(file)]
+            if top in _NOT_COUNTED or top in sys.stdlib_module_names:
+                continue
+            if imported.is_text:
+                self._find_text(imported, [], folders)
+                continue
+            for folder in dict.fromkeys(folders):
+                self._add_each(self._module_files(f"{folder}/{top}"))
+                self._add_below([f"{folder}/{top}"], rest, imported.names)
+            for package, added in self._inside.items():
+                if imported.module == package or imported.module.startswith(f"{package}."):
+                    below = [one for one in imported.module[len(package) :].split(".") if one]
+                    self._add_below(added, below, imported.names)
+
+    # Files that the code names.
+
+    def _add_named(self, file: str, path: str, beside: Sequence[str]) -> None:
+        """Adds the files of code that a path or pattern names, and notes the files of data.
+
+        Args:
+          file: File of code that names it; "": none.
+          path: The path, as in `SourceFile.paths`.
+          beside: All paths that the file names. Of a listed folder, files count whose suffix is among them.
+        """
+        if path.endswith("/*"):
+            for suffix in [one for one in beside if one in CODE_SUFFIXES]:
+                self._add_named(file, f"{path}{suffix}", ())
+            return
+        suffix = suffix_of(path)
+        if not suffix:
+            return
+        is_code = suffix in CODE_SUFFIXES
+        for place in self._places(file, path):
+            found = [*self._matching(place)][:_MOST_FILES] if "*" in place else [place]
+            found = [one for one in found if self._disk.is_file(one)]
+            if is_code and not found and "*" not in place:
+                self._missing.add(place)
+            for one in found:
+                if is_code:
+                    self.add_file(one)
+                elif origin_of_file(one) is Origin.USER and os.path.splitext(one)[1] not in CODE_SUFFIXES:
+                    self._data.add(os.path.realpath(one))
+
+    def _places(self, file: str, path: str) -> Iterator[str]:
+        """Yields the absolute paths that a path may mean, inside of the folders that are searched.
+
+        A path that begins with the file's own folder and has no unknown part may lead elsewhere.
+        """
+        here = [os.path.dirname(file)] if file else []
+        bases = list(dict.fromkeys([*here, *map(self._import_root, here), *self._folders]))
+        is_exact = path.startswith(HERE)
+        if is_exact:
+            for base in here:
+                place = os.path.normpath(f"{base}{path.removeprefix(HERE)}")
+                if "*" not in place or _is_in(bases, place):
+                    yield place
+            return
+        path = os.path.expanduser(path) if path.startswith("~") else path
+        if path.startswith("/"):
+            if _is_in([*bases, *self._on_path], path := os.path.normpath(path)):
+                yield path
+            return
+        for base in here if "*" in path.partition("/")[0] else bases:
+            if _is_in(bases, place := os.path.normpath(f"{base}/{path}")):
+                yield place
+
+    def _matching(self, pattern: str) -> Iterator[str]:
+        """Yields the paths that match a pattern, sorted. Hidden folders, environments and stores are left out."""
+        parts = pattern.split("/")
+        place = next(index for index, part in enumerate(parts) if "*" in part)
+        folder, part, rest = "/".join(parts[:place]), parts[place], parts[place + 1 :]
+        names = sorted(self._disk.names(folder) or ())
+        self._num_folders += 1
+        if not names or self._num_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):
+            return
+        self._listed.add(folder)
+        if part == "**" and rest:
+            yield from self._continued("/".join((folder, *rest)))
+        for name in names:
+            if part == "**" and rest:
+                if not name.startswith((".", "__pycache__")) and self._disk.is_dir(f"{folder}/{name}"):
+                    yield from self._matching("/".join((folder, name, *parts[place:])))
+            elif fnmatch.fnmatchcase(name, part) and not name.startswith("."):
+                yield from self._continued("/".join((folder, name, *rest)))
+
+    def _continued(self, path: str) -> Iterator[str]:
+        if "*" in path:
+            yield from self._matching(path)
+        else:
+            yield path
+
+
+def listing_sha256(folder: str) -> str:
+    """Returns a hash of the names of the code files and packages in a folder; "" if it cannot be listed."""
+    try:
+        names = retried_briefly(functools.partial(os.listdir, folder))
+    except OSError:
+        return ""
+    kept = (
+        name
+        for name in sorted(names)
+        if os.path.splitext(name)[1] in CODE_SUFFIXES
+        or ("." not in name and os.path.isfile(os.path.join(folder, name, "__init__.py")))
+    )
+    return hashlib.sha256("\0".join(kept).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def name_of(file: str) -> str:
+    """Returns the path of a file from the folder that it is imported from."""
+    root = Path(file).parent
+    while (root / "__init__.py").is_file() and root != root.parent:
+        root = root.parent
+    return Path(file).relative_to(root).as_posix()
+
+
+def _is_in(folders: Iterable[str], path: str) -> bool:
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _candidates(package: str) -> tuple[str, str]:
+    return f"{package}/__init__.py", f"{package}.py"
+
+
+@functools.cache
+def _versions_of(top: str, origin: str) -> Mapping[str, str]:
+    """Returns the versions of the packages of an installed module. Without a package, returns the hash of its file."""
+    try:
+        return {top: metadata.version(top)}
+    except metadata.PackageNotFoundError:
+        pass
+    names = sorted(set(_distributions().get(top, ())))
+    if names:
+        return {name: metadata.version(name) for name in names}
+    try:
+        return {top: hashlib.sha256(Path(origin).read_bytes()).hexdigest()}
+    except OSError:
+        return {}
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(metadata.packages_distributions())

@@ -1,0 +1,504 @@
+"""Source files: the hash of a file of code, and the modules, files and folders that it names.
+
+Nothing is imported. Paths are computed from the syntax tree as far as that is possible. For example,
+`Path(__file__).parent / "rules" / f"{name}.py"` becomes a pattern, in which a star stands for the unknown value.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
+
+__all__ = ["CODE_SUFFIXES", "HERE", "ImportedNames", "SourceFile", "source_file", "suffix_of"]
+
+# Suffixes of files that count as code if code names them: Python, what it compiles or loads, and archives of it.
+_COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
+_BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
+CODE_SUFFIXES = frozenset((".py", ".sh", ".pxi", ".f", ".f90", ".jl", *_COMPILED_SOURCES, *_BINARIES))
+HERE = "\0here"  # beginning of a path: the folder of the file of code
+_FILE = "\0file"  # the file of code itself
+_UNKNOWN = "*"
+_IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_IS_FOLDER = re.compile(r"[\w./+~*\0-]+")
+_IS_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+(:[^\W\d]\w*)?|[^\W\d]\w*:[^\W\d]\w*")
+_SUFFIX = re.compile(r"[^/]\.([A-Za-z]\w{0,9}|\w*\*)$")
+_NAMED = re.compile(rb"[\w./+-]+\.(?:%s)\b" % b"|".join(one[1:].encode() for one in sorted(CODE_SUFFIXES)))
+_CYTHON = re.compile(rb"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
+_IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)
+_IMPORTERS = ("import_module", "__import__")
+_IMPORTERS_OF_OBJECTS = ("run_module", "resolve_name", "locate")  # given a module, or an object in one
+_MODULE_LISTERS = ("iter_modules", "walk_packages")
+_FOLDER_LISTERS = ("listdir", "scandir", "walk")
+_KEEPERS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  # return the same path
+_KEEPING_METHODS = ("resolve", "absolute", "as_posix", "expanduser", "__str__")
+_PATHS = ("Path", "PurePath", "PosixPath", "PurePosixPath")
+_EXTENDERS = ("insert", "append", "extend")
+_LONGEST = 300  # characters of a path or of a module's name
+_MOST_VALUES = 8  # of one expression
+_DEEPEST = 20  # expressions within each other
+
+
+class ImportedNames(NamedTuple):
+    """Import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c".
+
+    `import_module(f"a.{name}")` has the module "a" and `has_all`, because any module below it may be imported. If the
+    name has no constant beginning, any module of the file's outermost package may be, or of its folder. `is_text` is a
+    text such as "a.b:c", which is an import only if the user has such a module.
+    """
+
+    level: int
+    module: str
+    names: tuple[str, ...] = ()
+    has_all: bool = False
+    is_text: bool = False
+
+
+class SourceFile(NamedTuple):
+    """Parsed content of a code file.
+
+    Paths begin with `HERE` or are relative to a folder that is not known. A star is an unknown part.
+
+    Attributes:
+      sha256: Hash of its syntax tree.
+      imports: Its import statements.
+      paths: Paths that it names, without those of `folders`: of code, of data, or of folders.
+      folders: Folders that it adds to `sys.path`, or to the path of its package.
+      extends_path: Whether it adds to `sys.path`, or to the path of its package.
+    """
+
+    sha256: str
+    imports: tuple[ImportedNames, ...] = ()
+    paths: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    extends_path: bool = False
+
+
+_known: dict[str, SourceFile] = {}  # by the sha256 of the content
+
+
+def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
+    """Returns what a file of code names. A file that is not Python, or cannot be parsed, counts by its bytes."""
+    digest = hashlib.sha256(content).hexdigest()
+    if suffix != ".py":
+        return _other_file(digest, content, suffix)
+    if digest not in _known:
+        try:
+            _known[digest] = _python_file(ast.parse(content))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # not parsable: compare the bytes
+            _known[digest] = SourceFile(digest)
+    return _known[digest]
+
+
+def suffix_of(path: str) -> str:
+    """Returns the suffix of a path, which may be a pattern; "" if it has none.
+
+    >>> suffix_of("rules/fast.py"), suffix_of("*.py"), suffix_of("rules"), suffix_of(".py")
+    ('.py', '.py', '', '')
+    """
+    found = _SUFFIX.search(path)
+    return f".{found[1]}" if found else ""
+
+
+def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
+    """Returns a file that is not Python: it names the files that it includes, starts or imports."""
+    if suffix not in (*_COMPILED_SOURCES, ".pxi", ".sh"):
+        return SourceFile(digest)
+    paths = dict.fromkeys(one.decode("utf-8", "replace") for one in _NAMED.findall(content))
+    imports = list[ImportedNames]()
+    if suffix in (".pyx", ".pxd"):
+        modules = dict.fromkeys((one or other).decode() for one, other in _CYTHON.findall(content))
+        imports = [
+            ImportedNames(len(one) - len(one.lstrip(".")), one.lstrip("."), is_text=not one.startswith("."))
+            for one in modules
+        ]
+    return SourceFile(digest, tuple(imports), tuple(paths))
+
+
+def _python_file(tree: ast.Module) -> SourceFile:
+    names = _NamesIn(tree)
+    imports = dict.fromkeys(names.imports())
+    return SourceFile(_sha256_of(tree), tuple(imports), *names.paths())
+
+
+def _sha256_of(tree: ast.AST) -> str:
+    """Returns a hash of a syntax tree that is equal in all versions of Python: fields by name, without empty ones.
+
+    It uses a stack instead of recursion, because long expressions are deep trees.
+    """
+    words: list[str] = []
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            words.append(node)
+        elif isinstance(node, ast.AST):
+            words.append(f"({type(node).__name__}")
+            stack.append(")")
+            for name in sorted(node._fields, reverse=True):
+                value = getattr(node, name, None)
+                if name == "body" and isinstance(node, _HAS_DOCSTRING):
+                    value = _without_docstring(value)
+                if value is not None and value != [] and name not in _IGNORED_FIELDS:
+                    stack += [value if isinstance(value, ast.AST | list) else _word(value), f"{name}="]
+        else:
+            words.append("[")
+            stack.append("]")
+            stack += [one if isinstance(one, ast.AST | list) else _word(one) for one in reversed(node)]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _word(value: object) -> str:
+    text = hex(value) if type(value) is int else repr(value)
+    return f"{type(value).__name__} {text}"
+
+
+def _without_docstring(body: Any) -> Any:
+    first = body[0] if isinstance(body, list) and body else None
+    return body[1:] if _is_text_alone(first) else body
+
+
+def _is_text_alone(node: object) -> bool:
+    """Returns whether a statement is a text, such as a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+class _NamesIn:
+    """Modules and paths that the syntax tree of a file names.
+
+    Args:
+      tree: Syntax tree of the file.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._nodes: list[ast.AST] = []  # parents before children, without docstrings and imports for type checkers
+        self._assigned: dict[str, list[ast.expr]] = {}
+        self._importers = {*_IMPORTERS}
+        self._of_sys = set[str]()  # names of `sys.path`, by `from sys import path`
+        self._values: dict[int, tuple[str, ...]] = {}  # of expressions, by the id of their nodes
+        stack: list[ast.AST] = [tree]
+        while stack:
+            node = stack.pop()
+            self._nodes.append(node)
+            if isinstance(node, ast.ImportFrom):
+                self._note_aliases(node)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._note_assignment(target, node.value)
+            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+                self._note_assignment(node.target, node.value)
+            if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+                stack += node.orelse
+            else:
+                stack += [one for one in ast.iter_child_nodes(node) if not _is_text_alone(one)]
+
+    def _note_aliases(self, node: ast.ImportFrom) -> None:
+        for one in node.names:
+            if one.asname and one.name in _IMPORTERS:
+                self._importers.add(one.asname)
+            if node.module == "sys" and one.name == "path":
+                self._of_sys.add(one.asname or one.name)
+
+    def _note_assignment(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self._assigned.setdefault(target.id, []).append(value)
+            if _name(value) in _IMPORTERS:
+                self._importers.add(target.id)
+
+    # Modules.
+
+    def imports(self) -> Iterator[ImportedNames]:
+        """Yields the imports of a module, at any depth, except those for type checkers only."""
+        called = {id(node.func) for node in self._nodes if isinstance(node, ast.Call)}
+        assigned = {id(value) for values in self._assigned.values() for value in values}
+        for node in self._nodes:
+            if isinstance(node, ast.Import):
+                yield from (ImportedNames(0, one.name) for one in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield ImportedNames(node.level, node.module or "", tuple(one.name for one in node.names))
+            elif isinstance(node, ast.Call):
+                yield from self._imported_by_call(node)
+            elif isinstance(node, ast.Name | ast.Attribute):
+                is_given = id(node) not in called and id(node) not in assigned and isinstance(node.ctx, ast.Load)
+                if is_given and _name(node) in self._importers:
+                    yield ImportedNames(0, "", has_all=True)  # `map(import_module, names)`
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from _imported_by_text(node.value)
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                yield from _pytest_plugins(node)
+
+    def _imported_by_call(self, node: ast.Call) -> Iterator[ImportedNames]:
+        """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and similar calls."""
+        called = _name(node.func)
+        given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "name")]
+        if called in _MODULE_LISTERS:
+            yield ImportedNames(0, "", has_all=True)
+            for one in (*node.args[:1], *(one.value for one in node.keywords if one.arg == "path")):
+                if isinstance(one, ast.Attribute) and one.attr == "__path__" and isinstance(one.value, ast.Name):
+                    yield ImportedNames(0, one.value.id, has_all=True)
+        if called in _IMPORTERS_OF_OBJECTS and given:
+            for text in self._values_of(given[0]):
+                module, _, name = text.partition(":")
+                if _IS_MODULE.fullmatch(text) or module.isidentifier():
+                    yield ImportedNames(0, module, (name,) if name else (), is_text=True)
+        if called not in self._importers or not given:
+            return
+        fromlist = [*node.args[3:4], *(one.value for one in node.keywords if one.arg == "fromlist")]
+        names = [one.value for each in fromlist for one in ast.walk(each) if isinstance(one, ast.Constant)]
+        for text in self._values_of(given[0]):
+            name = text.lstrip(".")
+            if _UNKNOWN in name:
+                beginning = name.partition(_UNKNOWN)[0]
+                yield ImportedNames(len(text) - len(name), beginning.rpartition(".")[0], has_all=True)
+            elif name:
+                yield ImportedNames(len(text) - len(name), name, tuple(one for one in names if isinstance(one, str)))
+
+    # Paths.
+
+    def paths(self) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Returns the paths that the file names, the folders that it adds to an import path, and whether it does so."""
+        found, folders, used = dict[str, None](), dict[str, None](), set[int]()
+        extends_path = False
+        for node in self._nodes:
+            for one in self._folders_added(node):
+                folders.update(dict.fromkeys(self._values_of(one)))
+                used.update(map(id, ast.walk(one)))
+            extends_path |= self._extends_path(node)
+        for node in self._nodes:
+            if id(node) in used or not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
+                continue
+            if isinstance(node, ast.Call) and (written := _written_by(node)) is not None:
+                used.update(map(id, ast.walk(written)))
+            values = self._values_of(node)
+            found.update(dict.fromkeys(values))
+            if isinstance(node, ast.Call) and _name(node.func) in _MODULE_LISTERS and node.args:
+                inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
+                found.update(dict.fromkeys(f"{value}/*.py" for one in inside for value in self._values_of(one)))
+            if values and all(value.startswith(HERE) for value in values):
+                used.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
+        return (
+            tuple(one for one in map(_cleaned, found) if _is_path(one)),
+            tuple(one for one in map(_cleaned, folders) if _is_path(one)),
+            extends_path,
+        )
+
+    def _extends_path(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            is_of_module = node.attr in ("path", "addsitedir") and _name(node.value) in ("sys", "site")
+            return is_of_module or node.attr == "syspath_prepend"
+        return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
+
+    def _folders_added(self, node: ast.AST) -> Iterator[ast.expr]:
+        """Yields the expressions of folders that a statement or call adds to an import path."""
+        given: list[ast.expr] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("addsitedir", "syspath_prepend"):
+                given = node.args[:1]
+            elif node.func.attr in _EXTENDERS and self._is_import_path(node.func.value):
+                given = node.args[-1:]
+        elif isinstance(node, ast.AugAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            given = [node.value] if any(map(self._is_import_path, targets)) else []
+        while given:
+            one = given.pop()
+            if isinstance(one, ast.List | ast.Tuple):
+                given += one.elts
+            elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add) and isinstance(one.left, ast.List):
+                given += [one.left, one.right]
+            elif not isinstance(one, ast.Starred) and not self._is_import_path(one):
+                yield one
+
+    def _is_import_path(self, node: ast.AST) -> bool:
+        """Returns whether an expression is `sys.path`, a part of it, or `__path__`."""
+        if isinstance(node, ast.Subscript):
+            return self._is_import_path(node.value)
+        if isinstance(node, ast.Attribute):
+            return node.attr == "path" and _name(node.value) == "sys"
+        return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
+
+    # Values of expressions.
+
+    def _values_of(self, node: ast.AST, depth: int = 0) -> tuple[str, ...]:
+        """Returns the possible values of an expression that is a text or a path, with a star for unknown parts."""
+        if id(node) not in self._values:
+            if depth > _DEEPEST:
+                return (_UNKNOWN,)
+            self._values[id(node)] = (_UNKNOWN,)  # of a name that is assigned by itself
+            values = dict.fromkeys(self._computed(node, depth + 1))
+            self._values[id(node)] = tuple(one for one in values if len(one) <= _LONGEST)[:_MOST_VALUES]
+        return self._values[id(node)]
+
+    def _computed(self, node: ast.AST, depth: int) -> Iterable[str]:
+        if isinstance(node, ast.Constant):
+            return [node.value] if isinstance(node.value, str) else [_UNKNOWN]
+        if isinstance(node, ast.Name):
+            if node.id == "__file__":
+                return [_FILE]
+            assigned = self._assigned.get(node.id, [])[:_MOST_VALUES]
+            return [value for one in assigned for value in self._values_of(one, depth)] or [_UNKNOWN]
+        if isinstance(node, ast.Attribute) and node.attr == "parent":
+            return map(_folder_of, self._values_of(node.value, depth))
+        if isinstance(node, ast.Subscript):
+            return self._of_subscript(node, depth)
+        if isinstance(node, ast.BinOp):
+            return self._of_operator(node, depth)
+        if isinstance(node, ast.JoinedStr):
+            parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
+            return self._combined("".join, parts, depth)
+        if isinstance(node, ast.IfExp):
+            return [*self._values_of(node.body, depth), *self._values_of(node.orelse, depth)]
+        if isinstance(node, ast.BoolOp):
+            return [value for one in node.values for value in self._values_of(one, depth)]
+        return self._of_call(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
+
+    def _of_subscript(self, node: ast.Subscript, depth: int) -> Iterable[str]:
+        """Returns the value of `path.parents[1]`."""
+        place = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(place, int):
+            values = self._values_of(node.value.value, depth)
+            for _ in range(min(abs(place), _DEEPEST) + 1):
+                values = tuple(map(_folder_of, values))
+            return values
+        return [_UNKNOWN]
+
+    def _of_operator(self, node: ast.BinOp, depth: int) -> Iterable[str]:
+        if isinstance(node.op, ast.Div):
+            return self._combined(_joined, [node.left, node.right], depth)
+        if isinstance(node.op, ast.Add):
+            return self._combined("".join, [node.left, node.right], depth)
+        if isinstance(node.op, ast.Mod):
+            return [re.sub(r"%[\w.]", _UNKNOWN, value) for value in self._values_of(node.left, depth)]
+        return [_UNKNOWN]
+
+    def _of_call(self, node: ast.Call, depth: int) -> Iterable[str]:
+        called, args = _name(node.func), node.args
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_of_text = isinstance(owner, ast.Constant)
+        if called in _PATHS or (called == "join" and not is_of_text):
+            return self._combined(_joined, args, depth) if args else [""]
+        if called == "files" and args:  # `importlib.resources.files("package")`
+            return [value.replace(".", "/") for value in self._values_of(args[0], depth)]
+        if called == "dirname" and args:
+            return map(_folder_of, self._values_of(args[0], depth))
+        if called in _KEEPERS and len(args) == 1:
+            return self._values_of(args[0], depth)
+        if called in ("getcwd", "cwd"):
+            return [""]
+        if called in _FOLDER_LISTERS and (args or called != "walk"):
+            return self._combined(_joined, [*args[:1], None], depth) if args else [_UNKNOWN]
+        if owner is None:
+            return self._values_of(args[0], depth) if called in ("glob", "iglob") and args else [_UNKNOWN]
+        if called in _KEEPING_METHODS:
+            return self._values_of(owner, depth)
+        if called in ("glob", "iglob") and _name(owner) == "glob" and args:
+            return self._values_of(args[0], depth)
+        if called in ("joinpath", "glob"):
+            return self._combined(_joined, [owner, *args], depth)
+        if called == "rglob" and args:
+            return [f"{folder}/**/{name}" for folder in self._values_of(owner, depth)
+                    for name in self._values_of(args[0], depth)]  # fmt: skip
+        if called == "iterdir":
+            return self._combined(_joined, [owner, None], depth)
+        if called == "with_name" and args:
+            folders = map(_folder_of, self._values_of(owner, depth))
+            return [_joined((folder, name)) for folder in folders for name in self._values_of(args[0], depth)]
+        if called == "with_suffix" and args:
+            return [os.path.splitext(path)[0] + suffix for path in self._values_of(owner, depth)
+                    for suffix in self._values_of(args[0], depth)]  # fmt: skip
+        if called == "format":
+            return [re.sub(r"\{[^{}]*\}", _UNKNOWN, value) for value in self._values_of(owner, depth)]
+        return [_UNKNOWN]
+
+    def _combined(
+        self, combine: Callable[[tuple[str, ...]], str], parts: Iterable[ast.AST | None], depth: int
+    ) -> Iterable[str]:
+        """Returns the combinations of the values of several expressions; None is an unknown one."""
+        found: list[tuple[str, ...]] = [()]
+        for part in parts:
+            values = self._values_of(part, depth) if part is not None else (_UNKNOWN,)
+            found = [(*one, value) for one in found for value in values][:_MOST_VALUES]
+        return map(combine, found)
+
+
+def _written_by(node: ast.Call) -> ast.expr | None:
+    """Returns the path of a file that a call writes, by `open(path, "w")` or `path.write_text(...)`."""
+    called = _name(node.func)
+    if called in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
+        return node.func.value
+    is_method = isinstance(node.func, ast.Attribute) and bool(node.args) and isinstance(node.args[0], ast.Constant)
+    place = 0 if is_method and len(node.args) == 1 else 1
+    modes = [*node.args[place : place + 1], *(one.value for one in node.keywords if one.arg == "mode")]
+    mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
+    if called != "open" or not isinstance(mode, str) or not mode.startswith(("w", "a", "x")) or len(mode) > 3:
+        return None
+    if place == 0 and isinstance(node.func, ast.Attribute):
+        return node.func.value
+    return node.args[0] if node.args else None
+
+
+def _joined(parts: Collection[str]) -> str:
+    path = ""
+    for part in parts:
+        path = part if not path or part.startswith(("/", "\0")) else f"{path}/{part}"
+    return path
+
+
+def _folder_of(path: str) -> str:
+    """Returns the folder of a path, which may be the file of code, or not known.
+
+    >>> _folder_of(_FILE) == HERE, _folder_of(HERE) == HERE + "/..", _folder_of("a/b.py"), _folder_of("*")
+    (True, True, 'a', '*')
+    """
+    if path == _FILE:
+        return HERE
+    if path in (HERE, "", "..") or path.endswith("/.."):
+        return f"{path}/.." if path else ".."
+    return path if path == _UNKNOWN else path.rpartition("/")[0]
+
+
+def _cleaned(path: str) -> str:
+    """Returns a path without an unknown beginning: that counts as any folder of the user."""
+    path = "/".join(one if one == "**" else re.sub(r"\*+", _UNKNOWN, one) for one in path.split("/"))
+    while path.startswith(("*/", "./")):
+        path = path[2:]
+    return path
+
+
+def _is_path(path: str) -> bool:
+    """Returns whether a value may be a path: of a file with a suffix, or a plain one of a folder."""
+    if not path.strip("*./") or "\n" in path or path == _FILE:
+        return False
+    return bool(suffix_of(path)) or _IS_FOLDER.fullmatch(path) is not None
+
+
+def _imported_by_text(text: str) -> Iterator[ImportedNames]:
+    """Yields the module that a text may name, or the imports of a text that is Python, as `exec` gets it."""
+    if len(text) <= _LONGEST and _IS_MODULE.fullmatch(text):
+        module, _, name = text.partition(":")
+        yield ImportedNames(0, module, (name,) if name else (), is_text=True)
+    elif _IMPORTS.search(text):
+        try:
+            tree = ast.parse(textwrap.dedent(text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        imports = _NamesIn(tree).imports()
+        yield from (one._replace(is_text=True) for one in imports if not one.level and not one.has_all)
+
+
+def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[ImportedNames]:
+    """Yields the modules of `pytest_plugins = ["helpers.fixtures"]`."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if node.value is not None and any(_name(target) == "pytest_plugins" for target in targets):
+        for one in ast.walk(node.value):
+            if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value:
+                yield ImportedNames(0, one.value)
+
+
+def _name(node: ast.AST) -> str:
+    """Returns the name of a variable, or the last name of an attribute."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,0 +1,55 @@
+"""Data files that the code of a suite or of a command names: a line after a change, once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.store.data_files import changed_data, changed_data_of_command, note_named_data
+from lobench.engine.store.ledger import Ledger
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    folder = tmp_path / "project" / "suite"
+    (folder / "data").mkdir(parents=True)
+    text = "from pathlib import Path\nSETTINGS = 'rates.toml'\nA = 'data/a.csv'\n"
+    (folder / "code.py").write_text(f"{text}FAR = Path(__file__).parents[1] / 'far.json'\nopen('log.txt', 'w')\n")
+    for name in ("rates.toml", "data/a.csv", "../far.json", "other.toml", "x.gin", "log.txt"):
+        (folder / name).write_text("1")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["suite/rates.toml", "suite/data/a.csv", "far.json"])
+def test_data_file_that_code_names_is_reported_after_a_change(ledger: Ledger, suite: Path, name: str) -> None:
+    gin_file = suite / "x.gin"  # a suite whose folders are not searched for data
+    assert changed_data(ledger, [str(gin_file)]) == ""
+    note_named_data(ledger, [str(gin_file)], map(Path, fingerprint_of([suite / "code.py"]).data))
+    assert changed_data(ledger, [str(gin_file)]) == ""
+    (suite / "other.toml").write_text("2")
+    assert changed_data(ledger, [str(gin_file)]) == ""
+    file = suite.parent / name
+    file.write_text("2")
+    assert f"1 data file changed after the store's results were computed ({name})" in changed_data(
+        ledger, [str(gin_file)]
+    )
+    assert changed_data(ledger, [str(gin_file)]) == ""
+    file.unlink()
+    assert name in changed_data(ledger, [str(gin_file)])
+
+
+def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledger, suite: Path) -> None:
+    data = fingerprint_of([suite / "code.py"]).data
+    assert {Path(file).name for file in data} == {"rates.toml", "a.csv", "far.json"}, "a file that it writes is no data"
+    assert changed_data_of_command(ledger, "mine", data, "Method.files") == ""
+    (suite / "rates.toml").write_text("2")
+    line = changed_data_of_command(ledger, "mine", data, "Method.files")
+    assert "(rates.toml): the results are kept; a file in Method.files counts as code" in line
+    assert changed_data_of_command(ledger, "mine", data, "Method.files") == ""
