@@ -80,6 +80,7 @@ SMALLEST = {
     "benchmarks/starting.py": "benchmarks/run.py --quick --only first_result_warm",
     "benchmarks/step_seconds.py": "benchmarks/step_seconds.py --quick",
     "benchmarks/suite_subsets.py": "benchmarks/suite_subsets.py --splits 2",
+    "benchmarks/tool_rates.py": "benchmarks/tool_rates.py --worlds 1 --only alarm,race",
     "benchmarks/torch_steps.py": "benchmarks/torch_steps.py --quick",
     "benchmarks/track3_rates.py": "benchmarks/track3_rates.py --results 50",
     "benchmarks/trials.py": "benchmarks/run.py --quick --only trials",
