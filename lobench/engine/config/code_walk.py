@@ -405,7 +405,7 @@ class CodeWalk:
                 self._add_named(file, f"{path}{suffix}", ())
             return
         suffix = suffix_of(path)
-        if not suffix:
+        if suffix in ("", ".gin"):  # bindings are part of the case, not data
             return
         is_code = suffix in CODE_SUFFIXES
         for place in self._places(file, path):
