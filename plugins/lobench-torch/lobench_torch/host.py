@@ -354,7 +354,7 @@ class Host:
           RefusedOptimizer: The optimizer fails, or its state no longer fits.
         """
         instance = self._instance(settings, params, state, seed)
-        for group in instance.optimizer.param_groups:
+        for group in getattr(instance.optimizer, "param_groups", ()):
             group.update(scheduled)
         self._set(instance, params, grads)
         if not self._spec.takes_closure:
@@ -515,7 +515,9 @@ class Host:
                     raise self._grown(instance, f"{sizes[-1]:,} bytes after {length} steps", f"{sizes[length // 2]:,}")
                 length *= 2
         self._refuse_shared(shared, type(instance.optimizer))
-        history = max(int(group.get("history_size", 0)) for group in instance.optimizer.param_groups)
+        history = max(
+            (int(group.get("history_size", 0)) for group in getattr(instance.optimizer, "param_groups", ())), default=0
+        )
         longest_history = history * (8 * sum(self._sizes) + 512)  # L-BFGS: two directions and two numbers a step
         return (
             max(sizes)

@@ -146,7 +146,7 @@ def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
     """Return the number of bytes of each attribute of an optimizer, and of each entry of its `state`."""
     names = {id(tensor): name for name, tensor in parameters.items()}
     entries = {name: value for name, value in vars(optimizer).items() if name != "state"}
-    for key, value in optimizer.state.items():
+    for key, value in getattr(optimizer, "state", {}).items():  # some wrappers have none of their own
         place = f"state.{names.get(id(key), key)}"
         entries |= (
             {f"{place}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {place: value}

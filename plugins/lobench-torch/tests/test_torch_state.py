@@ -220,6 +220,17 @@ class OnInstance(torch.optim.Optimizer):
                     param.copy_(copy)
 
 
+class Bare:
+    """Wraps an instance, and has neither `state` nor `param_groups`."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.inside, self.count = optimizer, 0
+
+    def step(self, closure: Any = None) -> None:
+        self.count += 1
+        self.inside.step()
+
+
 class Forever(Base):
     def update(self, param: Any, grad: Any) -> Any:
         self.state[param].setdefault("history", []).append(grad.clone())
@@ -343,6 +354,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Late": (f"{HERE}:Late", {}),
     "Wrapper": (f"{HERE}:Wrapper", {"base_optimizer": SGD, "lr": 0.1, "momentum": 0.9}),
     "OnInstance": (f"{HERE}:OnInstance", {"base": ClassReference("torch.optim.Adam", (("lr", 0.01),))}),
+    "Bare": (f"{HERE}:Bare", {"optimizer": ClassReference("torch.optim.Adam", (("lr", 0.01),))}),
     "RAdam": ("torch.optim.RAdam", {"lr": 0.01}),
     "LBFGS": ("torch.optim.LBFGS", {"lr": 0.2, "max_iter": 2, "history_size": 60}),
     "schedulefree.AdamW": ("schedulefree.AdamWScheduleFree", {"lr": 0.01}),
