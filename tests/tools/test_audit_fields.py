@@ -127,6 +127,26 @@ def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sql
     return folder / "changed.lobench"
 
 
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        ("method = 'one'", "why experiment 'mine' has no result of one"),
+        (
+            "method = 'one' AND session = 0",
+            "why experiment 'mine' leaves out results of its methods on its seeds: a (seed 0)",
+        ),
+    ],
+)
+def test_audit_of_results_that_an_experiment_leaves_out_names_them(
+    world: tuple[Path, Path, Path], tmp_path: Path, members: str, named: str
+) -> None:
+    def delete(db: sqlite3.Connection) -> None:
+        db.execute(f"DELETE FROM memberships WHERE {members}")
+
+    found = audit(_changed(world, tmp_path, delete))
+    assert any(named in one for one in found.unaudited), found.unaudited
+
+
 def test_audit_of_an_optimizer_that_is_called_a_checkpoint_names_it(
     world: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
-from lobench.core.wording import headline
+from lobench.core.wording import first_of, headline
 from lobench.engine.checkpoints.given import given_method, optimizer_text
 from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.syntax import gin_text, only_bindings, parse_text
@@ -23,6 +23,7 @@ from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
 __all__ = ["experiment_findings", "seed_findings"]
 
+_MOST_NAMED = 4
 _STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
 
 
@@ -48,6 +49,34 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
             yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
         yield from _of_methods(experiment, members, trials, ledger)
         yield from _of_trials(form, experiment, members, trials, rows, folders)
+        yield from _left_out(form, members, rows)
+        without = [
+            one.name
+            for one in experiment.methods
+            if one.name not in {each.method.partition("/")[0] for each in members}
+        ]
+        if without and members:
+            yield Unaudited(f"why experiment {form.name!r} has no result of {first_of(without, _MOST_NAMED)}")
+
+
+def _left_out(form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+    """Yields the results of an experiment's subjects, cases and seeds that are in no experiment of the bundle."""
+    numbered = [one for one in members if isinstance(one.session, int) and isinstance(one.trial, int)]
+    known = {(one.evaluation.sha256, one.evaluation.case_key.partition(":")[0], one.session) for one in numbered}
+    of_subjects = {(sha256, one.program, one.code) for one in numbered for sha256 in [one.evaluation.sha256]}
+    cases, sessions = {identity for _, identity, _ in known}, {one.session for one in numbered}
+    left_out = [
+        f"{row.case.name} (seed {seed})"
+        for row in rows
+        if row.experiment in ("", form.name)
+        and row.key.case_identity in cases
+        and (row.key.checkpoint_sha256, row.key.program_version, row.key.code) in of_subjects
+        for seed in row.key.seed_block.seeds
+        if seed in sessions and (row.key.checkpoint_sha256, row.key.case_identity, seed) not in known
+    ]
+    if left_out:
+        what = f"why experiment {form.name!r} leaves out results of its methods on its seeds"
+        yield Unaudited(f"{what}: {first_of(left_out, _MOST_NAMED)}")
 
 
 def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
