@@ -5,7 +5,7 @@
 They are kept by what fixes them (lobench's program version, jax, jaxlib, the CPU's instruction set). A change that
 makes other numbers raises `PROGRAM_VERSION`, and then writes anew. Of seven optimizers two processors of one
 instruction set gave other last bits, and a list has both: XLA's libraries for products of matrices, the task's among
-them, go by the model (docs/decisions/0077-kernels-by-model.md).
+them, go by the model (docs/decisions/0062-one-target.md).
 """
 
 from __future__ import annotations
