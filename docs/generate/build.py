@@ -84,4 +84,5 @@ def decisions_page() -> str:
     for file in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
         title = file.read_text().splitlines()[0].lstrip("# ")
         rows.append(f"- [{title}]({file.name})")
-    return "# Decisions\n\nChoices that a reader of the code may question, and the reasons for them, on one page per topic.\n\n" + "\n".join(rows) + "\n"
+    intro = "Choices that a reader of the code may question, and the reasons for them, on one page per topic."
+    return f"# Decisions\n\n{intro}\n\n" + "\n".join(rows) + "\n"
