@@ -334,10 +334,12 @@ class PluginManager(pluggy.PluginManager):
                     got=type(declaration).__name__,
                     expected="lobench.hookspecs.Declaration",
                 )
+            name = declaration.name
+            shown = repr(name) if isinstance(name, str) else described(name)
             for part in ("name", "factory", "summary"):
                 if not isinstance(text := getattr(declaration, part), str) or (part == "name" and not text):
                     raise PluginError(
-                        f"hook {hook} declares {described(declaration.name)} with a {part} that is not a text",
+                        f"hook {hook} declares {shown} with a {part} that is not a text",
                         where=f"plugin {plugin!r}",
                         got=described(text),
                     )

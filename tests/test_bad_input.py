@@ -341,9 +341,13 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
         (
             SINK.format("name=5, factory=':S'"),
             2,
-            "plugin 'wrong': hook lobench_result_sinks declares 5 with a name",
+            "plugin 'wrong': hook lobench_result_sinks declares int: 5 with a name",
         ),
-        (SINK.format("name='s', factory=print"), 2, "declares 's' with a factory that is not a text; got <built-in"),
+        (
+            SINK.format("name='s', factory=print"),
+            2,
+            "declares 's' with a factory that is not a text; got builtin_function_or_method: <built-in",
+        ),
         (
             SINK.format("name='s', factory=':S', summary=None"),
             2,
@@ -365,7 +369,7 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "lobench.cli", "mine"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    text = "lobench: plugin 'wrong': the command 'mine' is not a click command; got builtin_function_or_method;"
+    text = "lobench: plugin 'wrong': the command 'mine' is not a click command; got builtin_function_or_method: "
     assert done.returncode == 2 and done.stderr.startswith(text)
 
 

@@ -18,7 +18,7 @@ from lobench.cli.command_checks import with_checks
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
-from lobench.core.errors import LobenchError, PluginFailure
+from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.lazy import loaded
 from lobench.core.wording import described, headline
 
@@ -65,7 +65,7 @@ class _Group(click.Group):
             return None
         command = found.load()
         if not isinstance(command, click.Command):
-            raise PluginFailure(
+            raise PluginError(
                 f"the command {cmd_name!r} is not a click command",
                 where=f"plugin {found.plugin!r}",
                 got=described(command),
