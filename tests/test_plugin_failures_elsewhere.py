@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -128,6 +129,27 @@ def test_plugins_contained_inside_another_restores_the_folder_and_not_the_proces
                 pass
         assert Path.cwd() == folder
     assert os._exit is leave
+
+
+def test_plugins_contained_that_overlap_last_until_the_last_one_has_ended(tmp_path: Path) -> None:
+    folder, own = Path.cwd(), (os._exit, os.chdir, sys.stdout, sys.stderr)
+    first, second = plugins_contained(), plugins_contained()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(SystemExit):
+        os._exit(3)
+    os.chdir(tmp_path)
+    second.__exit__(None, None, None)
+    assert (os._exit, os.chdir, sys.stdout, sys.stderr) == own and Path.cwd() == folder
+
+
+def test_plugins_contained_restores_the_stream_that_a_plugin_did_not_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", sys.stderr)  # restored after the test
+    output, theirs = sys.stdout, io.StringIO()
+    with plugins_contained():
+        sys.stderr = theirs
+    assert sys.stdout is output and sys.stderr is theirs
 
 
 @pytest.fixture(scope="module")
