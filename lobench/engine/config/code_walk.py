@@ -239,6 +239,8 @@ class CodeWalk:
         Only near the file a folder without an `__init__.py` counts as a package: others may be other projects.
         """
         parts = imported.module.split(".")
+        if not all(parts):  # "a..b" names no module
+            return False
         if parts[0] in _NOT_COUNTED:
             return True
         for folder in folders:

@@ -39,6 +39,7 @@ _KEEPERS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  #
 _KEEPING_METHODS = ("resolve", "absolute", "as_posix", "expanduser", "__str__")
 _PATHS = ("Path", "PurePath", "PosixPath", "PurePosixPath")
 _EXTENDERS = ("insert", "append", "extend")
+_PLACEHOLDER = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[a-zA-Z%]")  # of "%02d" % number
 _LONGEST = 300  # characters of a path or of a module's name
 _MOST_VALUES = 8  # of one expression
 _DEEPEST = 20  # expressions within each other
@@ -114,7 +115,7 @@ def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
     if suffix in (".pyx", ".pxd"):
         modules = dict.fromkeys((one or other).decode() for one, other in _CYTHON.findall(content))
         imports = [
-            ImportedNames(len(one) - len(one.lstrip(".")), one.lstrip("."), is_text=not one.startswith("."))
+            ImportedNames(len(one) - len(one.lstrip(".")), one.strip("."), is_text=not one.startswith("."))
             for one in modules
         ]
     return SourceFile(digest, tuple(imports), tuple(paths))
@@ -372,7 +373,7 @@ class _NamesIn:
         if isinstance(node.op, ast.Add):
             return self._combined("".join, [node.left, node.right], depth)
         if isinstance(node.op, ast.Mod):
-            return [re.sub(r"%[\w.]", _UNKNOWN, value) for value in self._values_of(node.left, depth)]
+            return [_PLACEHOLDER.sub(_UNKNOWN, value) for value in self._values_of(node.left, depth)]
         return [_UNKNOWN]
 
     def _of_call(self, node: ast.Call, depth: int) -> Iterable[str]:

@@ -205,6 +205,8 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "from pathlib import Path\nX = [*map(Path.read_text, Path(__file__).parent.glob('package/inner/*.py'))]\n",
         "from pathlib import Path\nexec((Path(__file__).parent / 'package' / 'inner' / f'{NAME}.py').read_text())\n",
         "import os\nNAMES = [one for one in os.listdir('package/inner') if one.endswith('.py')]\n",
+        "X = open('package/inner/%04s.py' % NAME).read()\n",
+        "X = open('package/%(folder)s/deep.py' % SETTINGS).read()\n",
         "from importlib import import_module\nNAME = 'package.inner.deep'\nX = import_module(NAME)\n",
         "from pathlib import Path\nHERE = Path(__file__).resolve().parent\n"
         "INNER = HERE / 'package' / 'inner'\nexec(INNER.joinpath('deep').with_suffix('.py').read_text())\n",
@@ -311,6 +313,12 @@ def test_fingerprint_of_code_reaches_sources_that_are_compiled_and_a_namesake_of
     then = code_of(tree, "lazy.py")
     (tree / name).write_text((tree / name).read_text() + "\nX = 2\n")
     assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_cython_with_sentences_that_look_like_imports_has_the_modules_that_exist(tree: Path) -> None:
+    (tree / "fast.pyx").write_text('"""Rules.\n\nimport package.\nimport package..inner\n"""\n')
+    (tree / "lazy.py").write_text("import fast\n")
+    assert {"fast.pyx", "package/__init__.py"} == code_of(tree, "lazy.py").parts.keys() - {"lazy.py"}
 
 
 def test_fingerprint_of_text_that_names_an_installed_module_does_not_hold_its_version(tree: Path) -> None:
