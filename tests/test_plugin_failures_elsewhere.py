@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
@@ -285,9 +286,21 @@ def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_oth
         import_named(statements[0])
 
 
+def test_a_gin_module_of_a_plugin_that_raises_an_error_of_lobench_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted_usage.py").write_text("import lobench\nraise lobench.UsageError('planted')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (failed,) = import_of_plugins([Import(module="planted_usage", where="plugins")])
+    assert failed == "plugins: cannot import 'planted_usage'; got planted"
+
+
 @pytest.mark.parametrize("does", ["raises", "interrupts", "generates"])
 def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str) -> None:
-    command = _guarded(click.Command("hello", callback=DOES[does]), "hello", "mine")
+    command = click.Command("hello", callback=DOES[does])
+    own = command.invoke
+    command.invoke = functools.wraps(own)(lambda context: own(context))  # type: ignore[method-assign]
+    assert _guarded(_guarded(command, "hello", "mine"), "hello", "mine") is command
     with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_cli_commands: the command 'hello' failed"):
         command.main([], standalone_mode=False)
 
