@@ -22,6 +22,8 @@ from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.cli.group import _guarded
 from lobench.core.containment import kept_folder, plugins_contained
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.search.space import Kind, Parameter, Space
+from lobench.core.trials import TrialHistory
 from lobench.core.wording import described
 from lobench.engine.config.binding import import_named, import_of_plugins
 from lobench.engine.config.syntax import Import
@@ -255,6 +257,18 @@ def test_a_search_that_is_wrong_is_one_line_with_plugin_and_hook(does: str, meth
     with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_search_strategies, 'mine'") as caught:
         getattr(registered(Mine).make_guarded(**how), method)()
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_search_that_leaves_its_space_is_named_by_its_own_class() -> None:
+    class Mine:
+        size = staticmethod(lambda *_: None)
+        next_wave = staticmethod(lambda *_, **__: [{"rate": 3.0}])
+
+    how = {"where": "x.gin", "hook": "lobench_search_strategies", "results": _SEARCH_RESULTS}
+    space = Space([Parameter(path="rate", kind=Kind.REAL, high=1.0)])
+    history = TrialHistory(registered(Mine).make_guarded(**how), space, seed=0, width=1, num_trials=2)
+    with pytest.raises(PluginError, match=r"^Mine: the search proposes settings outside of its space"):
+        history.advance()
 
 
 @pytest.mark.parametrize("does", DOES)
