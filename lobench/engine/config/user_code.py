@@ -9,7 +9,6 @@ standard library, lobench, and the packages in `Program` do not count.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import os
 import sys
@@ -121,13 +120,9 @@ def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
 
 def _sha256_on_disk(file: str) -> str:
     try:
-        return _sha256_of_file(Path(file), retried_briefly(Path(file).read_bytes))
+        return source_file(retried_briefly(Path(file).read_bytes), os.path.splitext(file)[1]).sha256
     except OSError:
         return ""
-
-
-def _sha256_of_file(file: Path, content: bytes) -> str:
-    return tree_sha256(content) if file.suffix == ".py" else hashlib.sha256(content).hexdigest()
 
 
 def forget_edited_code() -> bool:
