@@ -33,7 +33,7 @@ class _Replacements:
     """Replaced functions and streams of the process, counted by the calls that need them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come in between
         self._stack = contextlib.ExitStack()
         self.num_calls = 0
 
