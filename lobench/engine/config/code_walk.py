@@ -22,7 +22,15 @@ from pathlib import Path
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.imported_code import imported_content
-from lobench.engine.config.source_files import CODE_SUFFIXES, HERE, ImportedNames, SourceFile, source_file, suffix_of
+from lobench.engine.config.source_files import (
+    CODE_SUFFIXES,
+    HERE,
+    ImportedNames,
+    SourceFile,
+    source_at,
+    source_file,
+    suffix_of,
+)
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = ["CodeWalk", "listing_sha256", "name_of"]
@@ -138,14 +146,13 @@ class CodeWalk:
         file = os.path.realpath(path)
         if file in self._files or origin_of_file(file) is not Origin.USER:
             return
-        content = imported_content(file) if self._as_imported else None
+        content, suffix = imported_content(file) if self._as_imported else None, os.path.splitext(file)[1]
         try:
-            content = retried_briefly(Path(file).read_bytes) if content is None else content
+            read = functools.partial(source_at, file)
+            source = retried_briefly(read) if content is None else source_file(content, suffix)
         except OSError:
             self._missing.add(file)
             return
-        suffix = os.path.splitext(file)[1]
-        source = source_file(content, suffix)
         self._files[file], self._sources[file] = source.sha256, source
         self._waiting += [(file, imported) for imported in source.imports]
         self._note_import_folders(file, source)

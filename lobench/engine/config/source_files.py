@@ -14,12 +14,13 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["CODE_SUFFIXES", "HERE", "ImportedNames", "SourceFile", "source_file", "suffix_of"]
+__all__ = ["CODE_SUFFIXES", "HERE", "ImportedNames", "SourceFile", "source_at", "source_file", "suffix_of"]
 
 # Suffixes of files that count as code if code names them: Python, what it compiles or loads, and archives of it.
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
 _BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
 CODE_SUFFIXES = frozenset((".py", ".sh", ".pxi", ".f", ".f90", ".jl", *_COMPILED_SOURCES, *_BINARIES))
+_NAMING = frozenset((".py", ".sh", ".pxi", *_COMPILED_SOURCES))  # suffixes of files whose content names others
 HERE = "\0here"  # beginning of a path: the folder of the file of code
 _FILE = "\0file"  # the file of code itself
 _UNKNOWN = "*"
@@ -83,6 +84,19 @@ class SourceFile(NamedTuple):
 _known: dict[str, SourceFile] = {}  # by the sha256 of the content
 
 
+def source_at(path: str) -> SourceFile:
+    """Returns what a file on the disk names, as `source_file` does. Archives and data need not fit into memory.
+
+    Raises:
+      OSError: The file cannot be read.
+    """
+    suffix = os.path.splitext(path)[1]
+    with open(path, "rb") as opened:
+        if suffix in _NAMING:
+            return source_file(opened.read(), suffix)
+        return SourceFile(hashlib.file_digest(opened, "sha256").hexdigest())
+
+
 def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
     """Returns what a file of code names. A file that is not Python, or cannot be parsed, counts by its bytes."""
     digest = hashlib.sha256(content).hexdigest()
@@ -108,7 +122,7 @@ def suffix_of(path: str) -> str:
 
 def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
     """Returns a file that is not Python: it names the files that it includes, starts or imports."""
-    if suffix not in (*_COMPILED_SOURCES, ".pxi", ".sh"):
+    if suffix not in _NAMING:
         return SourceFile(digest)
     paths = dict.fromkeys(one.decode("utf-8", "replace") for one in _NAMED.findall(content))
     imports = list[ImportedNames]()

@@ -24,7 +24,7 @@ from lobench.core.code_origin import file_of
 from lobench.engine.config.code_walk import CodeWalk, listing_sha256, name_of
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
-from lobench.engine.config.source_files import source_file
+from lobench.engine.config.source_files import source_at, source_file
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
@@ -120,7 +120,7 @@ def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
 
 def _sha256_on_disk(file: str) -> str:
     try:
-        return source_file(retried_briefly(Path(file).read_bytes), os.path.splitext(file)[1]).sha256
+        return retried_briefly(functools.partial(source_at, file)).sha256
     except OSError:
         return ""
 

@@ -1,5 +1,6 @@
 """Fingerprints of the user's code over trees of files."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -313,6 +314,12 @@ def test_fingerprint_of_code_reaches_sources_that_are_compiled_and_a_namesake_of
     then = code_of(tree, "lazy.py")
     (tree / name).write_text((tree / name).read_text() + "\nX = 2\n")
     assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_an_archive_has_the_hash_of_its_content(tree: Path) -> None:
+    (tree / "rules.zip").write_bytes(b"PK" * 100_000)
+    (tree / "lazy.py").write_text("import sys\nsys.path.insert(0, 'rules.zip')\nopen('rules.zip', 'rb')\n")
+    assert code_of(tree, "lazy.py").parts["rules.zip"] == hashlib.sha256(b"PK" * 100_000).hexdigest()
 
 
 def test_fingerprint_of_cython_with_sentences_that_look_like_imports_has_the_modules_that_exist(tree: Path) -> None:
