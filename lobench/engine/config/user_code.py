@@ -61,7 +61,7 @@ def fingerprint_of(
       added: Further folders that may be on the import path, at an unknown place: modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
-    key = _Asked(
+    key = _FingerprintArguments(
         tuple(map(str, files)), tuple(modules), tuple(texts), tuple(folders), tuple(added), tuple(sys.path), as_imported
     )
     if key in _remembered and _remembered[key].is_current():
@@ -147,7 +147,7 @@ def _file_of(module: object) -> str:
     return file_of(module) if isinstance(module, ModuleType) else ""
 
 
-class _Asked(NamedTuple):
+class _FingerprintArguments(NamedTuple):
     """Arguments of `fingerprint_of`, and the import path."""
 
     files: tuple[str, ...]
@@ -179,7 +179,7 @@ class _Remembered(NamedTuple):
         return {one: listing_sha256(one) for one in listed} == listed and not _imported_otherwise(self.fingerprint)
 
 
-_remembered: dict[_Asked, _Remembered] = {}
+_remembered: dict[_FingerprintArguments, _Remembered] = {}
 _made: dict[str, CodeFingerprint] = {}  # by id
 
 
