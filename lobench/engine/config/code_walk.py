@@ -104,6 +104,8 @@ class CodeWalk:
         self._listed: set[str] = set()
         self._waiting: list[tuple[str, ImportedNames]] = []
         self._elsewhere: list[tuple[str, ImportedNames, bool]] = []  # absolute imports, and whether they were found
+        self._searched_imports: list[tuple[str, ImportedNames, bool]] = []  # those searched in added folders
+        self._num_searched_folders = 0  # number of added folders at that time
         self._added = dict.fromkeys(map(os.path.abspath, added))  # folders that are added to `sys.path`
         self._inside: dict[str, list[str]] = {}  # folders that are added to the path of a package, by its name
         self._guessed: dict[str, None] = {}  # folders that may be added to `sys.path`, for imports that are not found
@@ -121,7 +123,7 @@ class CodeWalk:
             self.add_module(name)
         for text in texts:
             self._add_named("", text, ())
-        while self._waiting or self._elsewhere:
+        while self._waiting or self._elsewhere or self._num_added_folders != self._num_searched_folders:
             while self._waiting:
                 self._follow(*self._waiting.pop())
             self._search_added()
@@ -376,9 +378,19 @@ class CodeWalk:
             if not suffix_of(path) and "*" not in path:
                 yield from (folder for folder in self._places(file, path) if self._disk.is_dir(folder))
 
+    @property
+    def _num_added_folders(self) -> int:
+        return len(self._added) + len(self._guessed) + sum(map(len, self._inside.values()))
+
     def _search_added(self) -> None:
-        """Searches imports in the folders that the code adds to its import path, which may come before all others."""
+        """Searches imports in the folders that the code adds to its import path, which may come before all others.
+
+        If folders were added since the last search, by files that it found, earlier imports are searched again.
+        """
         waiting, self._elsewhere = self._elsewhere, []
+        self._searched_imports += waiting
+        if self._num_added_folders != self._num_searched_folders:
+            self._num_searched_folders, waiting = self._num_added_folders, [*self._searched_imports]
         if not self._added and not self._guessed:
             return
         for file, imported, was_found in waiting:

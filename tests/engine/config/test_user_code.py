@@ -234,6 +234,21 @@ def test_fingerprint_of_module_in_an_added_folder_counts_beside_its_namesake(tre
     assert code_of(tree, "lazy.py").id != then.id
 
 
+@pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
+def test_fingerprint_of_folders_added_one_from_another_does_not_depend_on_the_order_of_imports(
+    tree: Path, order: tuple[str, str]
+) -> None:
+    for name in ("one", "far"):
+        (tree / name).mkdir()
+    (tree / "lazy.py").write_text(
+        "import sys\nsys.path.insert(0, 'one')\n" + "".join(f"import {one}\n" for one in order)
+    )
+    added = "os.path.join(os.path.dirname(__file__), '..', 'far')"
+    (tree / "one/first.py").write_text(f"import sys, os\nsys.path.insert(0, {added})\n")
+    (tree / "far/second.py").write_text("X = 1\n")
+    assert code_of(tree, "lazy.py").parts.keys() == {"lazy.py", "first.py", "second.py"}
+
+
 def test_fingerprint_of_import_by_a_computed_name_reaches_all_of_the_outermost_package(tree: Path) -> None:
     (tree / "package/rules.py").write_text("RATE = 1\n")
     (tree / "package/inner/pick.py").write_text("import importlib\nX = importlib.import_module(NAME)\n")
