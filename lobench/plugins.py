@@ -157,7 +157,8 @@ class Registered:
             raise PluginFailure(
                 "the factory returned something else", where=place, got=described(made), expected=f"{missing[0]}()"
             )
-        return GuardedPlugin(made, place, results, fallbacks, failure, passes)
+        guarded = type(type(made).__name__, (GuardedPlugin,), {})  # errors name the plugin's class
+        return guarded(made, place, results, fallbacks, failure, passes)
 
     @contextlib.contextmanager
     def _suite_importable(self) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,8 @@ from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.cli.group import _guarded
 from lobench.core.containment import kept_folder, plugins_contained
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.search.space import Kind, Parameter, Space
+from lobench.core.trials import TrialHistory
 from lobench.core.wording import described
 from lobench.engine.config.binding import import_named, import_of_plugins
 from lobench.engine.config.syntax import Import
@@ -130,6 +134,27 @@ def test_plugins_contained_inside_another_restores_the_folder_and_not_the_proces
     assert os._exit is leave
 
 
+def test_plugins_contained_that_overlap_last_until_the_last_one_has_ended(tmp_path: Path) -> None:
+    folder, own = Path.cwd(), (os._exit, os.chdir, sys.stdout, sys.stderr)
+    first, second = plugins_contained(), plugins_contained()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(SystemExit):
+        os._exit(3)
+    os.chdir(tmp_path)
+    second.__exit__(None, None, None)
+    assert (os._exit, os.chdir, sys.stdout, sys.stderr) == own and Path.cwd() == folder
+
+
+def test_plugins_contained_restores_the_stream_that_a_plugin_did_not_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", sys.stderr)  # restored after the test
+    output, theirs = sys.stdout, io.StringIO()
+    with plugins_contained():
+        sys.stderr = theirs
+    assert sys.stdout is output and sys.stderr is theirs
+
+
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
     return summary_of(make_store(tmp_path_factory.mktemp("report")))
@@ -234,6 +259,18 @@ def test_a_search_that_is_wrong_is_one_line_with_plugin_and_hook(does: str, meth
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_a_search_that_leaves_its_space_is_named_by_its_own_class() -> None:
+    class Mine:
+        size = staticmethod(lambda *_: None)
+        next_wave = staticmethod(lambda *_, **__: [{"rate": 3.0}])
+
+    how = {"where": "x.gin", "hook": "lobench_search_strategies", "results": _SEARCH_RESULTS}
+    space = Space([Parameter(path="rate", kind=Kind.REAL, high=1.0)])
+    history = TrialHistory(registered(Mine).make_guarded(**how), space, seed=0, width=1, num_trials=2)
+    with pytest.raises(PluginError, match=r"^Mine: the search proposes settings outside of its space"):
+        history.advance()
+
+
 @pytest.mark.parametrize("does", DOES)
 def test_a_sink_that_is_wrong_is_refused_in_one_line(tmp_path: Path, does: str) -> None:
     from lobench.api.components import _sink
@@ -263,9 +300,21 @@ def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_oth
         import_named(statements[0])
 
 
+def test_a_gin_module_of_a_plugin_that_raises_an_error_of_lobench_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted_usage.py").write_text("import lobench\nraise lobench.UsageError('planted')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (failed,) = import_of_plugins([Import(module="planted_usage", where="plugins")])
+    assert failed == "plugins: cannot import 'planted_usage'; got planted"
+
+
 @pytest.mark.parametrize("does", ["raises", "interrupts", "generates"])
 def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str) -> None:
-    command = _guarded(click.Command("hello", callback=DOES[does]), "hello", "mine")
+    command = click.Command("hello", callback=DOES[does])
+    own = command.invoke
+    command.invoke = functools.wraps(own)(lambda context: own(context))  # type: ignore[method-assign]
+    assert _guarded(_guarded(command, "hello", "mine"), "hello", "mine") is command
     with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_cli_commands: the command 'hello' failed"):
         command.main([], standalone_mode=False)
 

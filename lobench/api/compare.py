@@ -204,7 +204,7 @@ def compare(
         raise stale
     compared = _distinguished([one.subject for one in chosen], names)
     if cases:
-        compared = _on_cases(compared, cases)
+        compared = _on_cases(compared, _names_by_case(cases, places))
     if until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
@@ -238,8 +238,18 @@ def compare(
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
-def _on_cases(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[StoredSubject]:
+def _names_by_case(cases: Sequence[str], suites: Sequence[str]) -> dict[str, set[str]]:
+    """Returns the names by which a store may know each case: those of the cells, if it is a scope with axes."""
+    specs = {case: specs_called([case], *suites) if suites else [] for case in cases}
+    return {case: {case, *(spec.names[-1] for spec in found)} for case, found in specs.items()}
+
+
+def _on_cases(subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]) -> list[StoredSubject]:
     """Returns subjects with the results on some cases alone.
+
+    Args:
+      subjects: Subjects with all of their results.
+      names_by_case: Names of each case, as of `_names_by_case`.
 
     Raises:
       UsageError: No subject has results on a case of this name.
@@ -247,13 +257,15 @@ def _on_cases(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[S
     known = {
         f"{cell.case.suite}/{cell.case.name}": cell.case for subject in subjects for cell in subject.cells.values()
     }
-    for name in names:
-        if not any(case.is_called(name) for case in known.values()):
+    for name, names in names_by_case.items():
+        if not any(case.is_called(one) for case in known.values() for one in names):
             where, expected = "the results of A, B, ...", f"one of {', '.join(sorted(known))}"
             raise UsageError(f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, known))
 
+    wanted = {name for names in names_by_case.values() for name in names}
+
     def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-        return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, names))}
+        return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted))}
 
     return [replace(one, cells=chosen(one.cells), former=chosen(one.former)) for one in subjects]
 

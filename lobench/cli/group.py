@@ -37,6 +37,7 @@ _SECTIONS = {  # of `lobench --help`; other commands are under "Other"
     "Share": ("publish", "audit", "site", "merge", "import", "convert", "score"),
     "Set up": ("new", "doctor", "plugins", "schema"),
 }
+_GUARDED = "lobench_guarded"  # attribute of the commands of plugins whose errors name the plugin
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
@@ -152,8 +153,9 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
             where = f"plugin {plugin!r}, hook lobench_cli_commands"
             raise PluginFailure(f"the command {name!r} failed", where=where, got=headline(error)) from error
 
-    if not hasattr(invoke, "__wrapped__"):  # a command that was run before in this process
-        command.invoke = functools.wraps(invoke)(guarded)  # type: ignore[assignment,method-assign]
+    if not hasattr(command, _GUARDED):  # a command that was not run before in this process
+        setattr(command, _GUARDED, True)
+        command.invoke = guarded  # type: ignore[method-assign]
     return command
 
 

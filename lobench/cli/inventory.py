@@ -165,7 +165,7 @@ def _list_parameters(case: str) -> list[Item]:
     _, spec = find_case(case)
     layers = replace(layers_at("", load_plugins()), import_folders=(str(Path(spec.path).parent),))
     if not insists_on_optimizer(spec, layers):
-        layers = replace(layers, gin_params=("Case.optimizer = @sgd()",))  # the parameters do not depend on it
+        layers = replace(layers, gin_params=("Case.optimizer = @lobench.sgd()",))  # the parameters do not depend on it
     found = BlockRunner(layers).parameters(spec)
     show(described_list((path or '""', shape) for path, shape in found.items()))
     return [{"name": path, "shape": shape} for path, shape in found.items()]

@@ -18,12 +18,43 @@ def plugins_contained() -> Iterator[None]:
     """Keeps plugins from ending the process, closing its streams or changing its working directory.
 
     `os._exit` raises SystemExit, closing standard output or standard error does nothing, and `kept_folder` knows which
-    thread called `os.chdir`. Inside another one only the working directory is restored.
+    thread called `os.chdir`. Calls may be nested, and overlap in several threads: the process has its own functions and
+    streams again when the last one has ended.
     """
-    if _is_watched():
+    _replacements.enter()
+    try:
         with kept_folder():
             yield
-        return
+    finally:
+        _replacements.leave()
+
+
+class _Replacements:
+    """Replaced functions and streams of the process, counted by the calls that need them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may come in between
+        self._stack = contextlib.ExitStack()
+        self.num_calls = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self.num_calls:
+                self._stack.enter_context(_replaced())
+            self.num_calls += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self.num_calls -= 1
+            if not self.num_calls:
+                self._stack.close()
+
+
+_replacements = _Replacements()
+
+
+@contextlib.contextmanager
+def _replaced() -> Iterator[None]:
     ours, leave, change = os.getpid(), os._exit, os.chdir
     streams = sys.stdout, sys.stderr
 
@@ -45,8 +76,10 @@ def plugins_contained() -> Iterator[None]:
         yield
     finally:
         os._exit, os.chdir = leave, change
-        if (sys.stdout, sys.stderr) == guards:
-            sys.stdout, sys.stderr = streams
+        if sys.stdout is guards[0]:
+            sys.stdout = streams[0]
+        if sys.stderr is guards[1]:
+            sys.stderr = streams[1]
         if folder is not None and _working_directory() != folder:
             os.chdir(folder)
 
@@ -69,20 +102,19 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def kept_folder() -> Iterator[None]:
-    """Restores the working directory if this thread changed it. Changes by other threads are left alone."""
+    """Restores the working directory if this thread changed it. Changes by other threads are left alone.
+
+    Outside of `plugins_contained` the thread is unknown, and the working directory is restored in any case.
+    """
     folder, had_moved = _working_directory(), getattr(_thread, "has_moved", False)
     _thread.has_moved = False
     try:
         yield
     finally:
-        if folder is not None and (_thread.has_moved or not _is_watched()) and _working_directory() != folder:
+        may_be_ours = _thread.has_moved or not _replacements.num_calls
+        if folder is not None and may_be_ours and _working_directory() != folder:
             os.chdir(folder)
         _thread.has_moved = had_moved
-
-
-def _is_watched() -> bool:
-    """Returns whether `plugins_contained` notes changes of the working directory."""
-    return hasattr(os.chdir, "__wrapped__")
 
 
 def _working_directory() -> str | None:

@@ -37,7 +37,7 @@ from lobench.plugins import PluginManager
 __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
 
 _DRAWS = 64  # of a search's space, to have each of its parameters
-_SOME_OPTIMIZER = ("Case.optimizer = @sgd()",)  # where a trainer's config.gin will name it
+_SOME_OPTIMIZER = ("Case.optimizer = @lobench.sgd()",)  # where a trainer's config.gin will name it
 _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
 
 

@@ -111,7 +111,8 @@ def _named(method: Method, name: str, collected: CollectedCurves) -> str:
     """Returns the name in the files of an experiment's method: `name`, or the only one.
 
     Raises:
-      ConfigError: The files lack the name, or have several methods and no name is given."""
+      ConfigError: The files lack the name, or have several methods and no name is given.
+    """
     known = list(dict.fromkeys(run.method for run in collected.spill.runs))
     if name in known or (not name and len(known) == 1):
         return name or known[0]

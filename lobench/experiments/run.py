@@ -18,7 +18,7 @@ from lobench.api.dry_run import joined_problems
 from lobench.api.engine_run import HERE, Watched, run_rounds
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
-from lobench.core.errors import UsageError
+from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import CommandState, Experiment, Method, Race, SessionBlocks
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
@@ -29,7 +29,7 @@ from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.bound import devices_of
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import specs_called
+from lobench.engine.config.suite import specs_called, specs_of
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import devices_here
 from lobench.experiments.blocks import blocks_of, looked_at
@@ -140,7 +140,7 @@ class ExperimentRun:
         called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
         self._cases = tuple(spec.names[-1] for spec in called)
         self._curves = [method for method in chosen if method.kind == "curves"]
-        _check_devices(self._file, settings)
+        _check_devices(self._file, chosen, settings)
         self._unfit = _unfit_methods(chosen, settings)
         chosen = tuple(method for method in chosen if method.kind != "curves" and method.title not in self._unfit)
         if self._unfit and not chosen and not self._curves:
@@ -310,17 +310,24 @@ class ExperimentRun:
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
 
 
-def _check_devices(file: ExperimentFile, settings: RunSettings) -> None:
+def _check_devices(file: ExperimentFile, methods: Sequence[Method], settings: RunSettings) -> None:
     """Checks that this machine has the devices of the cases, before anything is trained.
 
+    Nothing is trained on the cases for methods with curves of their own. Suites without a gin file that can be read are
+    left to the worker that collects them.
+
     Raises:
-      UsageError: It does not.
+      UsageError: A case needs more devices than this machine has.
     """
+    if settings.executor not in HERE or all(method.kind in ("script", "curves") for method in methods):
+        return
     suites = file.experiment.suites
-    if settings.executor not in HERE or not suites:
+    try:
+        specs = specs_called(settings.cases, *suites) if settings.cases else specs_of(*suites)
+    except LobenchError:
         return
     num_devices, layers = len(devices_here(os.environ)), Layers(gin_params=file.shared)
-    wanted = {spec.names[0]: devices_of(spec, layers) for spec in specs_called(settings.cases, *suites)}
+    wanted = {spec.names[-1]: devices_of(spec, layers) for spec in specs}
     names = [name for name, number in wanted.items() if number > num_devices]
     if names:
         raise UsageError(

@@ -16,6 +16,7 @@ from tiny import make_run, make_suite, results
 from lobench import compare
 from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.stats.comparison import Effect
+from lobench.api.compare import _names_by_case
 from lobench.core.result import Outcome
 from lobench.report.tables.comparison import comparison_sentence
 from lobench.report.tables.comparison_text import comparison_text
@@ -346,3 +347,13 @@ def test_compare_where_its_two_tests_differ_gives_one_answer(tmp_path: Path, nam
         assert (effect.comparison.verdict, effect.gate.verdict) == (Effect.UNDECIDED, Verdict.REGRESSED)
         assert row.endswith("regressed (one-sided)") and text.startswith("REGRESSED")
         assert "theta_2.npz (B) is worse than theta_1.npz (A) on train/loss by more than" in text
+
+
+def test_compare_on_a_scope_with_axes_is_of_its_cells(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "digits.gin").write_text(
+        'grid/Case.axes = {"horizon": [10, 20]}\ngrid/Case.task = @Quadratic()\ngrid/Case.num_inner_steps = %horizon\n'
+    )
+    cells = {"own/digits.grid-horizon10", "own/digits.grid-horizon20"}
+    assert _names_by_case(["grid"], [str(tmp_path / "own")]) == {"grid": {"grid", *cells}}
+    assert _names_by_case(["grid"], []) == {"grid": {"grid"}}

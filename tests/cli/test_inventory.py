@@ -35,8 +35,10 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_list_parameters_case_shows_paths_that_patterns_match(tmp_path: Path) -> None:
-    import_line = "import lobench.inner.tasks.image"
-    (tmp_path / "own.gin").write_text(f"{import_line}\nx/Case.task = @DigitsMLP()\nDigitsMLP.hidden_sizes = (4,)\n")
+    namesake = "from lobench import configurable\n\n@configurable\ndef sgd():\n    return None\n"
+    (tmp_path / "own_rules.py").write_text(namesake)  # of the optimizer that lobench binds here
+    imports = "import lobench.inner.tasks.image\nimport own_rules"
+    (tmp_path / "own.gin").write_text(f"{imports}\nx/Case.task = @DigitsMLP()\nDigitsMLP.hidden_sizes = (4,)\n")
     done = lobench("list", "parameters", f"{tmp_path / 'own.gin'}:x")
     assert done.stdout.splitlines() == [
         "b0  float32[4]", "b1  float32[10]", "w0  float32[64, 4]", "w1  float32[4, 10]"

@@ -148,6 +148,17 @@ def test_command_does_not_count_its_program(folder: Path, command: str) -> None:
     assert sorted(parts) == ["helper.py", "train.py"]
 
 
+def test_command_does_not_count_files_to_which_its_shell_redirects_output(folder: Path) -> None:
+    command = "sh -c 'python train.py {out} >> log.txt 2>err.txt; ./run.sh &> all.log'"
+    (folder / "run.sh").write_text("#!/bin/sh\npython train.py 2>&1 > run.log < train.py\n")
+    method = Method(name="mine", command=command, curves=METHOD.curves)
+    first = code_of(folder, None, method=method).todays
+    for name in ("log.txt", "err.txt", "all.log", "run.log"):
+        (folder / name).write_text("step 1")
+    assert code_of(folder, None, method=method).todays.id == first.id
+    assert {"train.py", "run.sh"} <= first.parts.keys()
+
+
 def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger: Ledger) -> None:
     first = code_of(folder, ledger)
     ended(ledger, first)

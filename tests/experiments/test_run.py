@@ -13,6 +13,7 @@ import pytest
 from commands import Done, lobench
 from tiny import PATIENCE, content, killed_chief, make_suite, write_checkpoint
 
+from lobench.analysis.store.methods import read_parts
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
 
@@ -253,6 +254,8 @@ def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines
     table = dict(re.findall(r"^(slow|fast) .*? (\S+ \[\S+ \S+\])$", done.stdout, re.M))
     assert table.keys() == methods.keys() and table["fast"].startswith("1.000") and table["slow"] < "0.5", done.stdout
     assert {name for name, _ in live} == methods.keys() and live[-1][1] == table[live[-1][0]].replace("*", "")
+    (part,) = read_parts(folder / "store")  # nothing is left as a result of no experiment
+    assert part.experiment and len(part.subjects) == 2
 
 
 def test_experiments_with_equal_cases_share_what_the_store_holds_of_them(folder: Path) -> None:

@@ -10,6 +10,9 @@ import pytest
 from commands import Done, lobench
 from tiny import make_suite
 
+from lobench.engine.config.experiment.file import read_experiment
+from lobench.experiments.run import RunSettings, _check_devices
+
 SOUND = "sound/Method.optimizer = @sgd()\nsound/sgd.learning_rate = 0.1\n"
 UNKNOWN = "unknown/Method.optimizer = @no_such_optimizer()\n"
 WRONG = 'wrong/Method.optimizer = @adam()\nwrong/adam.b1 = "text"\n'
@@ -70,6 +73,26 @@ def test_a_case_that_needs_a_missing_device_is_named_before_any_case_trains(
     for device, options in (("1", ("--check",)), ("0.5", ())):
         done = run(folder, f"Case.num_gpus = {device}\n{SOUND}", *options)
         assert done.returncode == 2 and f"Case.num_gpus; got {device}; expected at most the 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("suite", "method"),
+    [
+        ({"test_own.py": "def test_own(): ...\n"}, "a/Method.optimizer = @sgd()"),  # the worker collects its cases
+        ({"own.gin": "x/Case.task = @Quadratic()\nx/Case.num_gpus = 4\n"}, 'a/Method.curves = "a.csv"'),
+    ],
+)
+def test_check_of_devices_leaves_suites_of_tests_and_methods_that_train_no_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: dict[str, str], method: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "own").mkdir()
+    for name, text in suite.items():
+        (tmp_path / "own" / name).write_text(text)
+    (tmp_path / "a.csv").write_text("step,loss\n0,1.0\n")
+    (tmp_path / "x.gin").write_text(f'Experiment.suites = ["own"]\n{method}\n')
+    file = read_experiment(tmp_path / "x.gin")
+    _check_devices(file, file.experiment.methods, RunSettings(experiment=str(tmp_path / "x.gin")))
 
 
 def test_run_without_a_method_left_is_refused(folder: Path) -> None:

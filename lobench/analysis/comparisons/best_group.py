@@ -99,7 +99,7 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
 
     Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
     whose seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not
-    it from the best one.
+    distinguish it from the best one.
 
     Args:
       summary: Summary of the store.

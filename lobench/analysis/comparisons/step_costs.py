@@ -76,7 +76,7 @@ class CaseCosts:
     """Costs of two subjects on one case.
 
     Attributes:
-      case: Identity of the case.
+      case: Identity of the case; its name in the result of `lobench.compare`.
       metric: Name of the metric.
       shared: Costs on the class of machines that both have times of. If there are several, that with the most chunks.
         None if the sides share no class.

@@ -86,7 +86,7 @@ class CaseSteps:
     """Steps of both sides to the target on one case.
 
     Attributes:
-      case: Identity of the case.
+      case: Identity of the case; its name in the result of `lobench.compare`.
       target: The target.
       a, b: Steps of each side.
       difference: Steps of B less those of A, paired or by Welch like their values. It has a note instead if a seed of

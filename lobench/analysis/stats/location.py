@@ -62,7 +62,7 @@ class Location:
         return two_sided(self.above(), self.below()) if self.is_known else math.nan
 
     def bounds(self, tail: float) -> tuple[float, float]:
-        """Returns the interval of shifts that no one-sided test rejects at the level `tail`; NaN if unbounded."""
+        """Returns the interval of shifts that no one-sided test rejects at the level `tail`; NaN if not finite."""
         mean, error = self.estimate.mean, self.error
         if not self.is_known:
             return math.nan, math.nan

@@ -80,7 +80,7 @@ def read_parts(store: Path) -> list[Snapshot]:
       store: Folder of the store, or a bundle.
 
     Raises:
-      StoreError: There is no store.
+      StoreError: The path is neither.
     """
     whole = read_store(store)
     with Ledger.open(store, read_only=True) as ledger:
@@ -91,8 +91,8 @@ def read_parts(store: Path) -> list[Snapshot]:
             found = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
             if found.rows:
                 parts.append(with_race(dataclasses.replace(found, experiment=row.name), row.config, ledger))
-    used = {id(row) for part in parts for row in part.rows}
-    others = [row for row in whole.rows if id(row) not in used]
+    used = {row.id for part in parts for row in part.rows}  # some are copies with another identity, as of `_Forms`
+    others = [row for row in whole.rows if row.id not in used]
     if others:
         parts.append(Snapshot.of(store, others, positions=positions, events=whole.events, current=whole.current))
     return parts

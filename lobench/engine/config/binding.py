@@ -367,11 +367,14 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
         try:
             with plugins_contained():
                 import_named(statement)
-        except ConfigError as error:
-            failed.append(str(error))
+        except LobenchError as error:
+            problem = error
+            if not isinstance(error, ConfigError):  # raised by the module itself
+                problem = ConfigError(f"cannot import {statement.module!r}", where=statement.where, got=headline(error))
+            failed.append(str(problem))
             if statement.module not in _FAILED:
                 _FAILED.add(statement.module)
-                print(f"lobench: hook lobench_gin_modules: {error}; going on", file=sys.stderr)
+                print(f"lobench: hook lobench_gin_modules: {problem}; going on", file=sys.stderr)
     return failed
 
 

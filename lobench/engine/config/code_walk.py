@@ -22,7 +22,15 @@ from pathlib import Path
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.imported_code import imported_content
-from lobench.engine.config.source_files import CODE_SUFFIXES, HERE, ImportedNames, SourceFile, source_file, suffix_of
+from lobench.engine.config.source_files import (
+    CODE_SUFFIXES,
+    HERE,
+    ImportedNames,
+    SourceFile,
+    source_at,
+    source_file,
+    suffix_of,
+)
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = ["CodeWalk", "listing_sha256", "name_of"]
@@ -96,6 +104,8 @@ class CodeWalk:
         self._listed: set[str] = set()
         self._waiting: list[tuple[str, ImportedNames]] = []
         self._elsewhere: list[tuple[str, ImportedNames, bool]] = []  # absolute imports, and whether they were found
+        self._searched_imports: list[tuple[str, ImportedNames, bool]] = []  # those searched in added folders
+        self._num_searched_folders = 0  # number of added folders at that time
         self._added = dict.fromkeys(map(os.path.abspath, added))  # folders that are added to `sys.path`
         self._inside: dict[str, list[str]] = {}  # folders that are added to the path of a package, by its name
         self._guessed: dict[str, None] = {}  # folders that may be added to `sys.path`, for imports that are not found
@@ -113,7 +123,7 @@ class CodeWalk:
             self.add_module(name)
         for text in texts:
             self._add_named("", text, ())
-        while self._waiting or self._elsewhere:
+        while self._waiting or self._elsewhere or self._num_added_folders != self._num_searched_folders:
             while self._waiting:
                 self._follow(*self._waiting.pop())
             self._search_added()
@@ -138,14 +148,13 @@ class CodeWalk:
         file = os.path.realpath(path)
         if file in self._files or origin_of_file(file) is not Origin.USER:
             return
-        content = imported_content(file) if self._as_imported else None
+        content, suffix = imported_content(file) if self._as_imported else None, os.path.splitext(file)[1]
         try:
-            content = retried_briefly(Path(file).read_bytes) if content is None else content
+            read = functools.partial(source_at, file)
+            source = retried_briefly(read) if content is None else source_file(content, suffix)
         except OSError:
             self._missing.add(file)
             return
-        suffix = os.path.splitext(file)[1]
-        source = source_file(content, suffix)
         self._files[file], self._sources[file] = source.sha256, source
         self._waiting += [(file, imported) for imported in source.imports]
         self._note_import_folders(file, source)
@@ -239,6 +248,8 @@ class CodeWalk:
         Only near the file a folder without an `__init__.py` counts as a package: others may be other projects.
         """
         parts = imported.module.split(".")
+        if not all(parts):  # "a..b" names no module
+            return False
         if parts[0] in _NOT_COUNTED:
             return True
         for folder in folders:
@@ -367,9 +378,19 @@ class CodeWalk:
             if not suffix_of(path) and "*" not in path:
                 yield from (folder for folder in self._places(file, path) if self._disk.is_dir(folder))
 
+    @property
+    def _num_added_folders(self) -> int:
+        return len(self._added) + len(self._guessed) + sum(map(len, self._inside.values()))
+
     def _search_added(self) -> None:
-        """Searches imports in the folders that the code adds to its import path, which may come before all others."""
+        """Searches imports in the folders that the code adds to its import path, which may come before all others.
+
+        If folders were added since the last search, by files that it found, earlier imports are searched again.
+        """
         waiting, self._elsewhere = self._elsewhere, []
+        self._searched_imports += waiting
+        if self._num_added_folders != self._num_searched_folders:
+            self._num_searched_folders, waiting = self._num_added_folders, [*self._searched_imports]
         if not self._added and not self._guessed:
             return
         for file, imported, was_found in waiting:

@@ -27,6 +27,7 @@ _MAKEFILES = ("GNUmakefile", "Makefile", "makefile", "justfile")
 _MAKERS = ("make", "gmake", "just")  # programs that read these without a word that names one
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
+_WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
 _BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
 _IMPORTS = re.compile(r"^\s*(?:from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)
 
@@ -143,8 +144,9 @@ class _Named:
             self.add_line(word, near)
 
     def add_line(self, lines: str, near: Sequence[Path] = ()) -> None:
-        """Adds what the lines of a shell name."""
+        """Adds what the lines of a shell name, except files to which they redirect output."""
         lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
+        lines = _WRITTEN.sub(" ", lines)
         changes = [word for found in _CHANGES_FOLDER.findall(lines) for word in _words_in(found)]
         changes += [word for found in _ASSIGNMENT.findall(lines) for word in _words_in(found.replace(os.pathsep, " "))]
         words, num_before = _words_in(lines), -1

@@ -14,12 +14,13 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["CODE_SUFFIXES", "HERE", "ImportedNames", "SourceFile", "source_file", "suffix_of"]
+__all__ = ["CODE_SUFFIXES", "HERE", "ImportedNames", "SourceFile", "source_at", "source_file", "suffix_of"]
 
 # Suffixes of files that count as code if code names them: Python, what it compiles or loads, and archives of it.
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
 _BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
 CODE_SUFFIXES = frozenset((".py", ".sh", ".pxi", ".f", ".f90", ".jl", *_COMPILED_SOURCES, *_BINARIES))
+_NAMING = frozenset((".py", ".sh", ".pxi", *_COMPILED_SOURCES))  # suffixes of files whose content names others
 HERE = "\0here"  # beginning of a path: the folder of the file of code
 _FILE = "\0file"  # the file of code itself
 _UNKNOWN = "*"
@@ -39,6 +40,7 @@ _KEEPERS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  #
 _KEEPING_METHODS = ("resolve", "absolute", "as_posix", "expanduser", "__str__")
 _PATHS = ("Path", "PurePath", "PosixPath", "PurePosixPath")
 _EXTENDERS = ("insert", "append", "extend")
+_PLACEHOLDER = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[a-zA-Z%]")  # of "%02d" % number
 _LONGEST = 300  # characters of a path or of a module's name
 _MOST_VALUES = 8  # of one expression
 _DEEPEST = 20  # expressions within each other
@@ -82,6 +84,19 @@ class SourceFile(NamedTuple):
 _known: dict[str, SourceFile] = {}  # by the sha256 of the content
 
 
+def source_at(path: str) -> SourceFile:
+    """Returns what a file on the disk names, as `source_file` does. Archives and data need not fit into memory.
+
+    Raises:
+      OSError: The file cannot be read.
+    """
+    suffix = os.path.splitext(path)[1]
+    with open(path, "rb") as opened:
+        if suffix in _NAMING:
+            return source_file(opened.read(), suffix)
+        return SourceFile(hashlib.file_digest(opened, "sha256").hexdigest())
+
+
 def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
     """Returns what a file of code names. A file that is not Python, or cannot be parsed, counts by its bytes."""
     digest = hashlib.sha256(content).hexdigest()
@@ -107,14 +122,14 @@ def suffix_of(path: str) -> str:
 
 def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
     """Returns a file that is not Python: it names the files that it includes, starts or imports."""
-    if suffix not in (*_COMPILED_SOURCES, ".pxi", ".sh"):
+    if suffix not in _NAMING:
         return SourceFile(digest)
     paths = dict.fromkeys(one.decode("utf-8", "replace") for one in _NAMED.findall(content))
     imports = list[ImportedNames]()
     if suffix in (".pyx", ".pxd"):
         modules = dict.fromkeys((one or other).decode() for one, other in _CYTHON.findall(content))
         imports = [
-            ImportedNames(len(one) - len(one.lstrip(".")), one.lstrip("."), is_text=not one.startswith("."))
+            ImportedNames(len(one) - len(one.lstrip(".")), one.strip("."), is_text=not one.startswith("."))
             for one in modules
         ]
     return SourceFile(digest, tuple(imports), tuple(paths))
@@ -372,7 +387,7 @@ class _NamesIn:
         if isinstance(node.op, ast.Add):
             return self._combined("".join, [node.left, node.right], depth)
         if isinstance(node.op, ast.Mod):
-            return [re.sub(r"%[\w.]", _UNKNOWN, value) for value in self._values_of(node.left, depth)]
+            return [_PLACEHOLDER.sub(_UNKNOWN, value) for value in self._values_of(node.left, depth)]
         return [_UNKNOWN]
 
     def _of_call(self, node: ast.Call, depth: int) -> Iterable[str]:

@@ -9,7 +9,6 @@ standard library, lobench, and the packages in `Program` do not count.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import os
 import sys
@@ -25,7 +24,7 @@ from lobench.core.code_origin import file_of
 from lobench.engine.config.code_walk import CodeWalk, listing_sha256, name_of
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
-from lobench.engine.config.source_files import source_file
+from lobench.engine.config.source_files import source_at, source_file
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
@@ -62,7 +61,7 @@ def fingerprint_of(
       added: Further folders that may be on the import path, at an unknown place: modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
-    key = _Asked(
+    key = _FingerprintArguments(
         tuple(map(str, files)), tuple(modules), tuple(texts), tuple(folders), tuple(added), tuple(sys.path), as_imported
     )
     if key in _remembered and _remembered[key].is_current():
@@ -121,13 +120,9 @@ def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
 
 def _sha256_on_disk(file: str) -> str:
     try:
-        return _sha256_of_file(Path(file), retried_briefly(Path(file).read_bytes))
+        return retried_briefly(functools.partial(source_at, file)).sha256
     except OSError:
         return ""
-
-
-def _sha256_of_file(file: Path, content: bytes) -> str:
-    return tree_sha256(content) if file.suffix == ".py" else hashlib.sha256(content).hexdigest()
 
 
 def forget_edited_code() -> bool:
@@ -152,7 +147,7 @@ def _file_of(module: object) -> str:
     return file_of(module) if isinstance(module, ModuleType) else ""
 
 
-class _Asked(NamedTuple):
+class _FingerprintArguments(NamedTuple):
     """Arguments of `fingerprint_of`, and the import path."""
 
     files: tuple[str, ...]
@@ -184,7 +179,7 @@ class _Remembered(NamedTuple):
         return {one: listing_sha256(one) for one in listed} == listed and not _imported_otherwise(self.fingerprint)
 
 
-_remembered: dict[_Asked, _Remembered] = {}
+_remembered: dict[_FingerprintArguments, _Remembered] = {}
 _made: dict[str, CodeFingerprint] = {}  # by id
 
 

@@ -35,7 +35,7 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
       suites: Folders or gin files of the suites.
       run: Path of the watched run. Files below it are not data of a suite.
     """
-    excluded = os.path.abspath(run) if run and "://" not in run else ""
+    excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
     digests: dict[str, str] = {}
     folders: dict[str, Path] = {}
     for suite in suites:
@@ -43,11 +43,13 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
         folder = _folder_of(path)
         folders[folder.name] = folder
         for file in _data_of(path):
-            if not (excluded and (str(file) == excluded or str(file).startswith(f"{excluded}{os.sep}"))):
+            if excluded is None or not file.is_relative_to(excluded):
                 digests[file.relative_to(folder.parent).as_posix()] = _digest(file)
     for name in ledger.data_names():
         if name not in digests and (own := folders.get(name.partition("/")[0])) is not None:
-            digests[name] = _digest(own.parent / name)
+            file = Path(os.path.normpath(own.parent / name))  # as `relpath` made it: `..` follows no link
+            if excluded is None or not file.is_relative_to(excluded):
+                digests[name] = _digest(file)
     changed = [os.path.normpath(name) for name in ledger.record_data(digests, folders)]
     return _notice(changed, "a binding of the task that names a version of the data makes another case")
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lobench.core.containment import kept_folder
+from lobench.core.containment import kept_folder, plugins_contained
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
@@ -312,7 +312,7 @@ def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) 
     """Calls every implementation of an observing hook. If one raises, `on_error` is called and the others still run."""
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
-            with kept_folder():
+            with plugins_contained():
                 implementation.function(**({"event": event} if implementation.argnames else {}))
         except BaseException as error:  # noqa: BLE001  (a plugin boundary; Ctrl-C sets a flag while a watch runs, and raises nothing)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

@@ -197,7 +197,7 @@ class Restarts:
         """
         own, hashes = _lineage_of(subject), {one.sha256 for one in dead}
         shared = [self._positions[_name_of(one)] for one in self.before(subject) if one not in (subject, *dead)]
-        end = self._positions[_name_of(after)]
+        end, last_shared = self._positions[_name_of(after)], max(shared, default=-1)
         found: list[Subject] = []
         for lineage, positions in self._lineages.items():
             if lineage == own or not lineage.is_beside(own) or "*" in lineage.names.rpartition("/")[2]:
@@ -205,7 +205,7 @@ class Restarts:
             for position in positions:
                 one = self._subjects[position]
                 may_be_new = position == positions[-1] and position > end and one.sha256 not in hashes
-                if position > max(shared, default=0) and position not in self.superseded and not may_be_new:
+                if position > last_shared and position not in self.superseded and not may_be_new:
                     found.append(one)
         return found
 

@@ -17,7 +17,7 @@ from lobench.api.components import make_sinks, plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run, is_store
 from lobench.api.settings import WatchSettings, command_text, default_store, texts
-from lobench.core.containment import kept_folder
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.core.wording import cause, headline
@@ -442,7 +442,7 @@ class _Notifier:
             if not lacking:
                 continue
             try:
-                with kept_folder():
+                with plugins_contained():
                     sink.deliver(lacking)
             except KeyboardInterrupt:
                 raise
@@ -455,7 +455,7 @@ class _Notifier:
     def close(self) -> None:
         for address, sink in self._sinks.items():
             try:
-                with kept_folder():
+                with plugins_contained():
                     sink.close()
             except KeyboardInterrupt:
                 raise

@@ -36,8 +36,8 @@ __all__ = ["Audit", "Checked", "Verdict", "audit"]
 
 Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
 
+_ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)  # of a row that no lobench wrote
 # XLA compiles the same code for all processors of this class (`lobench.inner.backend`); else it depends on the model.
-_UNLIKE = (KeyError, TypeError, ValueError, AttributeError, IndexError)  # of a row that no lobench wrote
 _ONE_TARGET = "cpu: x86-64-v4"
 _OF_THE_MACHINE = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
 _ALWAYS = (
@@ -149,7 +149,9 @@ def audit(
         _extract(bundle, folder)
         make_ledger(bundle, folder)
         with (
-            one_line_of(_UNLIKE, StoreError, "a part of the bundle has not the form that lobench writes", where=path),
+            one_line_of(
+                _ROW_ERRORS, StoreError, "a part of the bundle has not the form that lobench writes", where=path
+            ),
             Ledger.open(folder, read_only=True) as ledger,
         ):
             rows = list(ledger.evaluations())

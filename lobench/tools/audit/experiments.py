@@ -60,7 +60,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
 
 
 def _left_out(form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields the results of an experiment's subjects, cases and seeds that are in no experiment of the bundle."""
+    """Yields the results of an experiment's subjects, cases and seeds that are not its members, nor another's."""
     numbered = [one for one in members if isinstance(one.session, int) and isinstance(one.trial, int)]
     known = {(one.evaluation.sha256, one.evaluation.case_key.partition(":")[0], one.session) for one in numbered}
     of_subjects = {(sha256, one.program, one.code) for one in numbered for sha256 in [one.evaluation.sha256]}

@@ -1,5 +1,6 @@
 """Fingerprints of the user's code over trees of files."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -205,6 +206,8 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "from pathlib import Path\nX = [*map(Path.read_text, Path(__file__).parent.glob('package/inner/*.py'))]\n",
         "from pathlib import Path\nexec((Path(__file__).parent / 'package' / 'inner' / f'{NAME}.py').read_text())\n",
         "import os\nNAMES = [one for one in os.listdir('package/inner') if one.endswith('.py')]\n",
+        "X = open('package/inner/%04s.py' % NAME).read()\n",
+        "X = open('package/%(folder)s/deep.py' % SETTINGS).read()\n",
         "from importlib import import_module\nNAME = 'package.inner.deep'\nX = import_module(NAME)\n",
         "from pathlib import Path\nHERE = Path(__file__).resolve().parent\n"
         "INNER = HERE / 'package' / 'inner'\nexec(INNER.joinpath('deep').with_suffix('.py').read_text())\n",
@@ -229,6 +232,21 @@ def test_fingerprint_of_module_in_an_added_folder_counts_beside_its_namesake(tre
     then = code_of(tree, "lazy.py")
     replaced(tree, "package/inner/deep.py", "2", "3")
     assert code_of(tree, "lazy.py").id != then.id
+
+
+@pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
+def test_fingerprint_of_folders_added_one_from_another_does_not_depend_on_the_order_of_imports(
+    tree: Path, order: tuple[str, str]
+) -> None:
+    for name in ("one", "far"):
+        (tree / name).mkdir()
+    (tree / "lazy.py").write_text(
+        "import sys\nsys.path.insert(0, 'one')\n" + "".join(f"import {one}\n" for one in order)
+    )
+    added = "os.path.join(os.path.dirname(__file__), '..', 'far')"
+    (tree / "one/first.py").write_text(f"import sys, os\nsys.path.insert(0, {added})\n")
+    (tree / "far/second.py").write_text("X = 1\n")
+    assert code_of(tree, "lazy.py").parts.keys() == {"lazy.py", "first.py", "second.py"}
 
 
 def test_fingerprint_of_import_by_a_computed_name_reaches_all_of_the_outermost_package(tree: Path) -> None:
@@ -311,6 +329,18 @@ def test_fingerprint_of_code_reaches_sources_that_are_compiled_and_a_namesake_of
     then = code_of(tree, "lazy.py")
     (tree / name).write_text((tree / name).read_text() + "\nX = 2\n")
     assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_an_archive_has_the_hash_of_its_content(tree: Path) -> None:
+    (tree / "rules.zip").write_bytes(b"PK" * 100_000)
+    (tree / "lazy.py").write_text("import sys\nsys.path.insert(0, 'rules.zip')\nopen('rules.zip', 'rb')\n")
+    assert code_of(tree, "lazy.py").parts["rules.zip"] == hashlib.sha256(b"PK" * 100_000).hexdigest()
+
+
+def test_fingerprint_of_cython_with_sentences_that_look_like_imports_has_the_modules_that_exist(tree: Path) -> None:
+    (tree / "fast.pyx").write_text('"""Rules.\n\nimport package.\nimport package..inner\n"""\n')
+    (tree / "lazy.py").write_text("import fast\n")
+    assert {"fast.pyx", "package/__init__.py"} == code_of(tree, "lazy.py").parts.keys() - {"lazy.py"}
 
 
 def test_fingerprint_of_text_that_names_an_installed_module_does_not_hold_its_version(tree: Path) -> None:

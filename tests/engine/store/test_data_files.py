@@ -53,3 +53,21 @@ def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledge
     line = changed_data_of_command(ledger, "mine", data, "Method.files")
     assert "(rates.toml): the results are kept; a file in Method.files counts as code" in line
     assert changed_data_of_command(ledger, "mine", data, "Method.files") == ""
+
+
+def test_data_file_outside_of_a_suite_that_is_a_link_is_found_again(
+    ledger: Ledger, suite: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "one" / "two" / "linked"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(suite)
+    note_named_data(ledger, [str(link)], map(Path, fingerprint_of([suite / "code.py"]).data))
+    assert changed_data(ledger, [str(link)]) == ""
+
+
+def test_data_file_below_the_run_is_no_data_after_it_was_recorded_without_the_run(ledger: Ledger, suite: Path) -> None:
+    run = str(suite / "data")
+    assert changed_data(ledger, [str(suite)]) == ""
+    changed_data(ledger, [str(suite)], run)
+    (suite / "data/a.csv").write_text("2")
+    assert changed_data(ledger, [str(suite)], run) == ""

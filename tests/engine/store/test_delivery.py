@@ -449,3 +449,12 @@ def test_plugins_neither_leave_the_folder_nor_close_the_streams(tmp_path: Path, 
         print("still open")
         os.chdir(tmp_path)  # a worker in this process may
     assert Path.cwd() == folder and not sys.stdout.closed and not sys.stderr.closed
+
+
+def test_notify_of_a_hook_that_ends_the_process_reports_it() -> None:
+    manager, errors = PluginManager(), list[str]()
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=lambda: os._exit(0)), name="mine")
+    subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="0", outer_step=0))
+    event = CheckpointSeen(subject=subject)
+    notify(manager, "lobench_checkpoint_seen", event, lambda where, error: errors.append(f"{where}: {error}"))
+    assert errors == ["plugin 'mine', hook lobench_checkpoint_seen: os._exit(0)"]

@@ -86,6 +86,10 @@ def test_restart_supersedes_earlier_contents_of_a_file_without_a_number(tmp_path
         assert present(ledger) == [(0, "a0"), (0, "a0"), (0, "e"), (20, "a20"), (40, "b40")]
     with recorded(tmp_path / "early", *first, latest(3, "b0"), checkpoint(0, "b0")) as ledger:
         assert present(ledger) == [(0, "b0"), (0, "e"), (3, "b0")]
+    with recorded(
+        tmp_path / "before", latest(0, "a0"), *FIRST, checkpoint(0, "b0")
+    ) as ledger:  # seen before all others
+        assert present(ledger) == [(0, "b0")]
 
 
 def test_arrival_counts_the_changes_of_a_file_without_a_step(tmp_path: Path) -> None:

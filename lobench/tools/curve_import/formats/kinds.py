@@ -206,13 +206,13 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
     def read(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
         used: set[str] = set()
         try:
-            said: list[str] = []
-            for points in _contained(given.read, path, watched_request(asked, used), said):
+            own_notes: list[str] = []
+            for points in _contained(given.read, path, watched_request(asked, used), own_notes):
                 if not isinstance(points, Points):
                     raise failure("read() yielded something else", described(points))
                 _check_points(points)
                 yield points
-            notes += map(str, said)
+            notes += map(str, own_notes)
         except (LobenchError, OSError, KeyboardInterrupt, MemoryError, GeneratorExit):
             raise
         except BaseException as error:
@@ -234,7 +234,7 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
 
 
 def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
-    """Yields what a plugin's reader does, which cannot end the process meanwhile."""
+    """Yields the points of a plugin's reader, which cannot end the process meanwhile."""
     try:
         with plugins_contained():
             points = iter(read(*arguments))
@@ -281,7 +281,7 @@ def kind_of(path: Path, asked: str = "") -> str:
     """Returns the name of a file's or folder's format; "" for a folder whose files are read one by one.
 
     Raises:
-      UsageError: The file does not exist, its format is unknown, or `kind` does not name a format.
+      UsageError: The file does not exist, its format is unknown, or `asked` names no format.
     """
     known = kinds()
     if asked and asked not in known:
