@@ -155,7 +155,7 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
 
     if not hasattr(command, _GUARDED):  # a command that was not run before in this process
         setattr(command, _GUARDED, True)
-        command.invoke = guarded  # type: ignore[method-assign]
+        command.invoke = guarded  # type: ignore[method-assign, assignment]
     return command
 
 
