@@ -51,7 +51,7 @@ _ENVIRONMENT = {
     ),
     # Bounds a hang; beside eight busy processes a test takes six times as long. Not in the ini file, which warns of
     # options of a plugin that only tests of lobench itself install.
-    "PYTEST_TIMEOUT": "900",
+    "PYTEST_TIMEOUT": "1000",
 }
 
 
