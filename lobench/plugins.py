@@ -18,7 +18,15 @@ import pluggy
 
 from lobench import hookspecs
 from lobench.core.containment import plugins_contained
-from lobench.core.errors import ConfigError, LobenchError, PluginError, PluginFailure, UsageError, suggestion
+from lobench.core.errors import (
+    ConfigError,
+    LobenchError,
+    PluginError,
+    PluginFailure,
+    UsageError,
+    suggestion,
+    with_parts,
+)
 from lobench.core.wording import described, headline
 from lobench.hookspecs import Declaration
 
@@ -112,8 +120,7 @@ class Registered:
         except LobenchError as error:
             if error.where or type(error) is not ConfigError:
                 raise
-            reason = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
-            raise ConfigError(error.what, where=where, **reason) from error
+            raise with_parts(error, ConfigError, where=where) from error
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:

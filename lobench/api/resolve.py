@@ -17,7 +17,7 @@ from lobench.analysis.store.names import called, one_called
 from lobench.analysis.store.reference import Choice, choose_reference
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
-from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
+from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion, with_parts
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, canonical_optimizer
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
@@ -215,8 +215,7 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
         if not (advice := _as_call(text)):
             raise
         next_step = "; ".join([*filter(None, [error.next_step]), *advice])
-        reason = {"where": error.where, "got": error.got, "expected": error.expected, "next_step": next_step}
-        raise UsageError(error.what, **reason) from error
+        raise with_parts(error, UsageError, next_step=next_step) from error
 
 
 def _as_call(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 __all__ = [
     "CheckpointError",
@@ -19,6 +20,7 @@ __all__ = [
     "ThetaMismatch",
     "UsageError",
     "suggestion",
+    "with_parts",
 ]
 
 
@@ -43,6 +45,9 @@ class LobenchError(Exception):
         if next_step:
             message += f"; {next_step}"
         super().__init__(message)
+
+
+_E = TypeVar("_E", bound=LobenchError)
 
 
 class UsageError(LobenchError):
@@ -91,6 +96,18 @@ class PluginFailure(PluginError):
 
 class ReaderFailure(PluginFailure, CheckpointError):
     """A plugin's reader raised, or returned something of another type: that checkpoint cannot be read."""
+
+
+def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
+    """Returns an error of another class with the same parts, except for those that are given.
+
+    Args:
+      error: Error with the other parts.
+      kind: Class of the new error.
+      parts: New parts, by the arguments of `LobenchError`.
+    """
+    kept = {"where": error.where, "got": error.got, "expected": error.expected, "next_step": error.next_step}
+    return kind(error.what, **{**kept, **parts})
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

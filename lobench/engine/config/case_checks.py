@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lobench.core.case import HEADLINES, ROLES, SESSIONS, Case, Expectations, Suite
-from lobench.core.errors import ConfigError, suggestion
+from lobench.core.errors import ConfigError, suggestion, with_parts
 from lobench.core.metric import EVALUATED_SPLITS
 
 __all__ = ["check_case", "role_of"]
@@ -23,8 +23,7 @@ def check_case(case: Case, expectations: Expectations, where: str) -> None:
         try:
             check(case)
         except ConfigError as error:
-            text = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
-            raise ConfigError(error.what, where=where, **text) from None
+            raise with_parts(error, ConfigError, where=where) from None
 
 
 def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:

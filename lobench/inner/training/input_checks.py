@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from lobench.core.case import Case
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, with_parts
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.extra_inputs.optimizer_side import any_with_extra_inputs, declared_extra_inputs
 from lobench.inner.extra_inputs.task_side import facts_of
@@ -62,6 +62,4 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
     try:
         jax.eval_shape(look, np.uint32(0))
     except ConfigError as error:
-        raise ConfigError(
-            error.what, where=where, got=error.got, expected=error.expected, next_step=error.next_step
-        ) from error
+        raise with_parts(error, ConfigError, where=where) from error
