@@ -17,7 +17,7 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import plugin_errors, plugins_contained
 from lobench.core.errors import (
     ConfigError,
     LobenchError,
@@ -82,18 +82,14 @@ class Registered:
           PluginError: The import failed. The message names plugin, declaration and cause.
         """
         module, _, attribute = self.declaration.factory.partition(":")
-        try:
-            with plugins_contained(), self._suite_importable():
-                loaded = importlib.import_module(module) if module else self.module
+        what = f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}"
+        where = f"plugin {self.plugin!r}"
+        with (
+            plugin_errors(lambda error: PluginFailure(what, where=where, got=headline(error))),
+            self._suite_importable(),
+        ):
+            loaded = importlib.import_module(module) if module else self.module
             return getattr(loaded, attribute) if attribute else loaded
-        except (KeyboardInterrupt, MemoryError):
-            raise
-        except BaseException as error:  # a plugin boundary: `sys.exit` at an import, too
-            raise PluginFailure(
-                f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}",
-                where=f"plugin {self.plugin!r}",
-                got=headline(error),
-            ) from error
 
     def make(self, *arguments: object, where: str, **keywords: object) -> Any:
         """Calls the factory with arguments from the user.
@@ -326,14 +322,10 @@ class PluginManager(pluggy.PluginManager):
             self.broken.append(failed)
 
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
-        try:
-            with plugins_contained():
-                returned: Any = function()
-                declared = list(returned) if isinstance(returned, Iterable) else [returned]
-        except (KeyboardInterrupt, MemoryError):
-            raise
-        except BaseException as error:
-            raise PluginFailure(f"hook {hook} failed", where=f"plugin {plugin!r}", got=headline(error)) from error
+        what, where = f"hook {hook} failed", f"plugin {plugin!r}"
+        with plugin_errors(lambda error: PluginFailure(what, where=where, got=headline(error))):
+            returned: Any = function()
+            declared = list(returned) if isinstance(returned, Iterable) else [returned]
         for declaration in declared:
             if not isinstance(declaration, Declaration):
                 raise PluginError(

@@ -15,7 +15,7 @@ from typing import Any
 from lobench.api.settings import WatchSettings, num_workers
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import plugin_errors, plugins_contained
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.wording import described, headline
 from lobench.engine.checkpoints.given import layers_at
@@ -205,16 +205,15 @@ def make_sinks(settings: WatchSettings, manager: PluginManager, store: Path) -> 
 def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultSink:
     name, _, argument = address.partition(":")
     factory = manager.find("lobench_result_sinks", name, kind="sink").load()
-    try:
-        with plugins_contained():
-            sink: ResultSink = factory(replace(context, argument=argument))
-            destination = getattr(sink, "destination", "")  # a property that may fail
-            bool(getattr(sink, "keeps_first", False))
-    except (LobenchError, KeyboardInterrupt, MemoryError):
-        raise
-    except BaseException as error:
+
+    def failure(error: BaseException) -> PluginError:
         kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's argument
-        raise kind("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
+        return kind("cannot be set up", where=f"sink {address!r}", got=headline(error))
+
+    with plugin_errors(failure, LobenchError):
+        sink: ResultSink = factory(replace(context, argument=argument))
+        destination = getattr(sink, "destination", "")  # a property that may fail
+        bool(getattr(sink, "keeps_first", False))
     lacking = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
     if lacking:
         what, expected = "the factory returned something else", f"an object with {lacking[0]}()"

@@ -7,10 +7,10 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO, cast
 
-__all__ = ["kept_folder", "plugins_contained"]
+__all__ = ["kept_folder", "plugin_errors", "plugins_contained"]
 
 
 @contextlib.contextmanager
@@ -27,6 +27,24 @@ def plugins_contained() -> Iterator[None]:
             yield
     finally:
         _replacements.leave()
+
+
+@contextlib.contextmanager
+def plugin_errors(failure: Callable[[BaseException], Exception], *passes: type[BaseException]) -> Iterator[None]:
+    """Contains a call of a plugin, and raises what it raises as another error.
+
+    Args:
+      failure: Returns the error to raise for an error of the plugin.
+      passes: Exceptions that are raised as they are, besides KeyboardInterrupt and MemoryError.
+    """
+    passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, MemoryError, *passes)
+    try:
+        with plugins_contained():
+            yield
+    except passed:
+        raise
+    except BaseException as error:
+        raise failure(error) from error
 
 
 class _Replacements:

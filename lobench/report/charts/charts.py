@@ -13,7 +13,7 @@ from lobench.analysis.stats.bands import bands
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import histories_of, search_notes
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import plugin_errors
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
 from lobench.core.wording import counted, described, headline
 from lobench.plugins import Registered, load_plugins
@@ -91,24 +91,23 @@ def _check_drawn(name: str, section: Section) -> None:
     Raises:
       PluginFailure: It cannot be drawn, or a part of it has another type.
     """
-    try:
-        with plugins_contained():
-            for part in ("id", "title", "note", "kind", "trained_with", "view"):
-                if not isinstance(value := getattr(section, part), str):
-                    raise PluginFailure(f"the section's {part} is not a text", where=name, got=described(value))
-            if section.view not in get_args(View):
-                expected = ", ".join(get_args(View))
-                raise PluginFailure("the section's view", where=name, got=repr(section.view), expected=expected)
-            for figure in section.figures:
-                if not isinstance(figure, Figure):
-                    raise PluginFailure("a figure is not a lobench.extend.Figure", where=name, got=described(figure))
-                str(figure.svg), figure.legend, str(figure.title), str(figure.note)
-            if not all(isinstance(line, str) for line in section.lines):
-                raise PluginFailure("a line of the section is not a text", where=name, got=described(section.lines))
-    except (LobenchError, KeyboardInterrupt, MemoryError):
-        raise
-    except BaseException as error:
-        raise PluginFailure("the section cannot be drawn", where=name, got=headline(error)) from error
+
+    def failure(error: BaseException) -> PluginFailure:
+        return PluginFailure("the section cannot be drawn", where=name, got=headline(error))
+
+    with plugin_errors(failure, LobenchError):
+        for part in ("id", "title", "note", "kind", "trained_with", "view"):
+            if not isinstance(value := getattr(section, part), str):
+                raise PluginFailure(f"the section's {part} is not a text", where=name, got=described(value))
+        if section.view not in get_args(View):
+            expected = ", ".join(get_args(View))
+            raise PluginFailure("the section's view", where=name, got=repr(section.view), expected=expected)
+        for figure in section.figures:
+            if not isinstance(figure, Figure):
+                raise PluginFailure("a figure is not a lobench.extend.Figure", where=name, got=described(figure))
+            str(figure.svg), figure.legend, str(figure.title), str(figure.note)
+        if not all(isinstance(line, str) for line in section.lines):
+            raise PluginFailure("a line of the section is not a text", where=name, got=described(section.lines))
 
 
 def _trained_with(summary: Summary, places: Sequence[int]) -> str:

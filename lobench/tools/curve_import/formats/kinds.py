@@ -16,7 +16,7 @@ import numpy as np
 
 from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import plugin_errors, plugins_contained
 from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import described, headline, one_line_of
@@ -158,10 +158,8 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
     """Returns the format of a plugin, with guarded calls. A format that cannot be made recognises nothing."""
     where = f"plugin {declared.plugin!r}, hook lobench_import_formats, {name!r}"
 
-    def failure(what: str, got: str, cause: BaseException | None = None) -> PluginFailure:
-        error = PluginFailure(what, where=where, got=got)
-        error.__cause__ = cause
-        return error
+    def failure(what: str, got: str) -> PluginFailure:
+        return PluginFailure(what, where=where, got=got)
 
     try:
         kind = declared.make(where="lobench import")
@@ -180,15 +178,10 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
 
     def checked(what: str, call: Callable[..., Any], is_right: Callable[[Any], bool]) -> Callable[..., Any]:
         def guarded(*arguments: Any) -> Any:
-            try:
-                with plugins_contained():
-                    found = call(*arguments)
+            with plugin_errors(lambda error: failure(f"{what}() failed", headline(error)), LobenchError, OSError):
+                found = call(*arguments)
                 if not is_right(found):
                     raise failure(f"{what}() returned something else", described(found))
-            except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
-                raise
-            except BaseException as error:
-                raise failure(f"{what}() failed", headline(error), error) from error
             return found
 
         return guarded
@@ -216,7 +209,7 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
         except (LobenchError, OSError, KeyboardInterrupt, MemoryError, GeneratorExit):
             raise
         except BaseException as error:
-            raise failure("read() failed", headline(error), error) from error
+            raise failure("read() failed", headline(error)) from error
         ignored = [option for option in _SAID if getattr(asked, option) and option not in used]
         for option in ignored:
             note = f"the format {name!r} ignores --{option}, as far as it was read: {path}"
@@ -235,20 +228,16 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
 
 def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
     """Yields the points of a plugin's reader, which cannot end the process meanwhile."""
-    try:
-        with plugins_contained():
-            points = iter(read(*arguments))
-    except GeneratorExit as error:
-        raise RuntimeError("it raised GeneratorExit") from error
-    end = object()
-    while True:
+
+    def contained(call: Callable[[], Any]) -> Any:
         try:
             with plugins_contained():
-                found: Any = next(points, end)
+                return call()
         except GeneratorExit as error:
             raise RuntimeError("it raised GeneratorExit") from error
-        if found is end:
-            return
+
+    points, end = contained(lambda: iter(read(*arguments))), object()
+    while (found := contained(lambda: next(points, end))) is not end:
         yield found
 
 
