@@ -33,7 +33,7 @@ from lobench.engine.config.source_files import (
 )
 from lobench.engine.retries import is_transient, retried_briefly
 
-__all__ = ["CodeWalk", "listing_sha256", "name_of"]
+__all__ = ["CodeWalk", "listing_sha256"]
 
 # Packages whose versions are part of `Program`, or do not affect results.
 _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
@@ -129,7 +129,7 @@ class CodeWalk:
             self._search_added()
         parts = dict(self._packages)
         for found, sha256 in self._files.items():
-            name, above = self._name_of(found), Path(found).parent
+            name, above = self.name_of(found), Path(found).parent
             while name in parts:  # for example, two files conftest.py
                 name, above = f"{above.name}/{name}", above.parent
                 if above == above.parent:
@@ -343,7 +343,8 @@ class CodeWalk:
         root = self._import_root(folder)
         return folder if folder == root else f"{root}/{os.path.relpath(folder, root).split(os.sep)[0]}"
 
-    def _name_of(self, file: str) -> str:
+    def name_of(self, file: str) -> str:
+        """Returns the path of a file from the folder that it is imported from."""
         return Path(file).relative_to(self._import_root(os.path.dirname(file))).as_posix()
 
     def _spec_of(self, top: str) -> importlib.machinery.ModuleSpec | None:
@@ -502,14 +503,6 @@ def listing_sha256(folder: str) -> str:
         or ("." not in name and os.path.isfile(os.path.join(folder, name, "__init__.py")))
     )
     return hashlib.sha256("\0".join(kept).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def name_of(file: str) -> str:
-    """Returns the path of a file from the folder that it is imported from."""
-    root = Path(file).parent
-    while (root / "__init__.py").is_file() and root != root.parent:
-        root = root.parent
-    return Path(file).relative_to(root).as_posix()
 
 
 def _is_in(folders: Iterable[str], path: str) -> bool:

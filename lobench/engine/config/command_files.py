@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
-from lobench.engine.config.source_files import CODE_SUFFIXES
+from lobench.engine.config.source_files import CODE_SUFFIXES, IMPORTS
 from lobench.engine.config.user_code import fingerprint_of
 from lobench.engine.retries import is_transient, retried_briefly
 
@@ -29,7 +29,6 @@ _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chd
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
 _BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
-_IMPORTS = re.compile(r"^\s*(?:from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class CommandFiles:
             name = os.path.basename(words.pop(program))
             words[program:program] = [name] if name in _MAKERS else []
         for place, word in enumerate(words):
-            if place > 0 and words[place - 1] == "-c" and _IMPORTS.search(word):  # Python
+            if place > 0 and words[place - 1] == "-c" and IMPORTS.search(word):  # Python
                 named.modules |= dict.fromkeys(_imported_by(word))
             named.add(word)
         named.add_line(shlex.join(words))

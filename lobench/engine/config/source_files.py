@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["CODE_SUFFIXES", "HERE", "ImportedNames", "SourceFile", "source_at", "source_file", "suffix_of"]
+__all__ = ["CODE_SUFFIXES", "HERE", "IMPORTS", "ImportedNames", "SourceFile", "source_at", "source_file", "suffix_of"]
 
 # Suffixes of files that count as code if code names them: Python, what it compiles or loads, and archives of it.
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
@@ -31,7 +31,7 @@ _IS_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+(:[^\W\d]\w*)?|[^\W\d]\w*:[^\
 _SUFFIX = re.compile(r"[^/]\.([A-Za-z]\w{0,9}|\w*\*)$")
 _NAMED = re.compile(rb"[\w./+-]+\.(?:%s)\b" % b"|".join(one[1:].encode() for one in sorted(CODE_SUFFIXES)))
 _CYTHON = re.compile(rb"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
-_IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)
+IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)  # in a text that is Python
 _IMPORTERS = ("import_module", "__import__")
 _IMPORTERS_OF_OBJECTS = ("run_module", "resolve_name", "locate")  # given a module, or an object in one
 _MODULE_LISTERS = ("iter_modules", "walk_packages")
@@ -496,7 +496,7 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
     if len(text) <= _LONGEST and _IS_MODULE.fullmatch(text):
         module, _, name = text.partition(":")
         yield ImportedNames(0, module, (name,) if name else (), is_text=True)
-    elif _IMPORTS.search(text):
+    elif IMPORTS.search(text):
         try:
             tree = ast.parse(textwrap.dedent(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import file_of
-from lobench.engine.config.code_walk import CodeWalk, listing_sha256, name_of
+from lobench.engine.config.code_walk import CodeWalk, listing_sha256
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
 from lobench.engine.config.source_files import source_at, source_file
@@ -107,8 +107,11 @@ def parts_imported_otherwise(case: CaseInfo) -> dict[str, str]:
 
     A module that was imported during the training may have been edited since the fingerprint was taken.
     """
-    fingerprints = fingerprints_here([case]).values()
-    return {name_of(file): sha256 for one in fingerprints for file, sha256 in _imported_otherwise(one).items()}
+    found = [pair for one in fingerprints_here([case]).values() for pair in _imported_otherwise(one).items()]
+    if not found:
+        return {}
+    walk = CodeWalk((), as_imported=False)
+    return {walk.name_of(file): sha256 for file, sha256 in found}
 
 
 def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
