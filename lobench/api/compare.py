@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from etils import epath
 
@@ -36,6 +36,7 @@ from lobench.api.resolve import (
     subjects_setting_scales,
 )
 from lobench.api.settings import texts
+from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "compare", "default_store_of", "named_subjects", "read_given"]
 
+_OfCase = TypeVar("_OfCase", CaseSteps, CaseCosts)
 
 # Description of the scale if the curves have neither common seeds nor common starts.
 _OF_FINALS = "differences are of final values; other methods in the store do not change them"
@@ -178,6 +180,7 @@ def compare(
     check_baselines(given or map(Path, places))
     asked = None if target is None else parse_target(str(target))
     rules = GateRules(alpha=alpha, max_diverged=max_diverged)
+    specs = specs_called(cases, *places) if cases and places else []
     chosen = _subjects(
         names,
         store,
@@ -191,7 +194,7 @@ def compare(
             "gin_files": texts(gin_files),
             "gin_params": tuple(gin_params),
             "keep_results": keep_results,
-            "cases": tuple(spec.names[-1] for spec in specs_called(cases, *places)) if cases and places else (),
+            "cases": tuple(spec.names[-1] for spec in specs),
         },
     )
     scales = Scales.of(
@@ -204,7 +207,7 @@ def compare(
         raise stale
     compared = _distinguished([one.subject for one in chosen], names)
     if cases:
-        compared = _on_cases(compared, _names_by_case(cases, places))
+        compared = _on_cases(compared, _names_by_case(cases, specs))
     if until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
@@ -217,31 +220,23 @@ def compare(
     )
     steps: list[tuple[CaseSteps, ...]] = []
     if asked is not None:
-        steps = [
-            tuple(
-                replace(one, case=pair.name(one.case))
-                for one in compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)
-            )
-            for pair in pairs
-        ]
+        steps = [_by_name(pair, compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
-    costs = tuple(
-        tuple(
-            replace(one, case=pair.name(one.case))
-            for one in compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)
-        )
-        for pair in pairs
-    )
+    costs = tuple(_by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
-def _names_by_case(cases: Sequence[str], suites: Sequence[str]) -> dict[str, set[str]]:
+def _by_name(pair: MethodComparison, found: Iterable[_OfCase]) -> tuple[_OfCase, ...]:
+    """Returns results of cases with the names of the cases in place of their identities."""
+    return tuple(replace(one, case=pair.name(one.case)) for one in found)
+
+
+def _names_by_case(cases: Sequence[str], specs: Sequence[CaseSpec]) -> dict[str, set[str]]:
     """Returns the names by which a store may know each case: those of the cells, if it is a scope with axes."""
-    specs = {case: specs_called([case], *suites) if suites else [] for case in cases}
-    return {case: {case, *(spec.names[-1] for spec in found)} for case, found in specs.items()}
+    return {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
 
 
 def _on_cases(subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]) -> list[StoredSubject]:

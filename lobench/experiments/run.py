@@ -18,6 +18,7 @@ from lobench.api.dry_run import joined_problems
 from lobench.api.engine_run import HERE, Watched, run_rounds
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
+from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import CommandState, Experiment, Method, Race, SessionBlocks
 from lobench.core.planner import EvaluationId
@@ -140,7 +141,7 @@ class ExperimentRun:
         called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
         self._cases = tuple(spec.names[-1] for spec in called)
         self._curves = [method for method in chosen if method.kind == "curves"]
-        _check_devices(self._file, chosen, settings)
+        _check_devices(self._file, chosen, settings, called)
         self._unfit = _unfit_methods(chosen, settings)
         chosen = tuple(method for method in chosen if method.kind != "curves" and method.title not in self._unfit)
         if self._unfit and not chosen and not self._curves:
@@ -310,20 +311,27 @@ class ExperimentRun:
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
 
 
-def _check_devices(file: ExperimentFile, methods: Sequence[Method], settings: RunSettings) -> None:
+def _check_devices(
+    file: ExperimentFile, methods: Sequence[Method], settings: RunSettings, called: Sequence[CaseSpec]
+) -> None:
     """Checks that this machine has the devices of the cases, before anything is trained.
 
     Nothing is trained on the cases for methods with curves of their own. Suites without a gin file that can be read are
     left to the worker that collects them.
+
+    Args:
+      file: The experiment.
+      methods: Methods to run.
+      settings: Options of the command.
+      called: Cases that the options name. Empty: all cases of the experiment.
 
     Raises:
       UsageError: A case needs more devices than this machine has.
     """
     if settings.executor not in HERE or all(method.kind in ("script", "curves") for method in methods):
         return
-    suites = file.experiment.suites
     try:
-        specs = specs_called(settings.cases, *suites) if settings.cases else specs_of(*suites)
+        specs = called or specs_of(*file.experiment.suites)
     except LobenchError:
         return
     num_devices, layers = len(devices_here(os.environ)), Layers(gin_params=file.shared)

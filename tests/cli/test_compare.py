@@ -18,6 +18,7 @@ from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.stats.comparison import Effect
 from lobench.api.compare import _names_by_case
 from lobench.core.result import Outcome
+from lobench.engine.config.suite import specs_called
 from lobench.report.tables.comparison import comparison_sentence
 from lobench.report.tables.comparison_text import comparison_text
 
@@ -355,5 +356,5 @@ def test_compare_on_a_scope_with_axes_is_of_its_cells(tmp_path: Path) -> None:
         'grid/Case.axes = {"horizon": [10, 20]}\ngrid/Case.task = @Quadratic()\ngrid/Case.num_inner_steps = %horizon\n'
     )
     cells = {"own/digits.grid-horizon10", "own/digits.grid-horizon20"}
-    assert _names_by_case(["grid"], [str(tmp_path / "own")]) == {"grid": {"grid", *cells}}
+    assert _names_by_case(["grid"], specs_called(["grid"], tmp_path / "own")) == {"grid": {"grid", *cells}}
     assert _names_by_case(["grid"], []) == {"grid": {"grid"}}

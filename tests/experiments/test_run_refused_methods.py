@@ -92,7 +92,7 @@ def test_check_of_devices_leaves_suites_of_tests_and_methods_that_train_no_case(
     (tmp_path / "a.csv").write_text("step,loss\n0,1.0\n")
     (tmp_path / "x.gin").write_text(f'Experiment.suites = ["own"]\n{method}\n')
     file = read_experiment(tmp_path / "x.gin")
-    _check_devices(file, file.experiment.methods, RunSettings(experiment=str(tmp_path / "x.gin")))
+    _check_devices(file, file.experiment.methods, RunSettings(experiment=str(tmp_path / "x.gin")), ())
 
 
 def test_run_without_a_method_left_is_refused(folder: Path) -> None:
