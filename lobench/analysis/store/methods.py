@@ -62,12 +62,7 @@ def read_methods(
     with Ledger.open(store, read_only=True) as ledger:
         known = [row for row in ledger.experiments() if row.config]
         row = _asked(store, known, experiment)
-        members = ledger.memberships(row.id) if row is not None else []
-        trials = ledger.trials(row.id) if row is not None else []
-        if row is None:
-            return snapshot
-        found = dataclasses.replace(of_members(snapshot, row.config, members, trials), experiment=row.name)
-        return with_race(found, row.config, ledger)
+        return snapshot if row is None else _of_experiment(snapshot, row, ledger)
 
 
 def read_parts(store: Path) -> list[Snapshot]:
@@ -86,16 +81,19 @@ def read_parts(store: Path) -> list[Snapshot]:
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
         last = {row.name: row for row in ledger.experiments() if row.config}
-        parts = []
-        for row in sorted(last.values(), key=lambda row: (row.last_at, row.id)):
-            found = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-            if found.rows:
-                parts.append(with_race(dataclasses.replace(found, experiment=row.name), row.config, ledger))
+        rows = sorted(last.values(), key=lambda row: (row.last_at, row.id))
+        parts = [found for row in rows if (found := _of_experiment(whole, row, ledger)).rows]
     used = {row.id for part in parts for row in part.rows}  # some are copies with another identity, as of `_Forms`
     others = [row for row in whole.rows if row.id not in used]
     if others:
         parts.append(Snapshot.of(store, others, positions=positions, events=whole.events, current=whole.current))
     return parts
+
+
+def _of_experiment(whole: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
+    """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
+    found = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+    return with_race(dataclasses.replace(found, experiment=row.name), row.config, ledger)
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
