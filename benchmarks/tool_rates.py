@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 from race_rates import play
-from verdict_rates import Cell, Floats, Losses, is_wanted, samples_of, sides, values
+from verdict_rates import Cell, Floats, Losses, Part, is_wanted, print_tables, samples_of, sides, values
 
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
@@ -272,7 +272,7 @@ def ablate(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
             yield f"{label} {shown[0]:.3f} | {shown[1]:.3f} | {dropped} |"
 
 
-PARTS: dict[str, Callable[[int, np.random.Generator, str], Iterator[str]]] = {
+PARTS: dict[str, Part] = {
     "race": race,
     "best": best,
     "budget": budget,
@@ -286,10 +286,7 @@ PARTS: dict[str, Callable[[int, np.random.Generator, str], Iterator[str]]] = {
 @click.option("--cells", default="*", help="Pattern of the first columns of the rows to simulate, as '*t3*'.")
 @click.option("--worlds", default=50, type=click.IntRange(min=1), help="Simulated worlds of each row.")
 def main(only: str, cells: str, worlds: int) -> None:
-    for name in (name for name in PARTS if not only or name in only.split(",")):
-        print(f"\n{name}, {worlds:,} worlds a row\n")
-        for row in PARTS[name](worlds, np.random.default_rng(0), cells):
-            print(row, flush=True)
+    print_tables(PARTS, only, cells, worlds)
 
 
 if __name__ == "__main__":

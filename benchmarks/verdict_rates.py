@@ -26,9 +26,10 @@ import dataclasses
 import fnmatch
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeAlias
 
 import click
 import numpy as np
@@ -530,7 +531,8 @@ def history(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterat
         yield f"| {diverging:g} | {rates[0]:.3f} | {rates[1]:.3f} | {rates[2]:.3f} |"
 
 
-PARTS: dict[str, Callable[[int, np.random.Generator, str], Iterator[str]]] = {
+Part: TypeAlias = Callable[[int, np.random.Generator, str], Iterator[str]]
+PARTS: dict[str, Part] = {
     "means": means,
     "explosions": explosions,
     "unequal": unequal,
@@ -543,9 +545,12 @@ PARTS: dict[str, Callable[[int, np.random.Generator, str], Iterator[str]]] = {
 }
 
 
-def parts_of(text: str) -> Sequence[str]:
-    """Returns the parts that an option names; all for an empty text."""
-    return [name for name in PARTS if not text or name in text.split(",")]
+def print_tables(parts: Mapping[str, Part], only: str, cells: str, worlds: int) -> None:
+    """Prints the tables of the parts that an option names, or of all for an empty text."""
+    for name in [name for name in parts if not only or name in only.split(",")]:
+        print(f"\n{name}, {worlds:,} worlds a row\n")
+        for row in parts[name](worlds, np.random.default_rng(0), cells):
+            print(row, flush=True)
 
 
 @click.command()
@@ -554,10 +559,7 @@ def parts_of(text: str) -> Sequence[str]:
 @click.option("--worlds", default=50, type=click.IntRange(min=1), help="Simulated worlds of each cell.")
 def main(only: str, cells: str, worlds: int) -> None:
     """Print the tables of the module's text."""
-    for name in parts_of(only):
-        print(f"\n{name}, {worlds:,} worlds a row\n")
-        for row in PARTS[name](worlds, np.random.default_rng(0), cells):
-            print(row, flush=True)
+    print_tables(PARTS, only, cells, worlds)
 
 
 if __name__ == "__main__":
