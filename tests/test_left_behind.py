@@ -72,6 +72,17 @@ def test_suites_are_forgotten_with_their_names_in_gin_and_their_packages(tmp_pat
     assert "left_behind" in sys.modules
 
 
+def run_tests_in(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs tests in a folder that has this repository's configuration of its own tests."""
+    (folder / "tests").mkdir()
+    shutil.copy(ROOT / "conftest.py", folder)
+    shutil.copy(ROOT / "tests" / "left_behind.py", folder / "tests")
+    (folder / "tests" / "test_here.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+
+
 LEAKING = """
 import os
 
@@ -86,13 +97,7 @@ def test_which_comes_next(): assert "LEFT_BEHIND" not in os.environ
     [([], "2 passed, 1 warning"), (["--shuffle=0"], "2 passed, 1 error"), (["--shuffle=1"], "2 passed, 1 error")],
 )
 def test_what_a_test_leaves_meets_no_other_in_any_order(tmp_path: Path, options: list[str], ended: str) -> None:
-    (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "conftest.py", tmp_path)
-    shutil.copy(ROOT / "tests" / "left_behind.py", tmp_path / "tests")
-    (tmp_path / "tests" / "test_leaking.py").write_text(LEAKING)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
+    done = run_tests_in(tmp_path, LEAKING, *options)
     assert ended in done.stdout, done.stdout + done.stderr
     assert "test_which_leaves_something" in done.stdout
     assert "left behind in the process of the tests: the environment: LEFT_BEHIND" in done.stdout
@@ -112,11 +117,5 @@ def test_which_comes_next(): pass
 
 
 def test_loop_that_a_timeout_ends_fails_its_test_alone(tmp_path: Path) -> None:
-    (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "conftest.py", tmp_path)
-    shutil.copy(ROOT / "tests" / "left_behind.py", tmp_path / "tests")
-    (tmp_path / "tests" / "test_endless.py").write_text(ENDLESS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "0"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
+    done = run_tests_in(tmp_path, ENDLESS, "-n", "0")
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
