@@ -143,7 +143,7 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGri
 
 
 def _template(optimizer: str, point: Mapping[str, float]) -> str:
-    """Returns a point with real values alone: settings that a program may have as arguments."""
+    """Returns the gin text of a point, with each value as a float, which a compiled program takes as an argument."""
     return point_text(optimizer, {name: float(value) for name, value in point.items()})
 
 

@@ -304,7 +304,7 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 
 
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
-    """Returns the costs on the class of machines that all cells have times of, or the one with the most chunks."""
+    """Returns the costs on the class of machines on which all cells have times. Of several, that with most chunks."""
     both = [one for one in class_costs(cells, metric) if None not in one.sides]
     return max(both, key=_num_samples, default=None)
 

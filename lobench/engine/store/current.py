@@ -92,12 +92,12 @@ def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
 
 
 def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
-    """Return the fingerprints of the user's code behind cases, by place."""
+    """Returns the fingerprint of the user's code that each case was evaluated with, by place."""
     return {place_of(case): case.code for case in cases}
 
 
 def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
-    """Return the code of a recorded plan's cases by place; "" if unknown."""
+    """Returns the code of a recorded plan's cases by place; "" if unknown."""
     return {CasePlace(*one["place"]): one.get("code", "") for one in plan["cases"] if "place" in one}
 
 
