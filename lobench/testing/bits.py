@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["COMPILED_FAST", "assert_same_bits", "key_of", "types_of"]
+__all__ = ["COMPILED_FAST", "assert_same_bits", "key_of", "same_bits", "types_of"]
 
 COMPILED_FAST = {
     "xla_backend_optimization_level": 0,
@@ -26,7 +26,16 @@ def types_of(tree: Any) -> str:
     return str(jax.tree.map(lambda leaf: (np.shape(leaf), str(jnp.result_type(leaf))), tree))
 
 
+def same_bits(first: Any, second: Any) -> bool:
+    """Returns whether two arrays hold the same bytes.
+
+    ``assert first.tobytes() == second.tobytes()`` may not end: where it fails and ``CI`` is set, pytest compares the
+    texts of both, which takes quadratic time.
+    """
+    return np.asarray(first).tobytes() == np.asarray(second).tobytes()
+
+
 def assert_same_bits(first: Any, second: Any) -> None:
     assert types_of(first) == types_of(second)
     for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+        assert same_bits(one, other), f"other bits in an array of shape {np.shape(one)}"
