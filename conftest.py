@@ -27,6 +27,7 @@ with contextlib.suppress(ImportError):
     settings.register_profile("lobench", settings.get_profile("search"), derandomize=True)
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
+from forked import fork_processes
 from left_behind import as_before
 
 _HERE = Path(__file__).parent
@@ -219,6 +220,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         given = os.environ.get("PYTEST_ADDOPTS", "")
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
+        fork_processes()
 
 
 @pytest.hookimpl(optionalhook=True)  # `-p no:xdist` goes without

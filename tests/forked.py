@@ -1,41 +1,62 @@
-"""Python processes that are forked from one that has imported jax: each saves two seconds of a core.
+"""Python processes that are forked from one that has imported jax and lobench: each saves seconds of a core.
 
-`python` does here what `subprocess.run([sys.executable, ...])` does. A process whose environment changes what is
-imported is started anew, and so is every process on a system that is not Linux.
+`fork_processes` replaces `subprocess.Popen` in a process of tests. Commands of lobench, sessions of pytest, workers and
+evaluating processes are then forked from a server, those too that such a process starts itself. They are children of
+the process that asked, with the folder, environment, descriptors, session and exit code that they would have.
+`python` forks any other program. What would be imported differently is started anew: where a module of the same name is
+in the folder, where a variable is read at an import. So is every process on a system that is not Linux.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
-import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import io
 import json
 import os
+import platform
 import runpy
-import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["python"]
+__all__ = ["fork_processes", "python"]
 
-_PR_SET_PDEATHSIG = 1
-# What an import depends on: with another value of one of these, a process is started anew.
-_READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_", "COLUMNS")
-_IMPORTED = (
-    *("jax.experimental.serialize_executable", "optax.contrib", "gin", "click"),
-    *("lobench.inner.optimizers", "lobench.inner.tasks", "lobench.evaluation.isolated", "lobench.cli"),
+_FORKED = (
+    *(("-m", name) for name in ("lobench.cli", "pytest")),
+    *(("-P", "-m", name) for name in ("lobench.engine.workers.entry", "lobench.evaluation.isolated")),
 )
+_IMPORTED = (
+    *("jax.experimental.serialize_executable", "optax.contrib", "gin", "click", "pytest", "rich.console"),
+    *("lobench.inner.optimizers", "lobench.inner.tasks", "lobench.evaluation.isolated", "lobench.cli"),
+    *("lobench.pytest_plugin.worker", "lobench.experiments.run", "lobench.engine.chief.loop", "lobench.api"),
+)
+# What an import depends on: with another value of one of these, a process is started anew.
+_READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
+_PR_SET_PDEATHSIG, _CLONE_PARENT, _SYS_CLONE = 1, 0x8000, {"x86_64": 56, "aarch64": 220}
+_TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+_CAN_FORK = sys.platform == "linux" and platform.machine() in _SYS_CLONE
+_ARGUMENTS = list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
+
+
+def fork_processes() -> None:
+    """Makes `subprocess` in this process fork what can be forked; a second call changes nothing."""
+    if _CAN_FORK:
+        subprocess.Popen = _Popen  # type: ignore[misc]
 
 
 def python(
@@ -50,132 +71,294 @@ def python(
       subprocess.TimeoutExpired: It did not end in time; it was killed.
     """
     command = [sys.executable, *map(str, words)]
-    environment = dict(os.environ if env is None else env)
-    if sys.platform != "linux" or _at_import(environment) != _at_import(dict(os.environ)) or words[0] == "-P":
-        return subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=timeout
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        output = [str(Path(folder, name)) for name in ("out", "err")]
-        request = {"words": command[1:], "cwd": str(cwd or os.getcwd()), "env": environment, "output": output}
-        code = _server(os.getpid(), *sorted(_at_import(environment).items())).run(request, timeout)
-        out, err = (Path(path).read_bytes().decode(errors="replace") for path in output)
-    if code is None:
-        raise subprocess.TimeoutExpired(command, timeout, out, err)
-    return subprocess.CompletedProcess(command, code, out, err)
+    with _AnyPopen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+class _Popen(subprocess.Popen[Any]):
+    """A process that is forked if it is known and that makes no difference."""
+
+    is_forked = False
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = dict(zip(_ARGUMENTS, given, strict=True))
+        pid = _forked(asked) if self._is_known(asked["args"]) and _is_usual(asked) else None
+        if pid is None:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        self.pid, self._child_created, self.is_forked = pid, True, True
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
+
+    def _is_known(self, words: Any) -> bool:
+        return isinstance(words, list | tuple) and any(list(words[1 : len(one) + 1]) == [*one] for one in _FORKED)
+
+
+class _AnyPopen(_Popen):
+    def _is_known(self, words: Any) -> bool:
+        return _CAN_FORK and (words[1] in ("-c", "-m") or not words[1].startswith("-"))
+
+
+def _is_usual(asked: Mapping[str, Any]) -> bool:
+    """Returns whether nothing was asked for that a forked process does not do."""
+    environment = os.environ if asked["env"] is None else asked["env"]
+    own = (asked["executable"], asked["preexec_fn"], asked["gid"], asked["gids"], asked["uid"])
+    return (
+        own == (None,) * 5
+        and str(asked["args"][0]) == sys.executable
+        and asked["umask"] == -1
+        and asked["close_fds"]
+        and not asked["shell"]
+        and _at_import(environment) == _at_import(os.environ)
+        and not _has_other_modules(str(asked["cwd"] or os.getcwd()), environment)
+    )
 
 
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(_READ_AT_IMPORT) and name not in ("PYTHONPATH", "COLUMNS")
+        name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT) and name != "PYTHONPATH"
     }
 
 
-class _Server:
-    """The process that is forked. It runs one process after another."""
+def _has_other_modules(folder: str, environment: Mapping[str, str]) -> bool:
+    """Returns whether a name that was imported is another module for the process, or a module runs when it starts."""
+    for path in {folder, *environment.get("PYTHONPATH", "").split(os.pathsep)} - {""}:
+        with contextlib.suppress(OSError):
+            names = {name.removesuffix(".py") for name in os.listdir(path)}
+            known = [name for name in names if name in _installed() or name.startswith("lobench")]
+            if any(name.isidentifier() and not _lies_in(name, os.path.realpath(path)) for name in known):
+                return True
+    return False
 
-    def __init__(self) -> None:
-        self._end, theirs = socket.socketpair()
+
+@functools.cache
+def _installed() -> Collection[str]:
+    packages = {name for name in importlib.metadata.packages_distributions() if not name.startswith("_")}
+    return {*sys.stdlib_module_names, *packages, "sitecustomize", "usercustomize"} - {"tests", "test"}
+
+
+@functools.cache
+def _lies_in(name: str, folder: str) -> bool:
+    spec = importlib.util.find_spec(name)
+    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return any(os.path.realpath(place).startswith(folder + os.sep) for place in places)
+
+
+class _Server:
+    """A process that forks others, with the end of a socket by which it is asked."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end, self._lock = end, threading.Lock()
+
+    @classmethod
+    def started(cls) -> _Server:
+        end, theirs = socket.socketpair()
         with theirs:
             # A thread of its own of OpenBLAS would be missing in what is forked.
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
-            self._process = subprocess.Popen(
+            subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
-        self._answers = self._end.makefile("r")
+        return cls(end)
 
-    def run(self, request: Mapping[str, Any], timeout: float) -> int | None:
-        """Returns the exit code of a process as `subprocess` does; None if it was killed after the timeout."""
-        self._end.sendall(json.dumps(request).encode() + b"\n")
-        pid = int(self._answers.readline())
-        in_time = bool(select.select([self._end], [], [], timeout)[0])
-        if not in_time:
-            os.kill(pid, signal.SIGKILL)
-        code = int(self._answers.readline())
-        return code if in_time else None
+    @classmethod
+    def forked(cls) -> _Server:
+        """Forks this process, which has not begun its program yet, so that it can have forked children itself."""
+        end, theirs = socket.socketpair()
+        if os.fork() == 0:
+            _take([os.open(os.devnull, os.O_RDWR)] * 3 + [theirs.fileno()], range(4))
+            _serve(3)
+            os._exit(0)
+        theirs.close()
+        return cls(end)
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int | None:
+        """Returns the id of a new process; None if the server has ended."""
+        text = json.dumps(request).encode()
+        with self._lock, contextlib.suppress(OSError):
+            socket.send_fds(self._end, [f"{len(text):<20}".encode()], descriptors)
+            self._end.sendall(text)
+            return int(self._end.recv(20) or 0) or None
+        return None
 
 
-@functools.cache
-def _server(*_: Any) -> _Server:
-    return _Server()
+_servers: dict[tuple[Any, ...], _Server] = {}
+
+
+def _forked(asked: Mapping[str, Any]) -> int | None:
+    """Returns the id of a process that was forked; None if there can be no server."""
+    key = (os.getpid(), *sorted(_at_import(os.environ).items()))
+    if key not in _servers:
+        # The kernel tells children of the end of the thread that started them.
+        if threading.current_thread() is not threading.main_thread():
+            return None
+        _servers[key] = _Server.started()
+    given = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+    request = {
+        "words": list(map(os.fspath, asked["args"]))[1:],
+        "cwd": os.fspath(asked["cwd"] or os.getcwd()),
+        "env": dict(os.environ if asked["env"] is None else asked["env"]),
+        "descriptors": [*range(3), *asked["pass_fds"]],
+        "session": asked["start_new_session"],
+        "group": asked["process_group"],
+    }
+    standard = [number if descriptor == -1 else descriptor for number, descriptor in enumerate(given)]
+    return _servers[key].ask(request, [*standard, *asked["pass_fds"]])
 
 
 def _serve(descriptor: int) -> None:
-    """Forks a process for each request."""
-    _die_with_parent()
-    for name in _IMPORTED:
-        importlib.import_module(name)
-    del os.environ["OPENBLAS_NUM_THREADS"]
-    gc.collect()
-    gc.freeze()
-    end = socket.socket(fileno=descriptor)
-    lines = end.makefile("r")
-    while line := lines.readline():
-        pid = os.fork()
-        if pid == 0:
-            end.detach()
-            os.close(descriptor)
-            _die_with_parent()
-            _become(json.loads(line))
-        end.sendall(f"{pid}\n".encode())
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        end.sendall(f"{code}\n".encode())
-
-
-def _die_with_parent() -> None:
+    """Forks a process for each request; it is a child of this one's parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in _TOLD_BY_GROUP:
+        signal.signal(number, signal.SIG_IGN)
+    end = socket.socket(fileno=descriptor)
+    while True:
+        length, descriptors, *_ = socket.recv_fds(end, 20, 200)
+        if not length:
+            return
+        request = json.loads(end.recv(int(length), socket.MSG_WAITALL))
+        pid = _sibling()
+        if pid == 0:
+            _become(request, descriptors)
+        end.sendall(f"{pid}".encode())
+        for each in descriptors:
+            os.close(each)
 
 
-def _become(request: Mapping[str, Any]) -> NoReturn:
+def _sibling() -> int:
+    """Forks as `os.fork` does, except that the new process is a child of this one's parent, which can wait for it."""
+    python = ctypes.PyDLL(None)
+    python.PyOS_BeforeFork()
+    numbers = (_SYS_CLONE[platform.machine()], _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    pid = python.syscall(*map(ctypes.c_long, numbers))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    return int(pid)
+
+
+def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     """Runs in this process what was asked for, and ends it without a look at all that was imported."""
+    if request["session"]:
+        os.setsid()
+    if request["group"] >= 0:
+        os.setpgid(0, request["group"])
+    _take(descriptors, request["descriptors"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    starts_workers = "lobench" in str(request["words"][:2]) or "pytest" in request["words"][:2]
+    nest = _Server.forked() if starts_workers else None
     code = 0
     try:
-        _run(request)
+        _run(request, nest)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 0 if ending.code is None else 1
         if isinstance(ending.code, str):
             print(ending.code, file=sys.stderr)
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001
+        traceback.print_exception(error.with_traceback(_own_part(error.__traceback__)))
         code = 1
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = 120
     os._exit(code & 0xFF)
 
 
-def _run(request: Mapping[str, Any]) -> None:
-    for number, path in enumerate(request["output"], 1):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(file, number)
-        os.close(file)
+def _own_part(found: types.TracebackType | None) -> types.TracebackType | None:
+    """Returns a traceback without the frames of this file and of runpy at its beginning."""
+    while found is not None and found.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        found = found.tb_next
+    return found
+
+
+def _take(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Gives descriptors the numbers that were asked for, and closes all others."""
+    above = [fcntl.fcntl(each, fcntl.F_DUPFD, max(numbers) + 1) for each in descriptors]
+    for each, number in zip(above, numbers, strict=True):
+        os.dup2(each, number)
+    last = 0
+    for number in sorted(set(numbers)):
+        if last < number:  # an empty range from 0 would be all descriptors
+            os.closerange(last, number)
+        last = number + 1
+    os.closerange(last, 4096)
+
+
+def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    if nest is not None:
+        _servers[(os.getpid(), *sorted(_at_import(os.environ).items()))] = nest
+        fork_processes()
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, _stream(number))
+    sys.orig_argv = [sys.executable, *request["words"]]
+    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     first, *rest = request["words"]
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:0] = paths
+    beside = "" if first == "-c" else os.getcwd() if first == "-m" else os.path.dirname(os.path.abspath(first))
+    if first == "-P":
+        first, *rest = rest
+    else:
+        sys.path.insert(0, beside)
     if first == "-c":
         sys.argv = ["-c", *rest[1:]]
-        sys.path.insert(0, "")
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(rest[0], "<string>", "exec"), vars(main))
     elif first == "-m":
         sys.argv = rest
-        sys.path.insert(0, os.getcwd())
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = [first, *rest]
-        sys.path.insert(0, os.path.dirname(os.path.abspath(first)))
         runpy.run_path(first, run_name="__main__")
+
+
+def _stream(number: int) -> io.TextIOWrapper | None:
+    """Returns a standard stream as Python makes it when it starts."""
+    try:
+        raw = io.FileIO(number, "wb" if number else "rb", closefd=False)
+    except OSError:
+        return None
+    buffered: Any = io.BufferedWriter(raw) if number else io.BufferedReader(raw)
+    return io.TextIOWrapper(
+        buffered,
+        encoding="utf-8",
+        errors="backslashreplace" if number == 2 else "strict",
+        line_buffering=number == 2 or raw.isatty(),
+        write_through=number > 0 and bool(os.environ.get("PYTHONUNBUFFERED")),
+    )
+
+
+def _import() -> None:
+    from lobench.engine.workers.devices import settle_blas
+
+    settle_blas(1)
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    for name in ("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE"):
+        os.environ.pop(name, None)
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
+    _import()
     _serve(int(sys.argv[1]))
