@@ -1,14 +1,13 @@
 """Python processes that are forked from one that has imported jax: each saves two seconds of a core.
 
 `python` does here what `subprocess.run([sys.executable, ...])` does. A process whose environment changes what is
-imported is started anew, and so is every process on a system that is not Linux.
+imported is forked from another one, with that environment. On a system that is not Linux every process is started anew.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import functools
 import gc
 import importlib
 import json
@@ -30,7 +29,8 @@ from typing import Any, NoReturn
 __all__ = ["python"]
 
 _PR_SET_PDEATHSIG = 1
-# What an import depends on: with another value of one of these, a process is started anew.
+_MOST_SERVERS = 2  # each holds 200 MB
+# What an import depends on: with another value of one of these, a process is forked from another one.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_", "COLUMNS")
 _IMPORTED = (
     *("jax.experimental.serialize_executable", "optax.contrib", "gin", "click"),
@@ -51,14 +51,14 @@ def python(
     """
     command = [sys.executable, *map(str, words)]
     environment = dict(os.environ if env is None else env)
-    if sys.platform != "linux" or _at_import(environment) != _at_import(dict(os.environ)) or words[0] == "-P":
+    if sys.platform != "linux" or words[0] == "-P":
         return subprocess.run(
             command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=timeout
         )
     with tempfile.TemporaryDirectory() as folder:
         output = [str(Path(folder, name)) for name in ("out", "err")]
         request = {"words": command[1:], "cwd": str(cwd or os.getcwd()), "env": environment, "output": output}
-        code = _server(os.getpid(), *sorted(_at_import(environment).items())).run(request, timeout)
+        code = _server(_at_import(environment)).run(request, timeout)
         out, err = (Path(path).read_bytes().decode(errors="replace") for path in output)
     if code is None:
         raise subprocess.TimeoutExpired(command, timeout, out, err)
@@ -74,13 +74,14 @@ def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Server:
-    """The process that is forked. It runs one process after another."""
+    """The process that is forked, with an environment. It runs one process after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_import: Mapping[str, str]) -> None:
         self._end, theirs = socket.socketpair()
         with theirs:
             # A thread of its own of OpenBLAS would be missing in what is forked.
-            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
+            others = {name: value for name, value in os.environ.items() if not name.startswith(_READ_AT_IMPORT)}
+            environment = {**others, **at_import, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -99,10 +100,21 @@ class _Server:
         code = int(self._answers.readline())
         return code if in_time else None
 
+    def close(self) -> None:
+        self._answers.close()
+        self._end.close()
+        self._process.wait()
 
-@functools.cache
-def _server(*_: Any) -> _Server:
-    return _Server()
+
+_servers: dict[tuple[int, frozenset[tuple[str, str]]], _Server] = {}  # the last one was used last
+
+
+def _server(at_import: Mapping[str, str]) -> _Server:
+    key = (os.getpid(), frozenset(at_import.items()))
+    _servers[key] = _servers.pop(key, None) or _Server(at_import)
+    if len(_servers) > _MOST_SERVERS:
+        _servers.pop(next(iter(_servers))).close()
+    return _servers[key]
 
 
 def _serve(descriptor: int) -> None:

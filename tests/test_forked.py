@@ -45,3 +45,12 @@ def test_forked_process_is_killed_at_its_timeout() -> None:
 def test_forked_process_has_the_imports_but_no_backend_of_jax() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax._src.xla_bridge.backends_are_initialized())"
     assert python("-c", code).stdout == "True False\n"
+
+
+def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
+    code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
+    for value, shown in (("1", "True True\n"), ("0", "True False\n"), ("1", "True True\n")):
+        assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": value}).stdout == shown
+    without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_compilation_cache_dir)"
+    assert python("-c", code, env=without).stdout == "True None\n"
