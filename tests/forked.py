@@ -2,14 +2,18 @@
 
 `python` does here what `subprocess.run([sys.executable, ...])` does. A process whose environment changes what is
 imported is forked from another one, with that environment. On a system that is not Linux every process is started anew.
+
+`programs` has the same for scripts of a shell: a folder with `python`, `lobench` and `pytest`, to stand first in PATH.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -24,11 +28,35 @@ import traceback
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
-__all__ = ["python"]
+__all__ = ["programs", "python"]
 
 _PR_SET_PDEATHSIG = 1
+# A program that has the server fork what it stands for, with its own input and output, and ends as that ends.
+_PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+first, words = {first!r}, sys.argv[1:]
+if not first and (not words or words[0] in ("-", "-P") or words[0][0] == "-" and words[0] not in ("-c", "-m")):
+    os.execv({python!r}, [{python!r}, *words])
+request = json.dumps({{"words": [*first, *words], "cwd": os.getcwd(), "env": dict(os.environ)}}).encode()
+end = socket.socket(socket.AF_UNIX)
+end.connect({address!r})
+socket.send_fds(end, [len(request).to_bytes(8, "big")], [0, 1, 2])
+end.sendall(request)
+answers = end.makefile()
+pid = int(answers.readline())
+if not pid:
+    os.execv({python!r}, [{python!r}, *first, *words])
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: os.kill(pid, number))
+code = int(answers.readline())
+if code < 0:
+    if code != -signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
 _MOST_SERVERS = 2  # each holds 200 MB
 # What an import depends on: with another value of one of these, a process is forked from another one.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_", "COLUMNS")
@@ -65,6 +93,11 @@ def python(
     return subprocess.CompletedProcess(command, code, out, err)
 
 
+def programs() -> Path | None:
+    """Returns a folder of programs that are forked; None on a system that is not Linux."""
+    return _server(_at_import(os.environ)).programs() if sys.platform == "linux" else None
+
+
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
@@ -74,7 +107,10 @@ def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Server:
-    """The process that is forked, with an environment. It runs one process after another."""
+    """The process that is forked, with an environment.
+
+    It runs one process of `run` after another, and those of `programs` beside each other.
+    """
 
     def __init__(self, at_import: Mapping[str, str]) -> None:
         self._end, theirs = socket.socketpair()
@@ -89,6 +125,19 @@ class _Server:
                 env=environment,
             )
         self._answers = self._end.makefile("r")
+        self._address = "\0" + self._answers.readline().strip()
+        self._programs: tempfile.TemporaryDirectory[str] | None = None
+
+    def programs(self) -> Path:
+        if self._programs is None:
+            self._programs = tempfile.TemporaryDirectory()
+            folder = Path(sys.executable).parent
+            for name in ("python", "lobench", "pytest"):
+                first = [] if name == "python" else [str(folder / name)]
+                path = Path(self._programs.name, name)
+                path.write_text(_PROGRAM.format(python=sys.executable, first=first, address=self._address))
+                path.chmod(0o755)
+        return Path(self._programs.name)
 
     def run(self, request: Mapping[str, Any], timeout: float) -> int | None:
         """Returns the exit code of a process as `subprocess` does; None if it was killed after the timeout."""
@@ -104,6 +153,8 @@ class _Server:
         self._answers.close()
         self._end.close()
         self._process.wait()
+        if self._programs is not None:
+            self._programs.cleanup()
 
 
 _servers: dict[tuple[int, frozenset[tuple[str, str]]], _Server] = {}  # the last one was used last
@@ -125,18 +176,53 @@ def _serve(descriptor: int) -> None:
     del os.environ["OPENBLAS_NUM_THREADS"]
     gc.collect()
     gc.freeze()
-    end = socket.socket(fileno=descriptor)
-    lines = end.makefile("r")
-    while line := lines.readline():
-        pid = os.fork()
-        if pid == 0:
-            end.detach()
-            os.close(descriptor)
-            _die_with_parent()
-            _become(json.loads(line))
-        end.sendall(f"{pid}\n".encode())
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        end.sendall(f"{code}\n".encode())
+    end, listener = socket.socket(fileno=descriptor), socket.socket(socket.AF_UNIX)
+    listener.bind("")  # Linux gives it a name
+    listener.listen()
+    end.sendall(listener.getsockname()[1:] + b"\n")
+    lines, ours = end.makefile("r"), (end, listener)
+    while True:
+        if listener in select.select(ours, [], [])[0]:
+            _serve_program(listener.accept()[0], ours)
+        elif line := lines.readline():
+            _answer(end, json.loads(line), ours)
+        else:
+            return
+        with contextlib.suppress(ChildProcessError):  # none is left
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _serve_program(end: socket.socket, ours: tuple[socket.socket, ...]) -> None:
+    """Forks a process that forks what was asked for, and waits for it."""
+    with end:
+        if os.fork():
+            return
+        _die_with_parent()
+        for one in ours:
+            one.close()
+        length, given, _, _ = socket.recv_fds(end, 8, 3)
+        request = end.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+        asked = {**json.loads(request), "given": given}
+        if _at_import(asked["env"]) == _at_import(os.environ):
+            _answer(end, asked, (end,))
+        else:
+            end.sendall(b"0\n")
+    os._exit(0)
+
+
+def _answer(end: socket.socket, request: Mapping[str, Any], ours: tuple[socket.socket, ...]) -> None:
+    """Forks a process, says its id, and its code when it ends."""
+    pid = os.fork()
+    if pid == 0:
+        for one in ours:
+            os.close(one.detach())
+        _die_with_parent()
+        _become(request)
+    for file in request.get("given", ()):
+        os.close(file)
+    end.sendall(f"{pid}\n".encode())
+    end.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
 
 
 def _die_with_parent() -> None:
@@ -162,11 +248,23 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
     os._exit(code & 0xFF)
 
 
+def _text(number: int, like: TextIO) -> TextIO:
+    """Returns a file as Python makes its own, which may seek or not as the file can."""
+    is_unbuffered = like.write_through  # type: ignore[attr-defined]
+    file = io.FileIO(number, "w", closefd=False)
+    buffer = file if is_unbuffered else io.BufferedWriter(file)
+    return io.TextIOWrapper(buffer, errors=like.errors, line_buffering=like.line_buffering, write_through=is_unbuffered)
+
+
 def _run(request: Mapping[str, Any]) -> None:
-    for number, path in enumerate(request["output"], 1):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(file, number)
-        os.close(file)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = request.get("given") or [0, *(os.open(path, flags) for path in request["output"])]
+    for number, file in enumerate(files):
+        if file != number:
+            os.dup2(file, number)
+            os.close(file)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
+    sys.stdout, sys.stderr = _text(1, sys.stdout), _text(2, sys.stderr)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])

@@ -22,6 +22,7 @@ from typing import Any
 from unittest import mock
 
 from commands import Done, in_process, lobench, pytest_session
+from forked import programs
 from reference import ROOT
 
 from lobench.cli import cli
@@ -44,7 +45,7 @@ _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")
 def environment(folder: Path) -> dict[str, str]:
     """Returns the environment of a page's processes: this Python's programs, and what the page has installed."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    found["PATH"] = f"{Path(sys.executable).parent}:{found['PATH']}"
+    found["PATH"] = ":".join(map(str, filter(None, (programs(), Path(sys.executable).parent, found["PATH"]))))
     found["PYTHONPATH"] = str(folder / ".installed")
     return found
 
