@@ -3,8 +3,9 @@
 `fork_processes` replaces `subprocess.Popen` in a process of tests. Commands of lobench, sessions of pytest, workers and
 evaluating processes are then forked from a server, those too that such a process starts itself. They are children of
 the process that asked, with the folder, environment, descriptors, session and exit code that they would have.
-`python` forks any other program. What would be imported differently is started anew: where a module of the same name is
-in the folder, where a variable is read at an import. So is every process on a system that is not Linux.
+`python` forks any other program, and `programs` has the same for scripts of a shell: a folder with `python`, `lobench`
+and `pytest`, to stand first in PATH. A process whose folder has a module of a name that was imported is started anew,
+and so is every process on a system that is not Linux.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import json
 import os
 import platform
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import types
@@ -34,7 +37,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["fork_processes", "python"]
+__all__ = ["ANEW", "fork_processes", "programs", "python"]
+
+ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 
 _FORKED = (
     *(("-m", name) for name in ("lobench.cli", "pytest")),
@@ -45,10 +50,36 @@ _IMPORTED = (
     *("lobench.inner.optimizers", "lobench.inner.tasks", "lobench.evaluation.isolated", "lobench.cli"),
     *("lobench.pytest_plugin.worker", "lobench.experiments.run", "lobench.engine.chief.loop", "lobench.api"),
 )
-# What an import depends on: with another value of one of these, a process is started anew.
+# What an import depends on: with another value of one of these, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
 _PR_SET_PDEATHSIG, _CLONE_PARENT, _SYS_CLONE = 1, 0x8000, {"x86_64": 56, "aarch64": 220}
 _TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+_MOST_SERVERS = 2  # each holds 200 MB
+# Has the server fork what it stands for, with its own input and output, and ends as that ends.
+_PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+first, words = {first!r}, sys.argv[1:]
+if not first and (not words or words[0] in ("-", "-P") or words[0][0] == "-" and words[0] not in ("-c", "-m")):
+    os.execv({python!r}, [{python!r}, *words])
+request = {{"words": [*first, *words], "cwd": os.getcwd(), "env": dict(os.environ), "session": False, "group": -1}}
+text = json.dumps({{**request, "descriptors": [0, 1, 2]}}).encode()
+end = socket.socket(socket.AF_UNIX)
+end.connect({address!r})
+socket.send_fds(end, [f"{{len(text):<20}}".encode()], [0, 1, 2])
+end.sendall(text)
+answers = end.makefile()
+pid = int(answers.readline())
+if not pid:
+    os.execv({python!r}, [{python!r}, *first, *words])
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: os.kill(pid, number))
+code = int(answers.readline())
+if code < 0:
+    if code != -signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
 _CAN_FORK = sys.platform == "linux" and platform.machine() in _SYS_CLONE
 _ARGUMENTS = list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 
@@ -78,6 +109,12 @@ def python(
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def programs() -> Path | None:
+    """Returns a folder of programs that are forked; None where none can be."""
+    server = _server_for(os.environ) if _CAN_FORK else None
+    return server.programs() if server else None
 
 
 class _Popen(subprocess.Popen[Any]):
@@ -114,7 +151,7 @@ def _is_usual(asked: Mapping[str, Any]) -> bool:
         and asked["umask"] == -1
         and asked["close_fds"]
         and not asked["shell"]
-        and _at_import(environment) == _at_import(os.environ)
+        and not ANEW.items() <= dict(environment).items()
         and not _has_other_modules(str(asked["cwd"] or os.getcwd()), environment)
     )
 
@@ -150,24 +187,31 @@ def _lies_in(name: str, folder: str) -> bool:
 
 
 class _Server:
-    """A process that forks others, with the end of a socket by which it is asked."""
+    """A process that forks others.
 
-    def __init__(self, end: socket.socket) -> None:
-        self._end, self._lock = end, threading.Lock()
+    Args:
+      end: End of the socket by which it is asked.
+      address: Address of the socket by which programs ask it; "" without one.
+    """
+
+    def __init__(self, end: socket.socket, address: str = "") -> None:
+        self._end, self._lock, self._address = end, threading.Lock(), address
+        self._programs: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
-    def started(cls) -> _Server:
+    def started(cls, at_import: Mapping[str, str]) -> _Server:
         end, theirs = socket.socketpair()
         with theirs:
+            others = {name: value for name, value in os.environ.items() if not name.startswith(_READ_AT_IMPORT)}
             # A thread of its own of OpenBLAS would be missing in what is forked.
-            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
+            environment = {**others, **at_import, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
             subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
-        return cls(end)
+        return cls(end, "\0" + end.recv(100).decode())
 
     @classmethod
     def forked(cls) -> _Server:
@@ -175,7 +219,7 @@ class _Server:
         end, theirs = socket.socketpair()
         if os.fork() == 0:
             _take([os.open(os.devnull, os.O_RDWR)] * 3 + [theirs.fileno()], range(4))
-            _serve(3)
+            _serve(socket.socket(fileno=3))
             os._exit(0)
         theirs.close()
         return cls(end)
@@ -189,48 +233,106 @@ class _Server:
             return int(self._end.recv(20) or 0) or None
         return None
 
+    def programs(self) -> Path:
+        if self._programs is None:
+            self._programs = tempfile.TemporaryDirectory()
+            folder = Path(sys.executable).parent
+            for name in ("python", "lobench", "pytest"):
+                first = [] if name == "python" else [str(folder / name)]
+                path = Path(self._programs.name, name)
+                path.write_text(_PROGRAM.format(python=sys.executable, first=first, address=self._address))
+                path.chmod(0o755)
+        return Path(self._programs.name)
 
-_servers: dict[tuple[Any, ...], _Server] = {}
+    def close(self) -> None:
+        self._end.close()
+        if self._programs is not None:
+            self._programs.cleanup()
+
+
+_IS_FORKED = False  # this process; it has at most the server that it began with
+_servers: dict[tuple[int, frozenset[tuple[str, str]]], _Server] = {}  # the last one was used last
+
+
+def _server_for(environment: Mapping[str, str]) -> _Server | None:
+    """Returns the server that has what an environment says of imports; None if there can be none."""
+    key = (os.getpid(), frozenset(_at_import(environment).items()))
+    # The kernel tells children of the end of the thread that started them.
+    if key not in _servers and (_IS_FORKED or threading.current_thread() is not threading.main_thread()):
+        return None
+    _servers[key] = _servers.pop(key, None) or _Server.started(dict(key[1]))
+    if len(_servers) > _MOST_SERVERS:
+        _servers.pop(next(iter(_servers))).close()
+    return _servers[key]
 
 
 def _forked(asked: Mapping[str, Any]) -> int | None:
     """Returns the id of a process that was forked; None if there can be no server."""
-    key = (os.getpid(), *sorted(_at_import(os.environ).items()))
-    if key not in _servers:
-        # The kernel tells children of the end of the thread that started them.
-        if threading.current_thread() is not threading.main_thread():
-            return None
-        _servers[key] = _Server.started()
+    environment = dict(os.environ if asked["env"] is None else asked["env"])
+    server = _server_for(environment)
+    if server is None:
+        return None
     given = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
     request = {
         "words": list(map(os.fspath, asked["args"]))[1:],
         "cwd": os.fspath(asked["cwd"] or os.getcwd()),
-        "env": dict(os.environ if asked["env"] is None else asked["env"]),
+        "env": environment,
         "descriptors": [*range(3), *asked["pass_fds"]],
         "session": asked["start_new_session"],
         "group": asked["process_group"],
     }
     standard = [number if descriptor == -1 else descriptor for number, descriptor in enumerate(given)]
-    return _servers[key].ask(request, [*standard, *asked["pass_fds"]])
+    return server.ask(request, [*standard, *asked["pass_fds"]])
 
 
-def _serve(descriptor: int) -> None:
-    """Forks a process for each request; it is a child of this one's parent."""
+def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
+    """Forks a process for each request; it is a child of this one's parent, or of one that a program waits for."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in _TOLD_BY_GROUP:
         signal.signal(number, signal.SIG_IGN)
-    end = socket.socket(fileno=descriptor)
     while True:
-        length, descriptors, *_ = socket.recv_fds(end, 20, 200)
-        if not length:
+        if listener is not None and listener in select.select([end, listener], [], [])[0]:
+            with listener.accept()[0] as program:
+                if os.fork() == 0:
+                    _serve_program(program)
+            with contextlib.suppress(ChildProcessError):  # none is left
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            continue
+        received = _received(end)
+        if received is None:
             return
-        request = json.loads(end.recv(int(length), socket.MSG_WAITALL))
         pid = _sibling()
         if pid == 0:
-            _become(request, descriptors)
+            _become(*received)
         end.sendall(f"{pid}".encode())
-        for each in descriptors:
+        for each in received[1]:
             os.close(each)
+
+
+def _received(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    length, descriptors, *_ = socket.recv_fds(end, 20, 200)
+    return (json.loads(end.recv(int(length), socket.MSG_WAITALL)), descriptors) if length else None
+
+
+def _serve_program(program: socket.socket) -> NoReturn:
+    """Forks what a program asks for, and tells it its id and its exit code."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    received = _received(program)
+    if received is None:
+        os._exit(1)
+    if _at_import(received[0]["env"]) != _at_import(os.environ):
+        program.sendall(b"0\n")
+        os._exit(0)
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _become(*received)
+    for each in received[1]:
+        os.close(each)
+    program.sendall(f"{pid}\n".encode())
+    program.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+    os._exit(0)
 
 
 def _sibling() -> int:
@@ -256,8 +358,8 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    starts_workers = "lobench" in str(request["words"][:2]) or "pytest" in request["words"][:2]
-    nest = _Server.forked() if starts_workers else None
+    starts_workers = "lobench" in str(request["words"][:2]) or "pytest" in str(request["words"][:2])
+    nest = _Server.forked() if starts_workers and not ANEW.items() <= request["env"].items() else None
     code = 0
     try:
         _run(request, nest)
@@ -305,8 +407,10 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    global _IS_FORKED
+    _IS_FORKED = True
     if nest is not None:
-        _servers[(os.getpid(), *sorted(_at_import(os.environ).items()))] = nest
+        _servers[os.getpid(), frozenset(_at_import(os.environ).items())] = nest
         fork_processes()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         setattr(sys, name, _stream(number))
@@ -336,13 +440,14 @@ def _stream(number: int) -> io.TextIOWrapper | None:
         raw = io.FileIO(number, "wb" if number else "rb", closefd=False)
     except OSError:
         return None
-    buffered: Any = io.BufferedWriter(raw) if number else io.BufferedReader(raw)
+    is_unbuffered = number > 0 and bool(os.environ.get("PYTHONUNBUFFERED"))
+    buffer: Any = raw if is_unbuffered else io.BufferedWriter(raw) if number else io.BufferedReader(raw)
     return io.TextIOWrapper(
-        buffered,
+        buffer,
         encoding="utf-8",
         errors="backslashreplace" if number == 2 else "strict",
         line_buffering=number == 2 or raw.isatty(),
-        write_through=number > 0 and bool(os.environ.get("PYTHONUNBUFFERED")),
+        write_through=is_unbuffered,
     )
 
 
@@ -361,4 +466,8 @@ def _import() -> None:
 if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
     _import()
-    _serve(int(sys.argv[1]))
+    with socket.socket(fileno=int(sys.argv[1])) as given, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("")  # Linux gives it a name
+        listening.listen()
+        given.sendall(listening.getsockname()[1:])
+        _serve(given, listening)

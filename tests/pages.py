@@ -20,7 +20,6 @@ import functools
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -137,7 +136,7 @@ class _Follower:
             done = self._reader.program(block.text, self._page)
             self.output.append(done.stdout + done.stderr)
         elif block.language == "python":
-            self._process([sys.executable, "-c", block.text])
+            self._process(["python", "-c", block.text])
         elif block.language in _READ:
             _READ[block.language](block.text)
         else:
@@ -184,9 +183,8 @@ class _Follower:
         return ""
 
     def _process(self, command: list[str]) -> None:
-        done = subprocess.run(
-            command, cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False
-        )
+        env = environment(self._folder)
+        done = subprocess.run(["env", *command], cwd=self._folder, env=env, capture_output=True, text=True, check=False)
         self.output.append(done.stdout + done.stderr)
         assert done.returncode == 0, f"{self._page}:\n{command[-1]}\n{self.output[-1]}"
 

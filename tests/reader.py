@@ -1,7 +1,7 @@
 """What a reader does with the commands and programs of a page, in this process where the process is not what matters.
 
-Commands of lobench and pytest, and programs, run here; the rest is bash's. What serves until Ctrl-C is a process: it is
-asked for its page once, and interrupted.
+Commands of lobench and pytest, programs and Python's files run here; the rest is bash's. What serves until Ctrl-C is a
+process: it is asked for its page once, and interrupted.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 from unittest import mock
 
 from commands import Done, in_process, lobench, pytest_session
+from forked import programs
 from reference import ROOT
 
 from lobench.cli import cli
@@ -43,7 +45,7 @@ _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")
 def environment(folder: Path) -> dict[str, str]:
     """Returns the environment of a page's processes: this Python's programs, and what the page has installed."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    found["PATH"] = f"{Path(sys.executable).parent}:{found['PATH']}"
+    found["PATH"] = ":".join(map(str, filter(None, (programs(), Path(sys.executable).parent, found["PATH"]))))
     found["PYTHONPATH"] = str(folder / ".installed")
     return found
 
@@ -76,6 +78,8 @@ class Reader:
         if plain and words[0] == "pytest" and "-n" not in words:
             with self._as_reader():
                 return pytest_session(*words[1:], cwd=self._folder)
+        if plain and words[0] == "python" and words[1].endswith(".py"):
+            return self._script(words[1:])
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line],
             cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False,
@@ -91,6 +95,20 @@ class Reader:
 
         with self._as_reader():
             return in_process(cell, self._folder)
+
+    def _script(self, words: list[str]) -> Done:
+        """Runs a file as Python's main module."""
+
+        def main() -> int:
+            try:
+                runpy.run_path(words[0], run_name="__main__")
+            except SystemExit as ending:
+                return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+            return 0
+
+        path = [str((self._folder / words[0]).parent), *sys.path]
+        with self._as_reader(), mock.patch.object(sys, "argv", words), mock.patch.object(sys, "path", path):
+            return in_process(main, self._folder)
 
     def _lobench(self, words: list[str]) -> Done:
         defaults = dict(self._defaults)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import python
 from tiny import PATIENCE, make_suite, results
 
 RATES = [(0.1, 0.9), (0.2, 0.8), (0.05, 0.95)]
@@ -61,15 +60,8 @@ class Scaled(LearnedOptimizer):
 
 
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=cwd,
-        env={**ENVIRONMENT, "LOBENCH_CACHE_DIR": str(cwd / "cache"), **environment},
-        check=False,
-    )
+    given = {**ENVIRONMENT, "LOBENCH_CACHE_DIR": str(cwd / "cache"), **environment}
+    done = python(*words, timeout=PATIENCE, cwd=cwd, env=given)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

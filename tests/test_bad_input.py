@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import lobench
 from disks import MOUNTING, small_disk
+from forked import python
 from tiny import (
     GIN,
     KILLED_CHIEF,
@@ -20,7 +21,6 @@ from tiny import (
     make_suite,
     results,
     watch,
-    watch_apart,
     watch_command,
     write_checkpoint,
 )
@@ -84,9 +84,8 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
         **dict.fromkeys(("theta_2.pkl", "theta_3.msgpack", "theta_4.npz", "theta_5.npz"), ("error", None, 0)),
     }
     assert "theta is empty" in found["theta_5.npz"]["message"]
-    store = str(run / "lobench_results" / "tiny")
-    command = [sys.executable, "-m", "lobench.cli", "results", "--store", store, "--evaluations"]
-    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    store = run / "lobench_results" / "tiny"
+    table = lobench("results", "--store", store, "--evaluations").stdout
     assert "tiny/a" in table and "theta_5.npz: theta is empty" in table
 
 
@@ -230,20 +229,19 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
     with small_disk(tmp_path / "disk", "50m") as disk:
         run = make_run(disk.path, -3.0, -2.0)
         store = run / "lobench_results" / "tiny"
-        killed = [sys.executable, "-c", KILLED_CHIEF, "100000", "0", "watch", str(run), "--suite", str(suite)]
         # Ended after the last commit, without closing the database: its log stays.
         program = KILLED_CHIEF.replace(
             "main()", "leave = os._exit\nledger.Ledger.close = lambda self: self._lock and leave(0)\nmain()"
         )
-        killed[2] = program
-        assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=PATIENCE, check=False).returncode == 0
+        words = ("100000", "0", "watch", run, "--suite", suite, *HERE)
+        assert python("-c", program, *words, timeout=PATIENCE).returncode == 0
         assert (store / "ledger.sqlite-wal").stat().st_size > 0
         disk.remount("ro")
         assert len(results(store)) == 2
         done = watch(run, suite, *ONCE, "--store", str(store))
         assert done.returncode == 2
         assert "cannot use the result store; got Read-only file system; choose another" in only_line(done)
-        beside = watch(run, suite, *ONCE)
+        beside = watch(run, suite, *HERE)
         assert beside.returncode == 0, "the default store goes elsewhere by itself"
         assert len(results(suite.parent / ".lobench" / "tiny")) == 2
 
@@ -271,7 +269,7 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(f"import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
-    done = watch_apart(run, suite, *ONCE)
+    done = python(*watch_command(run, suite, *ONCE)[1:], timeout=PATIENCE, cwd=suite.parent)
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"conftest.py does not import: SystemExit: {text}; its hooks do not take part" in done.stdout
     assert "unreadable: " in done.stdout and "half\\n2.npz: cannot read it as npz" in done.stdout
@@ -280,7 +278,7 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
 def test_an_observer_that_raises_silences_nobody(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(CONFTEST)
-    done = watch(run, suite, *ONCE, "--sink", "jammed")
+    done = watch(run, suite, *HERE, "--sink", "jammed")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hook lobench_evaluation_finished: RuntimeError: observer broke" in done.stdout
     assert "sink 'jammed': RuntimeError: jammed; while it was closed" in done.stdout
@@ -306,14 +304,13 @@ def lobench_result_sinks():
 def test_plugins_that_break_or_share_a_name(tmp_path: Path) -> None:
     install(tmp_path, "broken", "import no_such_module\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "lobench.cli"]
-    done = subprocess.run([*command, "plugins"], capture_output=True, text=True, env=environment, check=False)
+    done = python("-m", "lobench.cli", "plugins", env=environment)
     assert done.returncode == 0
     assert "tensorboard: lobench_result_sinks" in done.stdout
     assert "broken (broken) does not import: ModuleNotFoundError: No module named 'no_such_module'" in done.stderr
     shutil.rmtree(tmp_path / "broken-1.0.dist-info")
     install(tmp_path, "twin", TWIN)
-    done = subprocess.run([*command, "list", "sinks"], capture_output=True, text=True, env=environment, check=False)
+    done = python("-m", "lobench.cli", "list", "sinks", env=environment)
     assert done.returncode == 2
     assert "two plugins declare 'tensorboard'" in done.stderr
     assert "'twin'" in done.stderr and "(lobench_tensorboard.sink:TensorBoardSink)" in done.stderr
@@ -358,8 +355,7 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
 def test_a_plugin_that_is_none_is_named_and_no_verdict(module: str, code: int, text: str, tmp_path: Path) -> None:
     install(tmp_path, "wrong", module)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "lobench.cli", *(["list", "sinks"] if code else ["plugins"])]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = python("-m", "lobench.cli", *(["list", "sinks"] if code else ["plugins"]), env=environment)
     assert done.returncode == code and text in done.stderr and "Traceback" not in done.stderr
 
 
@@ -367,8 +363,7 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     declared = "def lobench_cli_commands(): return [Declaration(name='mine', factory=':print')]\n"
     install(tmp_path, "wrong", "from lobench.hookspecs import Declaration\nprint = print\n" + declared)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "lobench.cli", "mine"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = python("-m", "lobench.cli", "mine", env=environment)
     text = "lobench: plugin 'wrong': the command 'mine' is not a click command; got builtin_function_or_method: "
     assert done.returncode == 2 and done.stderr.startswith(text)
 
@@ -377,7 +372,6 @@ def test_a_command_of_a_plugin_that_has_the_name_of_lobenchs_own_is_said(tmp_pat
     declared = "def lobench_cli_commands(): return [Declaration(name='watch', factory='own:watch')]\n"
     install(tmp_path, "own", "from lobench.hookspecs import Declaration\n" + declared)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "lobench.cli", "list", "commands"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = python("-m", "lobench.cli", "list", "commands", env=environment)
     text = "two plugins declare 'watch': 'own' (own:watch) and 'lobench.cli.builtin_commands' (lobench.cli.watch:watch)"
     assert done.returncode == 2 and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 from commands import lobench
-from pages import Story, follow
+from pages import Story, blocks_of, follow
+from reader import Reader
 from reference import ROOT
 
 from lobench.testing import parity
@@ -30,7 +32,7 @@ for seed in seeds:
             log(step, {"val/loss": ((x @ w - y) ** 2).mean()})
         w -= {"adam": 0.01, "sgd": 0.02}[name] * 2 * x.T @ (x @ w - y) / len(x)
 """
-# The same of the script that a search runs.
+# The same of the script that a search runs eight times: PyTorch takes four seconds to import.
 TUNED = """
 import sys
 import numpy as np
@@ -46,15 +48,30 @@ with Logger(f"{sys.argv[3]}/curves.jsonl", case="regression") as log:
 
 
 def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
+    searched = Story(instead={"tuned.py": TUNED})
     missing = Story(
         left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN, "tuned.py": TUNED}
     )
-    output = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
+    output = follow("pytorch.md", tmp_path, searched if HAS_TORCH else missing)
     assert "1 case x 5 seeds" in output and "steps to the target" in output
     assert "imported/regression, val/loss 1" in output
     assert "trial 2 of 3 is the best" in output
     assert output.count("1 passed") == 1 + HAS_TORCH
     assert parity.read(tmp_path / "adam.npz").num_steps == 20
+    if HAS_TORCH:
+        shown = next(block.text for block in blocks_of("pytorch.md") if block.title == "tuned.py")
+        assert _logged(tmp_path / "shown", shown) == _logged(tmp_path / "searched", TUNED)
+
+
+def _logged(folder: Path, script: str) -> list[dict[str, object]]:
+    """Runs a script as the search does; returns what it logged, without the values."""
+    folder.mkdir()
+    (folder / "script.py").write_text(script)
+    done = Reader(folder, {}).command("python script.py 0 0.01 .")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(row.pop("value")) for row in rows)
+    return rows
 
 
 def test_the_page_knows_every_kind_and_every_option() -> None:

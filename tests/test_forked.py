@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked import python
+from forked import ANEW, programs, python
 from tiny import make_run, make_suite
 
 
@@ -85,5 +85,39 @@ def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_
 
     (tmp_path / "mine.py").touch()
     assert forked()
+    with lobench("--version", env={**os.environ, **ANEW}) as anew:
+        assert not anew.is_forked  # type: ignore[attr-defined]
     (tmp_path / "numpy.py").touch()
     assert not forked(), "its numpy is this file"
+
+
+def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
+    code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
+    assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == "True True\n"
+    without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_compilation_cache_dir)"
+    assert python("-c", code, env=without).stdout == "True None\n"
+
+
+def test_programs_of_a_shell_are_forked_with_its_input_output_and_codes(tmp_path: Path) -> None:
+    def shell(script: str, **more: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PATH": f"{programs()}:{os.environ['PATH']}", **more}
+        command = ["bash", "-c", script]
+        return subprocess.run(command, env=env, cwd=tmp_path, input="given\n", capture_output=True, text=True)
+
+    (tmp_path / "script.py").write_text("import sys\nprint(sys.stdin.read(), sys.argv[1:], 'optax' in sys.modules)\n")
+    assert shell("python script.py 'a b'").stdout == "given\n ['a b'] True\n"
+    assert shell("python -u -c 'import sys; print(sys.modules.get(\"optax\"))'").stdout == "None\n"
+    ended = shell(
+        "python -c 'import sys; sys.exit(3)'; echo $?; python -c 'import os; os.kill(os.getpid(), 9)'; echo $?"
+    )
+    assert ended.stdout == f"3\n{128 + signal.SIGKILL}\n"
+    assert shell("python -c 'import sys; sys.stdout.reconfigure(errors=\"replace\"); print(1)' | cat").stdout == "1\n"
+    assert shell("lobench --version && pytest --version").stdout.startswith("lobench, version ")
+    code = "import jax, sys; print(jax.config.jax_enable_x64)"
+    assert shell(f"python -c '{code}'", JAX_ENABLE_X64="1").stdout == "True\n"
+    waiting = "import signal; print(1, flush=True); signal.pause()"
+    with subprocess.Popen([f"{programs()}/python", "-c", waiting], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"1\n"
+        process.terminate()
+    assert process.returncode == -signal.SIGTERM

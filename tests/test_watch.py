@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from forked import ANEW
 from tiny import (
     KILLED_CHIEF,
     PATIENCE,
@@ -293,7 +294,8 @@ def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
 def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, extra=extra_case("Hang"))
     run = make_run(tmp_path, -3.0)
-    chief = subprocess.Popen(watch_command(run, suite, "--workers", "2"), stdout=subprocess.PIPE, text=True)
+    command, anew = watch_command(run, suite, "--workers", "2"), {**os.environ, **ANEW}
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=anew)
     assert chief.stdout is not None
     for line in chief.stdout:
         if "passed" in line:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import lobench
+from forked import python
 from reference import ROOT
 from tiny import PATIENCE
 
@@ -53,15 +52,15 @@ def write(suite: Path, **files: str) -> None:
 def evaluated(suite: Path, *options: str, case: str = "tiny.gin", **environment: str) -> tuple[list[float], str]:
     """Evaluates the case in a process of its own; returns its curve, and what became of executables."""
     store = suite.parent / "store"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", case, f"--lobench-store={store}"]
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", case, f"--lobench-store={store}"]
     without = ("JAX_", "LOBENCH_", "PYTEST_")
     given = {name: value for name, value in os.environ.items() if not name.startswith(without)}
     given["LOBENCH_CACHE_DIR"] = str(suite.parent / "cache")
-    done = subprocess.run(
-        [*command, "--lobench-optimizer=sgd(); sgd.learning_rate = 0.5", "--log-cli-level=INFO", *options],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        *command,
+        "--lobench-optimizer=sgd(); sgd.learning_rate = 0.5",
+        "--log-cli-level=INFO",
+        *options,
         timeout=PATIENCE,
         cwd=suite,
         env=given | {"JAX_PLATFORMS": "cpu", "LOBENCH_EXECUTABLES": "unchecked"} | environment,

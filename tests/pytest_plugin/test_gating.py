@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from commands import lobench_here
+from forked import python
 from stores import add, case_info
 from tiny import GIN, TASKS, content, make_run, make_suite, results
 
@@ -33,7 +34,7 @@ DRIVER = """
 import contextlib, io, json, sys
 import pytest
 found = {}
-for name, arguments in json.load(sys.stdin).items():
+for name, arguments in json.load(open(sys.argv[1])).items():
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = pytest.main(arguments)
@@ -144,12 +145,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     (suite / "tiny_tasks.py").write_text(TASKS + DISH)
     (suite / "conftest.py").write_text(HEIGHT)
     make_run(folder, -2.0, -2.9, -9.0)
-    tuned = [sys.executable, "-m", "lobench.cli", "baseline", suite.name, "--horizon-factor", "1"]
-    done = subprocess.run(tuned, capture_output=True, text=True, check=False, cwd=folder)
+    done = lobench_here("baseline", suite.name, "--horizon-factor", "1", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder / "x.gin").write_text(EXPERIMENT)
-    started = [sys.executable, "-m", "lobench.cli", "run", "x.gin", "--store", "experiment", "--workers", "1"]
-    done = subprocess.run(started, capture_output=True, text=True, check=False, cwd=folder)
+    done = lobench_here("run", "x.gin", "--store", "experiment", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     arguments = {}
     for name, (checkpoint, against, options) in SCENARIOS.items():
@@ -162,10 +161,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
         arguments[name] += ["--lobench-checkpoint", f"run/{checkpoint}"] if checkpoint else []
         arguments[name] += ["--lobench-store", str(own / "store")]
         arguments[name] += ["--lobench-against", reference, f"--junitxml={own / 'junit.xml'}", *options]
-    command, environment = [sys.executable, "-c", DRIVER], {**os.environ, "NPROC": "1"}
-    ran = subprocess.run(
-        command, input=json.dumps(arguments), capture_output=True, text=True, check=True, cwd=folder, env=environment
-    )
+    (folder / "arguments.json").write_text(json.dumps(arguments))
+    ran = python("-c", DRIVER, "arguments.json", cwd=folder, env={**os.environ, "NPROC": "1"})
+    assert ran.returncode == 0, ran.stderr
     return {name: Done(*values, folder / "runs" / name) for name, values in json.loads(ran.stdout).items()}
 
 
@@ -258,10 +256,10 @@ def test_a_bare_name_is_looked_up_in_the_store_that_the_session_writes_into(runs
     shutil.copytree(folder / "experiment", store)
 
     def gate(checkpoint: str, against: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "pytest", "tiny", "-p", "no:cacheprovider", "--lobench-store", str(store)]
+        words = ["-m", "pytest", "tiny", "-p", "no:cacheprovider", "--lobench-store", str(store)]
         words += ["--lobench-checkpoint", f"run/{checkpoint}", "--lobench-against", against]
         words += [f"--junitxml={folder / 'bare.xml'}"]
-        return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+        return python(*words, cwd=folder)
 
     for name in ("Good one", "good"):
         harmed = gate(HARMFUL, name)
