@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import psutil
 import pytest
 from commands import lobench
 from curve_scripts import NUMPY, SEARCH
-from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, results
+from tiny import content, killed_chief, make_suite, results
 
 from lobench.engine.store.experiments import Membership, TrialRow
 from lobench.engine.store.ledger import Ledger
@@ -73,8 +71,7 @@ def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undistur
     run(tmp_path, store="undisturbed")
     for commit, after in (("9", "0"), ("20", "1"), ("30", "0")):
         words = ["run", "x.gin", "--workers", "2", "--store", "killed"]
-        command = [sys.executable, "-c", KILLED_CHIEF, commit, after, *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = killed_chief(commit, after, *words, cwd=tmp_path)
         assert done.returncode == -9, done.stdout + done.stderr
     run(tmp_path, store="killed")
     found = [row for row in trials(tmp_path / "killed") if row.method == "mine"]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import math
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from commands import Done, lobench
+from commands import Done, lobench, pytest_session
 from reference import ROOT
-from tiny import PATIENCE, killed_chief, make_suite, write_checkpoint
+from tiny import killed_chief, make_suite, write_checkpoint
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError
@@ -166,11 +164,9 @@ def test_pytest_replays_the_case_and_passes_a_checkpoint_that_does_not_lose(
 ) -> None:
     folder, record = fallen
 
-    def replayed(theta: str) -> subprocess.CompletedProcess[str]:
-        test = [sys.executable, "-m", "pytest", "-q", "falsified/test_theta_steep.py", "-p", "no:cacheprovider"]
-        given = ["--lobench-checkpoint", f"{theta}.npz", "--lobench-gin-param", BOUND[2:]]
-        command = [*test, *given]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder)
+    def replayed(theta: str) -> Done:
+        given = ("--lobench-checkpoint", f"{theta}.npz", "--lobench-gin-param", BOUND[2:])
+        return pytest_session("-q", "falsified/test_theta_steep.py", *given, cwd=folder)
 
     lost, held = replayed("theta"), replayed("small")
     assert lost.returncode == 1, lost.stdout + lost.stderr
