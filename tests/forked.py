@@ -42,7 +42,7 @@ __all__ = ["ANEW", "fork_processes", "programs", "python"]
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 
 _FORKED = (
-    *(("-m", name) for name in ("lobench.cli", "pytest")),
+    *((*safe, "-m", name) for safe in ((), ("-P",)) for name in ("lobench.cli", "pytest")),
     *(("-P", "-m", name) for name in ("lobench.engine.workers.entry", "lobench.evaluation.isolated")),
 )
 _IMPORTED = (
@@ -120,11 +120,11 @@ def programs() -> Path | None:
 class _Popen(subprocess.Popen[Any]):
     """A process that is forked if it is known and that makes no difference."""
 
-    is_forked = False
+    is_forked, starts = False, False
 
     def _execute_child(self, *given: Any) -> None:
         asked = dict(zip(_ARGUMENTS, given, strict=True))
-        pid = _forked(asked) if self._is_known(asked["args"]) and _is_usual(asked) else None
+        pid = _forked(asked, starts=self.starts) if self._is_known(asked["args"]) and _is_usual(asked) else None
         if pid is None:
             super()._execute_child(*given)  # type: ignore[misc]
             return
@@ -137,6 +137,8 @@ class _Popen(subprocess.Popen[Any]):
 
 
 class _AnyPopen(_Popen):
+    starts = True
+
     def _is_known(self, words: Any) -> bool:
         return _CAN_FORK and (words[1] in ("-c", "-m") or not words[1].startswith("-"))
 
@@ -254,11 +256,16 @@ _IS_FORKED = False  # this process; it has at most the server that it began with
 _servers: dict[tuple[int, frozenset[tuple[str, str]]], _Server] = {}  # the last one was used last
 
 
-def _server_for(environment: Mapping[str, str]) -> _Server | None:
-    """Returns the server that has what an environment says of imports; None if there can be none."""
+def _server_for(environment: Mapping[str, str], *, starts: bool = True) -> _Server | None:
+    """Returns the server that has what an environment says of imports; None if there is none.
+
+    Args:
+      starts: Whether a second one is started for it.
+    """
     key = (os.getpid(), frozenset(_at_import(environment).items()))
     # The kernel tells children of the end of the thread that started them.
-    if key not in _servers and (_IS_FORKED or threading.current_thread() is not threading.main_thread()):
+    can_start = not _IS_FORKED and threading.current_thread() is threading.main_thread()
+    if key not in _servers and not (can_start and (starts or not _servers)):
         return None
     _servers[key] = _servers.pop(key, None) or _Server.started(dict(key[1]))
     if len(_servers) > _MOST_SERVERS:
@@ -266,10 +273,10 @@ def _server_for(environment: Mapping[str, str]) -> _Server | None:
     return _servers[key]
 
 
-def _forked(asked: Mapping[str, Any]) -> int | None:
+def _forked(asked: Mapping[str, Any], *, starts: bool) -> int | None:
     """Returns the id of a process that was forked; None if there can be no server."""
     environment = dict(os.environ if asked["env"] is None else asked["env"])
-    server = _server_for(environment)
+    server = _server_for(environment, starts=starts)
     if server is None:
         return None
     given = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
@@ -358,7 +365,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    starts_workers = "lobench" in str(request["words"][:2]) or "pytest" in str(request["words"][:2])
+    starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest"))
     nest = _Server.forked() if starts_workers and not ANEW.items() <= request["env"].items() else None
     code = 0
     try:

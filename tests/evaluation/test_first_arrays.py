@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import ANEW
 from tiny import make_run, results, watch_apart
 
 import lobench
@@ -74,7 +75,7 @@ def run_pytest(suite: Path, *options: str) -> str:
     done = subprocess.run(
         [*command, "--lobench-store", str(suite / "store")],
         cwd=suite,
-        env={**os.environ, "PYTHONPATH": str(suite)},
+        env={**os.environ, **ANEW, "PYTHONPATH": str(suite)},
         capture_output=True,
         text=True,
         check=False,
