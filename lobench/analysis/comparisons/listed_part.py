@@ -44,7 +44,7 @@ def listed_part(summary: Summary) -> ListedPart:
     if len(checkpoints) > MOST_CHECKPOINTS:
         few = _first(MOST_CHECKPOINTS, _checkpoints(summary, checkpoints), checkpoints)
         notes.append(f"{len(few)} of {counted(len(checkpoints), 'checkpoint')}: the newest, the best and some between")
-    if len(methods) > MOST_METHODS:
+    if len(methods) > MOST_METHODS and snapshot.race is None:  # the standings of a race are those of all its methods
         some = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
         notes.append(f"the best {len(some)} of {counted(len(methods), 'method')}")
     if not notes:
