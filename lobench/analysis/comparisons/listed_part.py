@@ -14,8 +14,8 @@ from lobench.core.wording import counted
 
 __all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "listed_part"]
 
-MOST_CHECKPOINTS, MOST_METHODS = 200, 200
-_NEWEST, _BEST = 80, 40  # of the checkpoints; the others are evenly spaced
+MOST_CHECKPOINTS, MOST_METHODS = 100, 200
+_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are evenly spaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
