@@ -116,7 +116,7 @@ def report(
     if figure is not None and kind in (*_PRINTED, "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
-    snapshot = read_methods(store, experiment, every=every)
+    snapshot = read_methods(store, experiment, every=every, summarized=True)
     summary = kept_to_the_end(summary_of(store, baselines or None, snapshot=snapshot))
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # methods left out still define the scale
     if output is None or kind in _PRINTED:

@@ -16,11 +16,14 @@ from commands import lobench
 from programs import document
 from report_store import NASTY, make_baseline, make_store
 from served import get, serve, until
+from starlette.responses import Response
 from stores import add
 from tiny import PATIENCE
 
+from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.viewer import protocol
+from lobench.tools.viewer.app import _unless_gone
 from lobench.tools.viewer.server import Served
 
 
@@ -219,3 +222,12 @@ def test_programs_are_told_the_address_and_nothing_else(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate()
     assert process.returncode == 0 and out == ""
+
+
+def test_curves_that_are_no_longer_in_the_store_are_refused_in_one_line() -> None:
+    def answer() -> Response:
+        raise StoreError("an evaluation was replaced while the store was read", next_step="run the command again")
+
+    found = _unless_gone(answer)
+    assert found.status_code == 503 and bytes(found.body).decode().startswith("an evaluation was replaced")
+    assert b"\n" not in bytes(found.body)

@@ -129,17 +129,14 @@ def paired_block(
     scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
-    ends = set(a.last_steps().values())
-    is_whole = not a.unconverged and not a.missing and len(ends) <= 1  # `ends` is empty without curves
-    if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
+    ends = a.ends()  # empty without curves
+    if finals and scale.is_usable and a.is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})
             if (
-                values.keys() == finals.keys()
-                and cell.draws == LOBENCH_SEEDS
-                and not cell.missing
-                and not cell.unconverged
-                and ends.issuperset(cell.last_steps().values())
+                cell.is_whole
+                and values.keys() == finals.keys()
+                and ends.issuperset(cell.ends())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):

@@ -502,7 +502,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       StoreError: The folder is not a store.
       BaselineError: A baseline file cannot be read.
     """
-    snapshot = snapshot or read_store(store)
+    snapshot = snapshot or read_store(store, summarized=True)
     return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))
 
 

@@ -15,7 +15,7 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.metric import Direction, direction_of
 from lobench.drawing.wide import evenly
 
-__all__ = ["Curve", "CurveKey", "ViewerIndex", "curves_of"]
+__all__ = ["Curve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
 
 CurveKey: TypeAlias = tuple[int, int, str]  # places of subject and case, and name of the metric
 Curve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
@@ -62,7 +62,7 @@ class ViewerIndex:
         found = [self.summary.shown, self.summary.first]
         ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
         found += [place for places in ends for place in places if place is not None]
-        found += _ever_finer(len(self.snapshot.subjects))
+        found += ever_finer(len(self.snapshot.subjects))
         return list(dict.fromkeys(found))
 
 
@@ -74,7 +74,7 @@ def _best(summary: Summary, run: Sequence[int]) -> int | None:
     return max(whole, key=lambda place: whole[place]) if whole else None
 
 
-def _ever_finer(count: int) -> Iterator[int]:
+def ever_finer(count: int) -> Iterator[int]:
     """Yields 0 .. count-1: the first, then the middle, then the quarters, and so on."""
     width = 1 << max(count - 1, 0).bit_length()
     while width >= 1:

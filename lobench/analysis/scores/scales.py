@@ -68,6 +68,7 @@ class Scales:
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+    _best: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
     _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
     _scored: dict[tuple[str, str], tuple[dict[int, int], list[float]]] = field(
         default_factory=dict, repr=False, compare=False
@@ -343,7 +344,9 @@ class Scales:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
         names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
         for identity, case in self.cases.items():
-            if (label := self._label_of_best(identity, case)) is not None:
+            if identity not in self._best:
+                self._best[identity] = self._label_of_best(identity, case)
+            if (label := self._best[identity]) is not None:
                 found.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
             return [f"the best mean is that of {next(iter(found))}"]

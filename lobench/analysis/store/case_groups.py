@@ -50,7 +50,7 @@ def case_groups(
     """
     subjects = list(cells)
     names = [
-        frozenset().union(*(shared_trainings(own[case], design) for own in subjects if case in own)) for case in cases
+        frozenset().union(*{shared_trainings(own[case], design) for own in subjects if case in own}) for case in cases
     ]
     return tuple(tuple(cases[place] for place in places) for places in group_places(names))
 
@@ -67,7 +67,7 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
         return frozenset()
     if design == "seed means":
         return EVERY_CASE
-    return trainings_of(curves for curves, _ in cell.sources.values())
+    return trainings_of(cell.blocks)
 
 
 def are_labels(cell: Cell) -> bool:

@@ -6,9 +6,12 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +59,7 @@ def are_common(draws: str, others: str) -> bool:
     return draws == others != _LABELS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
 class Cell:
     """Results of one subject on one case, with its seed blocks joined.
 
@@ -91,6 +94,11 @@ class Cell:
         """Seeds that gave curves, in order."""
         return tuple(sorted(self.sources))
 
+    @functools.cached_property
+    def blocks(self) -> tuple[Curves | CurveSummary, ...]:
+        """Curves of its seeds, each once."""
+        return tuple({id(curves): curves for curves, _ in self.sources.values()}.values())
+
     @property
     def num_planned(self) -> int:
         """Number of seeds that gave curves, and of planned ones that did not."""
@@ -99,7 +107,7 @@ class Cell:
     @property
     def is_imported(self) -> bool:
         """Whether its curves were imported. Imports have no plan of seeds."""
-        return any(curves.origin.imported for curves, _ in itertools.islice(self.sources.values(), 1))
+        return any(curves.origin.imported for curves in self.blocks[:1])
 
     def lacking(self, others: Iterable[Cell]) -> frozenset[int]:
         """Returns the seeds of the same draws that other cells have and this one lacks, if its curves were imported.
@@ -121,17 +129,22 @@ class Cell:
         """Returns the last evaluated step of each seed."""
         return {seed: curves.eval_steps[-1] for seed, (curves, _) in self.sources.items()}
 
+    def ends(self) -> set[int]:
+        """Returns the last evaluated steps of its seeds."""
+        return {curves.eval_steps[-1] for curves in self.blocks}
+
     @property
     def diverged(self) -> frozenset[int]:
         return frozenset(self.diverged_at)
 
-    @property
+    @functools.cached_property
     def exploded(self) -> frozenset[int]:
         """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
         name = self.case.primary_metric
         starts = self.untrained.get(name, {})
         # In most cells no seed ends above its start, so that no curve has to be read.
-        if all(final <= starts.get(seed, -math.inf) for seed, final in self.final.get(name, {}).items()):
+        finals = self.final.get(name, {})
+        if all(map(operator.le, finals.values(), map(starts.get, finals, itertools.repeat(-math.inf)))):
             return frozenset()
         found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
         return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
@@ -142,7 +155,12 @@ class Cell:
 
         Comparisons, gates and P(better) treat both alike: as lost, and as worse than any value.
         """
-        return self.diverged | self.exploded
+        return self.diverged | self.exploded if self.diverged_at else self.exploded
+
+    @functools.cached_property
+    def is_whole(self) -> bool:
+        """Whether lobench trained every planned seed to one last step, and none diverged or exploded."""
+        return self.draws == LOBENCH_SEEDS and not self.missing and not self.unconverged and len(self.ends()) <= 1
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -151,7 +169,7 @@ class Cell:
         Seeds of imported curves may have different steps. Then these are the common steps, or the last one if they
         share none.
         """
-        grids = {curves.eval_steps for curves, _ in self.sources.values()}
+        grids = {curves.eval_steps for curves in self.blocks}
         if len(grids) == 1:
             return _grid(grids.pop())
         common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
@@ -162,13 +180,10 @@ class Cell:
 
         A metric with one value a seed, as computed by plugins, has it at the last step, and NaN before.
         """
-        steps = self.steps
-        rows = [
-            _at(steps, values, curves.eval_steps)
-            for curves, row in self.sources.values()
-            if metric in curves.shapes
-            for values in [np.asarray(curves.metrics[metric])[row]]
-        ]
+        steps, having = self.steps, [one for one in self.sources.values() if metric in one[0].shapes]
+        blocks = {id(curves): curves for curves, _ in having}
+        values = {key: np.asarray(curves.metrics[metric]) for key, curves in blocks.items()}  # each is read once
+        rows = [_at(steps, values[id(curves)][row], curves.eval_steps) for curves, row in having]
         return np.stack(rows).astype(np.float64)
 
     def curve(self, metric: str) -> NDArray[np.float64]:
@@ -191,7 +206,10 @@ class Cell:
 
     def surviving(self, metric: str) -> frozenset[int]:
         """Returns the seeds that ended with a finite value and neither diverged nor exploded."""
-        return frozenset(seed for seed, final in self.converged_finals(metric).items() if math.isfinite(final))
+        lost = self.unconverged
+        return frozenset(
+            seed for seed, final in self.final.get(metric, {}).items() if math.isfinite(final) and seed not in lost
+        )
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at the step at which its curve begins."""
@@ -424,7 +442,7 @@ def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     if len(imported) < 2:
         return dict(cells)
     keys = list(imported)
-    trainings = [trainings_of(curves for curves, _ in cell.sources.values()) for cell in imported.values()]
+    trainings = [trainings_of(cell.blocks) for cell in imported.values()]
     found = dict(cells)
     for places in group_places(trainings):
         seeds = frozenset().union(*(imported[keys[place]].sources for place in places))
@@ -517,7 +535,7 @@ def _is_same(one: Cell, other: Cell) -> bool:
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     """Returns the programs that made the results that count, which are the later ones for repeated seeds."""
-    programs = frozenset(row.program.whole for row in rows if row.has_curves)
+    programs = frozenset(one.whole for one in {id(row.program): row.program for row in rows if row.has_curves}.values())
     if len(programs) < 2:
         return programs
     counting: dict[tuple[str, int], Program] = {}
@@ -556,27 +574,13 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             sources[seed] = curves, place
         for seed in lost.keys() & curves.seeds if lost else ():
             del lost[seed]
-    final: dict[str, dict[int, float]] = {}
-    untrained: dict[str, dict[int, float]] = {}
     directions: dict[str, Direction] = {}
     blocks, has_diverged, draws = {id(curves): curves for curves, _ in sources.values()}, False, set[str]()
     for curves in blocks.values():
         draws.add(curves.origin.imported.get("draws", LOBENCH_SEEDS))
         directions |= curves.directions
         has_diverged |= max(curves.diverged_at) >= 0
-        seeds, counting = curves.seeds, list[int]()
-        if len(blocks) > 1:
-            counting = [place for place, seed in enumerate(seeds) if sources[seed][0] is curves]
-            seeds = tuple(seeds[place] for place in counting)
-        for name, shape in curves.shapes.items():
-            if not is_of_batch(name) and all(shape):
-                ends = curves.final(name)
-                if curves.eval_steps[0] == 0:
-                    starts = curves.first(name)
-                    starts = starts if len(seeds) == len(starts) else [starts[place] for place in counting]
-                    untrained.setdefault(name, {}).update(zip(seeds, starts, strict=True))
-                ends = ends if len(seeds) == len(ends) else [ends[place] for place in counting]
-                final.setdefault(name, {}).update(zip(seeds, ends, strict=True))
+    final, untrained = _ends_of_one(*blocks.values()) if len(blocks) == 1 else _ends(blocks.values(), sources)
     diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()
     return Cell(
         case=rows[-1].case,
@@ -590,3 +594,41 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         directions=directions,
         draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,
     )
+
+
+_Ends: TypeAlias = tuple[Mapping[str, Mapping[int, float]], Mapping[str, Mapping[int, float]]]  # last and first values
+
+
+def _ends_of_one(curves: Curves | CurveSummary) -> _Ends:
+    """Returns the last and the first values of curves, by metric and seed."""
+    seeds, names = curves.seeds, _measured(curves)
+    final = {name: dict(zip(seeds, curves.final(name), strict=True)) for name in names}
+    if curves.eval_steps[0] != 0:
+        return final, {}
+    return final, {name: _starts_of(seeds, array("d", curves.first(name)).tobytes()) for name in names}
+
+
+def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> _Ends:
+    """Returns the last and the first values of several blocks, for the seeds that are taken of each."""
+    final: dict[str, dict[int, float]] = {}
+    untrained: dict[str, dict[int, float]] = {}
+    for curves in blocks:
+        places = [place for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
+        seeds = [curves.seeds[place] for place in places]
+        for name in _measured(curves):
+            ends = curves.final(name)
+            final.setdefault(name, {}).update(zip(seeds, (ends[place] for place in places), strict=True))
+            if curves.eval_steps[0] == 0:
+                starts = curves.first(name)
+                untrained.setdefault(name, {}).update(zip(seeds, (starts[place] for place in places), strict=True))
+    return final, untrained
+
+
+def _measured(curves: Curves | CurveSummary) -> list[str]:
+    """Returns the metrics with values at evaluations."""
+    return [name for name, shape in curves.shapes.items() if not is_of_batch(name) and all(shape)]
+
+
+@functools.lru_cache(maxsize=1024)  # before its first step, a seed of a case has the same value with every optimizer
+def _starts_of(seeds: tuple[int, ...], values: bytes) -> Mapping[int, float]:
+    return dict(zip(seeds, array("d", values), strict=True))

@@ -5,6 +5,7 @@ See `lobench.analysis.store.case_groups` for the rules.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from lobench.core.curve_summary import CurveSummary
@@ -20,14 +21,14 @@ _LOGGERS = ("wandb-chart", "wandb-history", "wandb-run", "tensorboard", "tensorb
 
 def trainings_of(curves: Iterable[Curves | CurveSummary]) -> frozenset[str]:
     """Returns the names of the trainings of curves; empty if they share none with any other curves."""
-    blocks = {id(one): one for one in curves}
-    return frozenset().union(*map(_names, blocks.values()))
+    names = [*map(_names, curves)]
+    return names[0] if len(names) == 1 else frozenset().union(*names)
 
 
 def _names(curves: Curves | CurveSummary) -> frozenset[str]:
     origin = curves.origin.imported
     if not origin:
-        return frozenset(filter(None, [curves.training]))
+        return _alone(curves.training)
     names, draws = set[str](), origin.get("draws", "")
     if draws and draws != LOBENCH_SEEDS:
         names.add(f"seeds of {draws}")
@@ -36,3 +37,8 @@ def _names(curves: Curves | CurveSummary) -> frozenset[str]:
     elif origin.get("kind", "") in _LOGGERS:
         names.add(f"{origin.get('file', '')}: {origin.get('run', '')}")
     return frozenset(names)
+
+
+@functools.lru_cache(maxsize=1024)  # thousands of curves have a few
+def _alone(training: str) -> frozenset[str]:
+    return frozenset(filter(None, [training]))

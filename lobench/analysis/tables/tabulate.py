@@ -64,7 +64,9 @@ def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
       StoreError: The folder is not a store, or the store is empty.
       UsageError: The store lacks the experiment.
     """
-    return tabulate(summary_of(store, snapshot=read_methods(store, experiment)), TableSpec(rows="method"))
+    return tabulate(
+        summary_of(store, snapshot=read_methods(store, experiment, summarized=True)), TableSpec(rows="method")
+    )
 
 
 def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:

@@ -415,7 +415,7 @@ class LedgerReader(Places, Codes):
             query = f"SELECT id, {wanted} FROM evaluations {joined} WHERE {where} ORDER BY id"
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                if number in outdated or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
+                if number in outdated or (todays and not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", ""))):
                     continue
                 case, payload, at_hand = cases.get(row[6]), row[9], None
                 if case is None:

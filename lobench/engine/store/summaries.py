@@ -128,7 +128,7 @@ class StoredSummaries:
         return "LEFT JOIN summaries s ON s.evaluation = evaluations.id" if self._is_there else ""
 
     def summary(self, evaluation: int, recorded_at: float, case: CaseInfo, head: int, numbers: bytes) -> CurveSummary:
-        """Returns the summary of an evaluation.
+        """Returns the summary of an evaluation. The caller turns errors of a damaged one into `StoreError`s.
 
         Args:
           evaluation: Id of the evaluation.
@@ -137,8 +137,7 @@ class StoredSummaries:
           head, numbers: Columns of the stored summary.
         """
         load = functools.partial(self._payloads.curves, evaluation, recorded_at, case)
-        with intact_rows(self._store):
-            return read_summary(self._heads[head], numbers, load)
+        return read_summary(self._heads[head], numbers, load)
 
 
 class _Payloads:

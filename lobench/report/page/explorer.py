@@ -25,7 +25,7 @@ from lobench.report.page.pairs import pair_record
 
 __all__ = ["explorer_curves", "explorer_data", "subject_keys"]
 
-_MOST_NUMBERS = 250_000  # numbers of curves in one file, about 1.5 MB
+_MOST_NUMBERS = 200_000  # numbers of curves in one file, about 1.4 MB
 _POINTS = (64, 24)  # points of a curve, if all fit, and if they do not
 _MOST_POINTS = 240  # points of a requested curve
 _MOST_SEED_NUMBERS = 100_000  # numbers of single seeds' curves in one file

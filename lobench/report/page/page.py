@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from lobench.analysis.comparisons.listed_part import ListedPart, listed_part
 from lobench.analysis.comparisons.step_costs import class_costs
 from lobench.analysis.comparisons.summary import CaseFinding, Summary
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
@@ -68,7 +69,12 @@ def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, fi
 
 
 def render_page(
-    summary: Summary, spec: TableSpec | None = None, figure: str | None = None, *, version: str = ""
+    summary: Summary,
+    spec: TableSpec | None = None,
+    figure: str | None = None,
+    *,
+    version: str = "",
+    listed: ListedPart | None = None,
 ) -> str:
     """Returns the page as HTML.
 
@@ -77,6 +83,7 @@ def render_page(
       spec: Layout of the table of methods. None: the default.
       figure: Charts to include. None: all, and the explorer.
       version: Version of a served page, which requests style, scripts and data. "": a self-contained file.
+      listed: Subjects that the page lists. None: those of `listed_part`.
     Raises:
       StoreError: The store has no evaluations.
     """
@@ -85,24 +92,26 @@ def render_page(
         raise StoreError(snapshot.nothing, where=str(snapshot.store))
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
+    listed = listed or listed_part(summary)
+    keys = _keys_of(listed.subjects.snapshot)
     drawn = sections(summary, figure)
     costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
         "version": version,
-        "explorer": _explorer(summary, version) if figure is None else "",
+        "explorer": _explorer(listed.subjects, version) if figure is None else "",
         "cards": cards(summary, None),
         "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
-        "warnings": warnings(summary, cases),
+        "warnings": [*warnings(summary, cases), *([_left_out(listed, snapshot)] if listed.note else [])],
         "chart_sections": drawn,
         "views": _VIEWS if figure is None else (),
-        "heat": _heat(summary) if figure is None else {"columns": ()},
+        "heat": _heat(summary, keys) if figure is None else {"columns": ()},
         "films": films(summary) if figure is None else [],
         "cases_note": _cases_note(summary, comparison, has_costs=bool(costs)),
         **_case_table(summary, cases, costs),
-        **_methods(summary, spec),
-        "failures": _warnings(snapshot, has_links=figure is None),
+        **_methods(summary if spec is not None and spec.methods else listed.methods, spec),
+        "failures": _warnings(snapshot, keys if figure is None else {}),
         "is_one": len(snapshot.subjects) < 2,
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
         **_provenance(summary),
@@ -118,6 +127,20 @@ def waiting_page(store: Path) -> str:
 def _explorer(summary: Summary, version: str) -> Markup | str:
     """Returns the data of the page's explorer. A served page gets only their version, and requests the data itself."""
     return version or _json(explorer_data(ViewerIndex(summary), served=False))
+
+
+def _left_out(listed: ListedPart, snapshot: Snapshot) -> str:
+    """Returns the note on subjects that the page does not list, with the commands that do."""
+    store = shlex.quote(str(snapshot.store))
+    return (
+        f"{listed.note} `lobench results --store {store} --by method --all` prints every method, and "
+        f"`lobench report --store {store} --method NAME` makes a page of others."
+    )
+
+
+def _keys_of(snapshot: Snapshot) -> dict[int, str]:
+    """Returns the keys of subjects in links, by the `id` of the subject."""
+    return dict(zip(map(id, snapshot.subjects), subject_keys(snapshot), strict=True))
 
 
 def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
@@ -139,9 +162,14 @@ def _link(view: str, *parts: str) -> str:
     return "#/" + "/".join([view, *(quote(part, safe="") for part in parts)])
 
 
-def _heat(summary: Summary) -> dict[str, Any]:
-    """Returns the mean score of each method on each case, the best method on top."""
-    snapshot, keys = summary.snapshot, subject_keys(summary.snapshot)
+def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
+    """Returns the mean score of each method on each case, the best method on top.
+
+    Args:
+      summary: Summary of the store.
+      keys: Keys of the subjects that the page lists, by the `id` of the subject.
+    """
+    snapshot = summary.snapshot
     means = {place: summary.mean_score(place, "primary").mean for place in snapshot.groups.ends(summary.shown)}
     places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
     lines = []
@@ -151,7 +179,8 @@ def _heat(summary: Summary) -> dict[str, Any]:
             mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
             shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
             text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(place, case) else ""
-            link = _link("evaluation", keys[place], snapshot.name(case))
+            key = keys.get(id(snapshot.subjects[place]), "")
+            link = _link("evaluation", key, snapshot.name(case)) if key else ""
             cells.append(_Cell(text=text, kind=f"h{shade}" if shade else "", link=link))
         lines.append({"label": snapshot.labels[place], "cells": cells})
     note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
@@ -264,9 +293,14 @@ def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
-    """Returns warnings, line by line; `value` is the text of the link to the evaluation."""
-    lines, keys = list[_Cell](), subject_keys(snapshot)
+def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[_Cell]:
+    """Returns warnings, line by line; `value` is the text of the link to the evaluation.
+
+    Args:
+      snapshot: Content of the store.
+      keys: Keys of the subjects that have links, by the `id` of the subject.
+    """
+    lines = list[_Cell]()
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
         if cell is None or not (cell.diverged_at or cell.failures):
@@ -276,7 +310,8 @@ def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
         if diverged:
             texts.insert(0, f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged: {', '.join(diverged)}")
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
-        link = _link("evaluation", keys[place], snapshot.name(case)) if has_links else ""
+        key = keys.get(id(snapshot.subjects[place]), "")
+        link = _link("evaluation", key, snapshot.name(case)) if key else ""
         lines += [_Cell(value=f"{where}:", link=link, text=text) for text in texts]
     if several := describe_programs({row.program for row in snapshot.rows}):
         lines.insert(0, _Cell(text=several))

@@ -42,6 +42,7 @@ __all__ = [
 
 _Cells: TypeAlias = Sequence[Sequence[str]]
 _GAP = "  "  # between columns
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"  # of shortened names; one column wide
 _LEAST_WIDTH = 40
 _MOST_TIMES = 10_000  # larger factors are given as "more than"
 _SHORT = 20  # names are not made shorter than this
@@ -221,7 +222,7 @@ def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) ->
 
 def _columns(text: str) -> int:
     """Returns the width of a text in a terminal, in columns."""
-    if text.isascii():
+    if text.replace(_ELLIPSIS, ".").isascii():
         return len(text)
     from rich.cells import cell_len
 
@@ -233,7 +234,7 @@ def _sum(widths: Sequence[int]) -> int:
 
 
 def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool]) -> str:
-    if all(map(str.isascii, itertools.chain.from_iterable(cells))):
+    if all(cell.isascii() or _columns(cell) == len(cell) for cell in itertools.chain.from_iterable(cells)):
         form = _GAP.join(f"{{:{'<' if each else '>'}{width}}}" for each, width in zip(is_left, widths, strict=True))
         return "\n".join(form.format(*row).rstrip() for row in cells)
 
@@ -292,7 +293,7 @@ def _in_the_middle(cell: str, width: int, begin: float) -> str:
     before, after = cell[:count], cell[len(cell) - (width - 1 - count) :]
     while _columns(before) + _columns(after) >= width:  # wide characters
         before, after = (before[:-1], after) if len(before) >= len(after) else (before, after[1:])
-    return f"{before}\N{HORIZONTAL ELLIPSIS}{after}"
+    return f"{before}{_ELLIPSIS}{after}"
 
 
 def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:

@@ -20,6 +20,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lobench.analysis.comparisons.viewer_index import CurveKey, ViewerIndex
+from lobench.core.errors import StoreError
+from lobench.core.wording import headline
 from lobench.report.page.evaluations import evaluation_record
 from lobench.report.page.explorer import explorer_curves
 from lobench.report.page.pairs import pair_record
@@ -56,9 +58,9 @@ def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie
     routes = [
         Route("/", lambda request: _page(page_cache, request)),
         Route("/data.json", lambda request: _data(page_cache, request)),
-        Route("/curves.json", lambda request: _curves(page_cache, request)),
-        Route("/evaluation.json", lambda request: _of_places(page_cache, request, _evaluation)),
-        Route("/pair.json", lambda request: _of_places(page_cache, request, _pair)),
+        Route("/curves.json", lambda request: _unless_gone(lambda: _curves(page_cache, request))),
+        Route("/evaluation.json", lambda request: _unless_gone(lambda: _of_places(page_cache, request, _evaluation))),
+        Route("/pair.json", lambda request: _unless_gone(lambda: _of_places(page_cache, request, _pair))),
         *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
@@ -75,6 +77,14 @@ def _data(page_cache: PageCache, request: Request) -> Response:
     page, problem = page_cache.look()
     head = json.dumps({"version": page.version, "problem": problem})
     return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
+
+
+def _unless_gone(answer: Callable[[], Response]) -> Response:
+    """Returns an answer that reads curves from the store; status 503 if they are no longer there."""
+    try:
+        return answer()
+    except StoreError as error:
+        return PlainTextResponse(headline(error), HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 _Places: TypeAlias = Callable[[ViewerIndex, int, int], object]

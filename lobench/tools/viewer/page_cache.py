@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from lobench.analysis.comparisons.listed_part import listed_part
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.methods import read_methods
@@ -113,13 +114,14 @@ class PageCache:
             self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
 
     def _read(self) -> Page:
-        snapshot = read_methods(self._store, self._experiment, every=self._every)
+        snapshot = read_methods(self._store, self._experiment, every=self._every, summarized=True)
         if not snapshot.rows:
             return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
-        viewer_index = ViewerIndex(summary)
+        listed = listed_part(summary)
+        viewer_index = ViewerIndex(listed.subjects)
         data = json.dumps(explorer_data(viewer_index, served=True), allow_nan=False, separators=(",", ":"))
-        draft = render_page(summary, version=_UNSAID)
+        draft = render_page(summary, version=_UNSAID, listed=listed)
         version = hashlib.sha256(f"{data}\0{draft}".encode()).hexdigest()[:16]
         html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
         return Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)

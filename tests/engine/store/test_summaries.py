@@ -14,6 +14,7 @@ from commands import lobench
 from stores import add, case_info, curves
 
 from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import _ends
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.curve_summary import CurveSummary, summarize
@@ -165,3 +166,18 @@ def test_curves_of_a_summary_are_those_of_the_store_or_an_error(store: Path) -> 
         db.execute("UPDATE evaluations SET recorded_at = recorded_at + 1")
     with pytest.raises(StoreError, match="replaced while the store was read"):
         assert late.curves
+
+
+def test_curves_of_seeds_are_read_once_for_all_seeds_of_a_block(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = read_store(store).subjects[0].cells["s/a"].curves_of_seeds("test/loss")
+    reads, whole = list[CurveSummary](), CurveSummary.metrics.fget
+    assert whole is not None
+    monkeypatch.setattr(CurveSummary, "metrics", property(lambda self: reads.append(self) or whole(self)))
+    found = read_store(store, summarized=True).subjects[0].cells["s/a"].curves_of_seeds("test/loss")
+    assert np.array_equal(found, expected, equal_nan=True) and len(found) == 2 and len(reads) == 1
+
+
+def test_cell_of_one_block_has_the_values_of_the_general_way(store: Path) -> None:
+    for cell in (cell for subject in read_store(store, summarized=True).subjects for cell in subject.cells.values()):
+        final, untrained = _ends(cell.blocks, cell.sources)
+        assert repr(final) == repr(dict(cell.final)) and repr(untrained) == repr(dict(cell.untrained))

@@ -1,0 +1,108 @@
+"""Part of a large store that a page lists: the newest and best checkpoints, and the best methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lobench.analysis.comparisons.summary import Summary
+from lobench.analysis.comparisons.viewer_index import ever_finer
+from lobench.analysis.store.snapshot import Snapshot
+from lobench.core.wording import counted
+
+__all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "listed_part"]
+
+MOST_CHECKPOINTS, MOST_METHODS = 100, 200
+_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are evenly spaced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPart:
+    """Subjects that a page lists. Scores and comparisons are those of the whole store.
+
+    Attributes:
+      subjects: Summary of the listed checkpoints and methods.
+      methods: Summary of the listed methods and all checkpoints, for tables of methods. Their mean ranks and bold
+        entries are among the listed methods.
+      note: A sentence on what the page leaves out; "" if it lists everything.
+    """
+
+    subjects: Summary
+    methods: Summary
+    note: str
+
+
+def listed_part(summary: Summary) -> ListedPart:
+    """Returns the subjects of a store that a page lists."""
+    snapshot, notes = summary.snapshot, list[str]()
+    places = range(len(snapshot.subjects))
+    checkpoints = [place for place in places if snapshot.subjects[place].who.has_theta and not snapshot.methods]
+    methods = sorted({*places} - {*checkpoints})
+    few, some = checkpoints, methods
+    if len(checkpoints) > MOST_CHECKPOINTS:
+        few = _first(MOST_CHECKPOINTS, _checkpoints(summary, checkpoints), checkpoints)
+        notes.append(f"{len(few)} of {counted(len(checkpoints), 'checkpoint')}: the newest, the best and some between")
+    if len(methods) > MOST_METHODS and snapshot.race is None:  # the standings of a race are those of all its methods
+        some = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
+        notes.append(f"the best {len(some)} of {counted(len(methods), 'method')}")
+    if not notes:
+        return ListedPart(subjects=summary, methods=summary, note="")
+    return ListedPart(
+        subjects=summary.of_part(_part_of(snapshot, sorted([*few, *some]))),
+        methods=summary.of_part(_part_of(snapshot, sorted([*checkpoints, *some]))),
+        note=f"The lists and tables of this page have {', and '.join(notes)}.",
+    )
+
+
+def _checkpoints(summary: Summary, places: Sequence[int]) -> Iterator[int]:
+    """Yields checkpoints, the most important ones first."""
+    yield from _needed(summary)
+    for run in summary.snapshot.groups.runs:
+        yield from (run[0], run[-1], *_best(summary, run)[:1])
+    yield from places[: -_NEWEST - 1 : -1]
+    yield from _best(summary, places)[:_BEST]
+    yield from (places[at] for at in ever_finer(len(places)))
+
+
+def _needed(summary: Summary) -> list[int]:
+    """Returns the subjects without which the part would have another headline, or other cases in its means."""
+    lacking = list[int]()
+    for metric in summary.metrics:
+        common = summary.common_cases(metric) if summary.compared else frozenset()
+        for case in {case.identity for case in summary.snapshot.cases} - common:
+            own = ((place, summary.own_scores(place, metric)) for place in sorted(summary.compared))
+            lacking += [place for place, scores in own if scores and case not in scores][:1]
+    return [summary.shown, summary.first, *lacking]
+
+
+def _best(summary: Summary, places: Iterable[int]) -> list[int]:
+    """Returns subjects by mean score, the best first. Those with fewer cases follow, and those without a score."""
+    means = {place: summary.mean_score(place, "primary") for place in places}
+
+    def order(place: int) -> tuple[bool, int, float]:
+        return math.isnan(means[place].mean), -means[place].num_cases, -means[place].mean
+
+    return sorted(means, key=order)
+
+
+def _first(most: int, order: Iterable[int], among: Sequence[int]) -> list[int]:
+    known = set(among)
+    return [place for place in dict.fromkeys(order) if place in known][:most]
+
+
+def _part_of(snapshot: Snapshot, places: Sequence[int]) -> Snapshot:
+    """Returns a snapshot with some of its subjects, and with their evaluations."""
+    subjects = tuple(snapshot.subjects[place] for place in places)
+    hashes = {subject.who.sha256 for subject in subjects}
+    return dataclasses.replace(
+        snapshot,
+        subjects=subjects,
+        stored=snapshot.stored or snapshot.subjects,
+        rows=tuple(row for row in snapshot.rows if row.key.checkpoint_sha256 in hashes),
+        labels=tuple(snapshot.labels[place] for place in places),
+        openings=tuple(snapshot.openings[place] for place in places),
+        methods=tuple(snapshot.methods[place] for place in places) if snapshot.methods else (),
+        searched=tuple(snapshot.searched[place] for place in places) if snapshot.searched else (),
+    )
