@@ -189,6 +189,7 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "import sys, os\nHERE = os.path.dirname(__file__)\n"
         "sys.path.insert(0, os.path.join(HERE, 'package', 'inner'))\nimport deep\n",
         "import sys\nsys.path.append('package/inner')\nfrom deep import SCALE\n",
+        "import sys as system\nsystem.path.append('package/inner')\nfrom deep import SCALE\n",
         "from importlib import import_module as load\nX = load('package.inner.deep')\n",
         "import importlib\nload = importlib.import_module\nX = load('package.inner.deep')\n",
         "import importlib\nX = importlib.import_module(name='package.inner.deep')\n",
