@@ -294,6 +294,10 @@ class _NamesIn:
                 used.update(map(id, ast.walk(written)))
             values = self._values_of(node)
             found.update(dict.fromkeys(values))
+            for keyword in node.keywords if isinstance(node, ast.Call) else ():
+                if keyword.arg == "config_path":  # of hydra, from the file of code
+                    names = (_joined((HERE, value)) for value in self._values_of(keyword.value))
+                    found.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name(node.func) in _MODULE_LISTERS and node.args:
                 inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
                 found.update(dict.fromkeys(f"{value}/*.py" for one in inside for value in self._values_of(one)))

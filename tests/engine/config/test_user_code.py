@@ -321,6 +321,18 @@ def test_fingerprint_names_data_of_code_and_of_bindings(tree: Path) -> None:
     assert {"lazy.py", "unrelated.py"} == {*found.parts}
 
 
+def test_fingerprint_names_the_configurations_of_hydra_as_data(tree: Path) -> None:
+    (tree / "conf/model").mkdir(parents=True)
+    for name in ("conf/config.yaml", "conf/model/big.yaml", "other.yaml"):
+        (tree / name).write_text("rate: 1\n")
+    text = (
+        'import hydra\n@hydra.main(version_base=None, config_path="conf", config_name="config")\ndef main(cfg): ...\n'
+    )
+    (tree / "lazy.py").write_text(text)
+    found = {os.path.relpath(file, tree) for file in code_of(tree, "lazy.py").data}
+    assert found == {"conf/config.yaml", "conf/model/big.yaml"}
+
+
 @pytest.mark.parametrize("name", ["kernel.cu", "kernel.cuh", "statistics.py"])
 def test_fingerprint_of_code_reaches_sources_that_are_compiled_and_a_namesake_of_python(tree: Path, name: str) -> None:
     (tree / "kernel.cu").write_text('#include "kernel.cuh"\n')
