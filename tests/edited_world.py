@@ -15,6 +15,7 @@ from tiny import write_checkpoint
 __all__ = [
     "COMMANDS",
     "EDITS",
+    "TORCH_EDITS",
     "Edit",
     "edit",
     "make_world",
@@ -147,13 +148,16 @@ FILES = {
         ''',
     "rates.json": '{"rate": 0.1}\n',
     "notebook.py": """
+        import sys
         import lobench
-        for edit in (lambda: None, lambda: exec(__import__("sys").argv[1])):
+        for edit in (lambda: None, lambda: exec(sys.argv[1])):
             edit()
-            found = lobench.evaluate("suite/bowl.gin", optimizer="signs()", test="test_bowl")
+            found = lobench.evaluate("suite/bowl.gin", optimizer=sys.argv[2], test="test_bowl")
             print(found.metrics["train/loss"].tolist())
         """,
 }
+
+TORCH = 'torch_optimizer(); torch_optimizer.optimizer = "descent:Descent"; torch_optimizer.lr = 0.1'
 
 Edit = tuple[str, str, str]  # file, text, and the text in its place
 
@@ -176,6 +180,7 @@ EDITS: dict[str, Edit] = {
     "script's comment": ("train.py", "# of decay", "# per step"),
     "unrelated file": ("suite/unrelated.py", "", "X = 1\n"),
 }
+TORCH_EDITS = ("torch class", "torch class's comment")
 
 
 def make_world(folder: Path) -> Path:
@@ -248,11 +253,15 @@ def _compare(folder: Path) -> int:
     return _num_stored(folder / ".lobench" / "compare" / "suite") - before
 
 
-def _pytest(folder: Path) -> int:
+def _pytest(folder: Path, optimizer: str = "signs()") -> int:
     before = _num_stored(folder / ".lobench" / "suite")
-    options = ("-q", "-p", "no:cacheprovider", "--lobench-optimizer", "signs()", "--lobench-reuse")
+    options = ("-q", "-p", "no:cacheprovider", "--lobench-optimizer", optimizer, "--lobench-reuse")
     _lobench(folder, "pytest", "suite", *options)
     return _num_stored(folder / ".lobench" / "suite") - before
+
+
+def _torch_by_pytest(folder: Path) -> int:
+    return _pytest(folder, TORCH)
 
 
 def _best(folder: Path) -> int:
@@ -280,6 +289,7 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "watch": _watch,
     "compare": _compare,
     "pytest": _pytest,
+    "torch by pytest": _torch_by_pytest,
     "best": _best,
 }
 
@@ -294,7 +304,11 @@ def notebook_losses(folder: Path, name: str) -> list[list[list[float]]]:
     file, before, after = EDITS[name]
     code = f"from pathlib import Path; p = Path({file!r}); p.write_text(p.read_text().replace({before!r}, {after!r}))"
     done = subprocess.run(
-        [sys.executable, "notebook.py", code], cwd=folder, capture_output=True, text=True, env=dict(os.environ)
+        [sys.executable, "notebook.py", code, TORCH if name in TORCH_EDITS else "signs()"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

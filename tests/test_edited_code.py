@@ -8,14 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained, run_text, watch_text
+from edited_world import (
+    COMMANDS,
+    EDITS,
+    TORCH_EDITS,
+    edit,
+    make_world,
+    notebook_losses,
+    num_trained,
+    run_text,
+    watch_text,
+)
 
 from lobench.engine.store.ledger import Ledger
 
 WITHOUT_EFFECT = ("comment", "docstring", "script's comment", "torch class's comment", "unrelated file")
 OF_ONE_COMMAND = {
     "script": ("script", "script's helper in Method.files", "script's comment"),
-    "torch": ("torch class", "torch class's comment"),
+    "torch": TORCH_EDITS,
+    "torch by pytest": TORCH_EDITS,
 }
 CHEAP = (("run", "helper two imports away"), ("run", "docstring"), ("script", "script"), ("watch", "task"))
 
@@ -43,8 +54,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_command_after_edit_evaluates_again_what_the_code_makes(
     evaluated: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, command: str, name: str
 ) -> None:
-    if command == "torch":
-        pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci/test --all` installs it")
+    if name in TORCH_EDITS:
+        pytest.importorskip("lobench_torch", reason=NO_TORCH)
     if command not in evaluated:
         folder = make_world(tmp_path_factory.mktemp(command))
         assert num_trained(folder, command) > 0
@@ -56,6 +67,7 @@ def test_command_after_edit_evaluates_again_what_the_code_makes(
         assert num_trained(evaluated[command], command) == 0, "evaluated once"
 
 
+NO_TORCH = "lobench-torch is not installed: `ci/test --all` installs it"
 OF_NOTEBOOK = (
     "constant",
     "default argument",
@@ -64,6 +76,7 @@ OF_NOTEBOOK = (
     "module named in a text",
     "comment",
     "docstring",
+    "torch class",
 )
 
 
@@ -71,6 +84,8 @@ OF_NOTEBOOK = (
     "name", ["helper two imports away", *(pytest.param(one, marks=pytest.mark.long) for one in OF_NOTEBOOK)]
 )
 def test_notebook_after_edit_in_its_session_has_todays_values(tmp_path: Path, name: str) -> None:
+    if name in TORCH_EDITS:
+        pytest.importorskip("lobench_torch", reason=NO_TORCH)
     before, after = notebook_losses(make_world(tmp_path), name)
     assert (before != after) == (name not in WITHOUT_EFFECT)
 

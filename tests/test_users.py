@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import subprocess
@@ -10,8 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from stores import case_info
 from tiny import make_run, make_suite, write_checkpoint
 from users import ALICE, BOB, GROUP, USERS, run_as
+
+from lobench.analysis.scores.baseline_places import baselines_of_cases
+from lobench.core.suite_place import SuitePlace
 
 pytestmark = USERS
 
@@ -52,6 +57,9 @@ def test_store_with_a_group_umask_is_read_and_continued_by_both_users(lab: Path,
     files = sorted(os.listdir(store))
     assert results(lab, reader, 0o002).returncode == 0
     assert sorted(os.listdir(store)) == files, "a reader leaves nothing"
+    (lab / "tiny").chmod(0o700)
+    assert results(lab, reader, 0o002).returncode == 0, "a reader needs no suite"
+    (lab / "tiny").chmod(0o2775)
     write_checkpoint(lab / "run" / "theta_2.npz", -2.0)
     second = watch(lab, reader, 0o002)
     assert second.returncode == 0 and "2 passed" in second.stdout, second.stdout + second.stderr
@@ -70,3 +78,18 @@ def test_store_of_one_user_locks_nobody_out_but_others_by_a_line(lab: Path, umas
     assert refused.returncode == 2 and len(lines) == 1 and f"this is user {BOB}" in lines[0], refused.stderr
     again = watch(lab, ALICE, umask)
     assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout + again.stderr
+
+
+def test_baselines_of_a_suite_that_may_not_be_read_are_reported_in_a_line(lab: Path) -> None:
+    (suite := lab / "tiny").joinpath("baselines").mkdir()
+    (suite / "baselines" / "adam-velo.json").write_text("{}")
+    place = SuitePlace(suite="tiny", path=str(suite), baselines=(("adam-velo.json", "1f"),), store=str(lab / "store"))
+    case = dataclasses.replace(case_info("a", suite="tiny"), node_id="tiny/test_tiny.py::test[a]", places=(place,))
+    suite.chmod(0o700)
+    os.seteuid(BOB)
+    try:
+        found = baselines_of_cases([case])
+    finally:
+        os.seteuid(0)
+    (note,) = found.notes
+    assert "of suite 'tiny' that the store was scored by (adam-velo.json) may not be read by this user" in note

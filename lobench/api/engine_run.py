@@ -180,7 +180,7 @@ def _run_round(
             ledger.take_location(location)
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):
-            progress.log(line)
+            progress.warn(line)
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,

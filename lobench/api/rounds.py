@@ -15,7 +15,7 @@ class RoundProgress(WatchProgress):
     """
 
     def __init__(self, inner: WatchProgress) -> None:
-        for name in ("log", "closed", "step", "leased", "finished", "grown"):
+        for name in ("log", "warn", "closed", "step", "leased", "finished", "grown"):
             setattr(self, name, getattr(inner, name))
 
     def announce(self, line: str) -> None:

@@ -14,6 +14,7 @@ from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimiz
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called
+from lobench.engine.config.suite_files import data_of_suite, marks_of
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
@@ -62,15 +63,24 @@ def _manager() -> PluginManager:
 
 @dataclass(slots=True)
 class _Warm:
-    """A child, each case as it bound it, and the user's code as it was when the child imported it."""
+    """A child, each case as it bound it, and the user's code and data files as they were when the child read them."""
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
     cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
+    data: dict[str, tuple[int, int]] = field(default_factory=dict)  # size and time by path
 
-    def serves(self, layers: Layers, spec: CaseSpec, case: tuple[str, Case], code: Mapping[str, str]) -> bool:
-        """A child reads a gin file and a module once: if one has changed since, another child must."""
+    def serves(
+        self,
+        layers: Layers,
+        spec: CaseSpec,
+        case: tuple[str, Case],
+        code: Mapping[str, str],
+        data: Mapping[str, tuple[int, int]],
+    ) -> bool:
+        """A child reads a gin file and a module once, with their data: if one has changed since, another child must."""
         is_known = all(self.code.get(name, value) == value for name, value in code.items())
+        is_known &= all(self.data.get(name, value) == value for name, value in data.items())
         return self.cases.get((layers, spec), case) == case and is_known
 
 
@@ -81,10 +91,14 @@ def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Returns the one child, whose programs are warm; it ends with this process, since its pipe does."""
     global _warm
     case, code = (bound.bindings, bound.case), bound.code_parts
-    if _warm is None or not _warm.serves(layers, bound.spec, case, code):
+    named = map(Path, bound.case_code.data | bound.subject_code.data)
+    files = [*data_of_suite(Path(bound.spec.path)), *named]
+    data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
+    if _warm is None or not _warm.serves(layers, bound.spec, case, code, data):
         if _warm is not None:
             _warm.runner.close()
         _warm = _Warm()
     _warm.cases[layers, bound.spec] = case
     _warm.code |= code
+    _warm.data |= data
     return _warm.runner

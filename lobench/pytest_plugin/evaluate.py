@@ -109,10 +109,12 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
             payload=curves.to_payload() if curves is not None else b"",
         )
         records.append(finished.to_bytes())
-    # Parts of the case's code, for the process that writes the ledger.
-    report.lobench_codes = {  # type: ignore[attr-defined]
-        one: dict(found.parts) for one, found in fingerprints_here([info]).items()
-    }
+    # Parts of the case's code, its file and the data files that it names, for the process that writes the ledger.
+    codes = fingerprints_here([info])
+    report.lobench_codes = {one: dict(found.parts) for one, found in codes.items()}  # type: ignore[attr-defined]
+    named = sorted({file for found in codes.values() for file in found.data})
+    if (spec := case_of(item)) is not None:
+        report.lobench_data = [spec.path, named]  # type: ignore[attr-defined]
     changes = [
         [*found[info.key, block]] for found in (kept, outdated) for block in blocks if (info.key, block) in found
     ]

@@ -7,12 +7,14 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.code import CodeFingerprint
+from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
 from lobench.engine.config.bound import BoundCase
@@ -38,6 +40,7 @@ __all__ = [
     "bound_command",
     "case_info",
     "expectations_of",
+    "files_of_test",
     "plain_node_id",
     "runners_of",
     "test_name",
@@ -166,20 +169,20 @@ def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundC
 def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
     if _CODE not in item.stash:  # the code at the time of its import
-        item.stash[_CODE] = fingerprint_of(_test_files(item), modules=_metric_modules(item.config))
+        item.stash[_CODE] = fingerprint_of(files_of_test(item), modules=_metric_modules(item.config))
     code = united_fingerprint((bound.case_code, item.stash[_CODE]))
     return replace(bound.info, node_id=plain_node_id(item), case_code=code.id)
 
 
-def _test_files(item: pytest.Item) -> list[str]:
-    """Returns the files of an item's test and of the conftest modules around it, from the inside out."""
+def files_of_test(item: pytest.Item) -> list[str]:
+    """Returns the files of an item's test, of the conftest modules around it and of the user's other pytest plugins."""
     found = [str(item.path)] if item.path.suffix == ".py" else []
-    conftests = {
-        file.parent: str(file)
-        for plugin in item.config.pluginmanager.get_plugins()
-        if (file := Path(getattr(plugin, "__file__", None) or "")).name == "conftest.py"
-    }
-    return [*found, *(conftests[folder] for folder in item.path.parents if folder in conftests)]
+    plugins = item.config.pluginmanager.get_plugins()
+    files = [Path(file) for one in plugins if isinstance(one, ModuleType) and (file := file_of(one))]
+    conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
+    others = sorted(str(file) for file in files if file.name != "conftest.py")
+    of_user = [file for file in others if origin_of_file(file) is Origin.USER]  # by `-p` or an editable install
+    return [*found, *(conftests[folder] for folder in item.path.parents if folder in conftests), *of_user]
 
 
 def _metric_modules(config: pytest.Config) -> list[str]:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import shlex
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,7 +46,8 @@ class SessionRecorder:
         self._changes: list[tuple[str, str]] = []  # code of stored results made by other code, and today's code
         self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code, by fingerprint
         self._problem = ""
-        self._code_line = ""
+        self._code_line, self._data_line = "", ""
+        self._data: dict[str, set[str]] = {}  # data files that the code of a case names, by its gin file
         self._problems: list[str] = []  # reported by the ledger when it was opened
         self._apart: set[str] = set()  # callers that made jax's backend, so that evaluations ran in another process
 
@@ -64,6 +66,8 @@ class SessionRecorder:
             return  # an xdist worker's report reaches the controller; a watch's worker sends its own
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         self._codes |= getattr(report, "lobench_codes", {})
+        spec, files = getattr(report, "lobench_data", ("", ()))
+        self._data.setdefault(spec, set()).update(files)
         self._changes += [(stored, todays) for stored, todays in getattr(report, "lobench_other_code", [])]
         method, session = getattr(report, "lobench_member", None) or ("", 0)
         for record in records:
@@ -155,12 +159,24 @@ class SessionRecorder:
                     self._ledger.accept_code(self._changes)
                 if self._changes:
                     self._code_line = changed_code_line(self._changes, self._ledger.code_parts, kept=is_kept)
+                self._note_data(self._ledger)
                 codes = {finished.case.key: finished.case.code for finished in self._finished}
                 for position in self._positions.values():
                     self._ledger.finish_checkpoint(
                         position, programs=self._programs, case_keys=codes.keys(), codes=codes
                     )
                 self._ledger.close()
+
+    def _note_data(self, ledger: Ledger) -> None:
+        """Records the data files of the session's suites, with a line if some have changed."""
+        from lobench.engine.store.data_files import changed_data, note_named_data
+
+        is_reused = self._config.getoption("lobench_reuse")
+        kept = "the results are kept" if is_reused else "results that this session did not train are kept"
+        suites = sorted(filter(None, self._data))
+        self._data_line = changed_data(ledger, suites, kept=kept)
+        for suite in suites:
+            note_named_data(ledger, [suite], map(Path, sorted(self._data[suite])))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         from lobench.pytest_plugin.options import MANAGER
@@ -188,8 +204,8 @@ class SessionRecorder:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
             terminalreporter.write_line(f"results: lobench results --store {shlex.quote(str(self._ledger.store))}")
-        if self._code_line:
-            terminalreporter.write_line(self._code_line)
+        for line in filter(None, (self._code_line, self._data_line)):
+            terminalreporter.write_line(line)
         if self._config.getoption("lobench_reuse"):
             terminalreporter.write_line("stored results were reused (--lobench-reuse)")
 

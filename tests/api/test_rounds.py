@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from stores import case_info
 
 from lobench.api.rounds import RoundProgress
+from lobench.api.utilisation import Measuring
 from lobench.core.case import CaseInfo
 from lobench.engine.chief.interfaces import WatchProgress
+from lobench.report.live.progress import SilentProgress
 
 
 class Shown(WatchProgress):
@@ -31,3 +34,13 @@ def test_progress_of_a_round_shows_problems_and_no_plans() -> None:
     assert shown.lines == ["a worker died"]
     shown.announce("evaluating 1 subject")
     assert shown.lines[-1] == "evaluating 1 subject"
+
+
+def test_progress_of_a_script_warns_of_results_that_are_kept() -> None:
+    silent = SilentProgress()
+    for progress in (silent, RoundProgress(silent), Measuring(silent, devices=False)):
+        with pytest.warns(UserWarning, match="1 data file changed"):
+            progress.warn("1 data file changed")
+    shown = Shown()
+    RoundProgress(shown).warn("1 data file changed")
+    assert shown.lines == ["1 data file changed"]

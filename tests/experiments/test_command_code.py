@@ -137,6 +137,29 @@ def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_fro
     assert {Path(file).parent for file in code_of(folder, None, method=method).todays.files} == {folder}
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("nox -s train", "noxfile.py"),
+        ("invoke train", "tasks.py"),
+        ("npm run train", "package.json"),
+        ("just train", "more.py"),
+        ("pytest test_more.py", "conftest.py"),
+        ("python tools", "tools/__main__.py"),
+        ("python more.py @options.txt", "options.txt"),
+    ],
+)
+def test_command_counts_the_files_that_its_program_finds_itself(tmp_path: Path, command: str, name: str) -> None:
+    (tmp_path / "justfile").write_text("train:\n    python more.py\n")
+    for one in ("more.py", "test_more.py", name):
+        (tmp_path / one).parent.mkdir(exist_ok=True)
+        (tmp_path / one).write_text("X = 1\n")
+    method = Method(name="mine", command=command, curves="{out}/c.jsonl")
+    first = code_of(tmp_path, None, method=method).todays
+    (tmp_path / name).write_text("X = 2\n")
+    assert code_of(tmp_path, None, method=method).todays.id != first.id
+
+
 @pytest.mark.parametrize("command", ["{python} train.py", "env A=1 {python} train.py", "sh -c '{python} train.py'"])
 def test_command_does_not_count_its_program(folder: Path, command: str) -> None:
     python = folder.parent / "bin" / "python"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
+import pytest
 from tiny import make_run, make_suite, results, watch
+
+from lobench.pytest_plugin.items import files_of_test
 
 TESTS = """
 import pytest
@@ -59,3 +63,18 @@ def test_two_tests_of_one_name_on_one_case_are_named_and_neither_is_left_out_uns
     assert done.returncode == 2
     for text in ("test_tiny.py::test_one[a]", "test_more.py::test_one[a]", "rename one"):
         assert text in done.stderr, done.stderr
+
+
+def test_files_of_a_test_hold_the_pytest_plugins_of_the_user(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fixtures_of_user.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins = request.config.pluginmanager
+    plugins.register(module := importlib.import_module("fixtures_of_user"))
+    try:
+        found = files_of_test(request.node)
+    finally:
+        plugins.unregister(module)
+    assert found[0] == __file__ and str(tmp_path / "fixtures_of_user.py") in found
+    assert not any("site-packages" in file for file in found)

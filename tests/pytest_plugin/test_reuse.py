@@ -57,6 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     suite, run = make_suite(folder, GIN), make_run(folder, -3.0)
     (suite / "test_tiny.py").write_text(TEST)
     (suite / "bare.gin").write_text(BARE)
+    (suite / "numbers.csv").write_text("1")
     evaluate_into(folder / "store", [run / "theta_1.npz", "sgd(); sgd.learning_rate = 0.1"], suite, workers=1)
     return folder
 
@@ -92,3 +93,9 @@ def test_cases_are_bound_where_a_file_has_changed(made: Path) -> None:
     output = session(made, *CHECKPOINT, "-k", "bare and not failing")
     assert "1 failed" in output and "expect.max_final_loss = -1e+09" in output, output
     assert "imported: jax tiny_tasks" in output, output
+
+
+def test_session_after_change_of_a_data_file_prints_a_line_once(made: Path) -> None:
+    (made / "tiny" / "numbers.csv").write_text("2")
+    assert "1 data file changed" in (output := session(made, *OPTIMIZER)) and "(tiny/numbers.csv)" in output, output
+    assert "data file" not in (output := session(made, *OPTIMIZER)), output

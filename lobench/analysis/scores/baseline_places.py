@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.scores.baseline_file import find_baselines
+from lobench.analysis.scores.baseline_file import FOLDER, find_baselines
 from lobench.core.case import CaseInfo
 from lobench.core.suite_place import SuitePlace
 from lobench.engine.config.shipped import shipped_suite
@@ -97,12 +98,31 @@ def _of_case(
 
 
 def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
-    """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones."""
+    """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones.
+
+    A user who may read a store may not be allowed to read its suite, which then counts as absent.
+    """
+    try:
+        return _found(place, file)
+    except PermissionError as error:
+        names = ", ".join(name for name, _ in place.baselines)
+        if not names:
+            return None, ""
+        return None, (
+            f"the baselines of suite {place.suite!r} that the store was scored by ({names}) may not be read by this "
+            f"user ({error.filename}): --baseline SUITE names others"
+        )
+
+
+def _found(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     there = [Path(path) for path in place.candidates() if Path(path).is_dir()]
     around = [folder for folder in _around(place, file) if find_baselines(folder)]
     if not place.path:
         return (around[0] if around else None), ""
     recorded = dict(place.baselines)
+    for folder in (one / FOLDER for one in there if recorded):
+        if folder.is_dir():
+            os.listdir(folder)  # a glob finds nothing in a folder that may not be read
     for folder in (*there, *(around if recorded else ())):
         if _is_same(recorded, _hashes(folder)):
             return folder, ""
@@ -132,8 +152,9 @@ def _around(place: SuitePlace, file: str) -> Iterator[Path]:
     if not file:
         return
     for folder in Path(place.store).parents if place.store else ():
-        if (folder / file).exists():
-            yield (folder / file).parent
+        with contextlib.suppress(PermissionError):
+            if (folder / file).exists():
+                yield (folder / file).parent
     yield Path(file).parent
 
 

@@ -30,6 +30,10 @@ class WatchProgress:
         """Reports the evaluations that are about to run. By default, logs the line."""
         self.log(line)
 
+    def warn(self, line: str) -> None:
+        """Reports stored results that are kept although something has changed. By default, logs the line."""
+        self.log(line)
+
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
         """Called when the store is open. Call `open_reader` in each thread that reads it, until `closed`."""
 

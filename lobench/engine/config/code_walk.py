@@ -97,7 +97,8 @@ class CodeWalk:
         self._folders, self._as_imported = [os.path.abspath(folder) for folder in folders], as_imported
         self._disk = _Disk()
         self._files: dict[str, str] = {}  # hashes by file
-        self._sources: dict[str, SourceFile] = {}  # by file
+        self._sources: dict[str, SourceFile] = {}  # by file, and by link to it
+        self._real: dict[str, str] = {}  # real paths of folders from which linked files are imported
         self._packages: dict[str, str] = {}
         self._missing: set[str] = set()
         self._data: set[str] = set()
@@ -145,8 +146,11 @@ class CodeWalk:
 
     def add_file(self, path: str) -> None:
         """Adds a file of the user, the packages that contain it, and what it names."""
-        file = os.path.realpath(path)
-        if file in self._files or origin_of_file(file) is not Origin.USER:
+        file, place = os.path.realpath(path), os.path.abspath(path)
+        if origin_of_file(file) is not Origin.USER:
+            return
+        if file in self._files:
+            self._follow_link(file, place)
             return
         content, suffix = imported_content(file) if self._as_imported else None, os.path.splitext(file)[1]
         try:
@@ -155,16 +159,31 @@ class CodeWalk:
         except OSError:
             self._missing.add(file)
             return
-        self._files[file], self._sources[file] = source.sha256, source
-        self._waiting += [(file, imported) for imported in source.imports]
-        self._note_import_folders(file, source)
-        for one in source.paths:
-            self._add_named(file, one, source.paths)
+        self._files[file] = source.sha256
+        self._add_what_it_names(file, source)
+        self._follow_link(file, place)
         if suffix == ".py":
             folder, name = os.path.split(file)
             package = folder if name != "__init__.py" else os.path.dirname(folder)
             if self._disk.is_file(f"{package}/__init__.py"):
                 self.add_file(f"{package}/__init__.py")
+
+    def _add_what_it_names(self, place: str, source: SourceFile) -> None:
+        self._sources[place] = source
+        self._waiting += [(place, imported) for imported in source.imports]
+        self._note_import_folders(place, source)
+        for one in source.paths:
+            self._add_named(place, one, source.paths)
+
+    def _follow_link(self, file: str, place: str) -> None:
+        """Adds what a file names from the place of a link to it, if it is imported from another folder there."""
+        if place == file or place in self._sources:
+            return
+        root = self._import_root(os.path.dirname(place))
+        if root not in self._real:
+            self._real[root] = os.path.realpath(root)
+        if self._real[root] != self._import_root(os.path.dirname(file)):
+            self._add_what_it_names(place, self._sources[file])
 
     def add_module(self, name: str) -> None:
         """Adds a module by name, from the file that was loaded or that would be found."""
@@ -517,16 +536,29 @@ def _candidates(package: str) -> tuple[str, str]:
 def _versions_of(top: str, origin: str) -> Mapping[str, str]:
     """Returns the versions of the packages of an installed module. Without a package, returns the hash of its file."""
     try:
-        return {top: metadata.version(top)}
+        return {top: _version_of(top)}
     except metadata.PackageNotFoundError:
         pass
     names = sorted(set(_distributions().get(top, ())))
     if names:
-        return {name: metadata.version(name) for name in names}
+        return {name: _version_of(name) for name in names}
     try:
         return {top: hashlib.sha256(Path(origin).read_bytes()).hexdigest()}
     except OSError:
         return {}
+
+
+def _version_of(name: str) -> str:
+    """Returns the version of a package. Of one that was installed from a URL or a folder, adds a hash of its files.
+
+    Two commits of a repository may have one version.
+    """
+    package = metadata.distribution(name)
+    listed = (package.read_text("RECORD") or "") if package.read_text("direct_url.json") else ""
+    is_other = (".dist-info/", "../")  # about the package, and scripts, which hold a path of this machine
+    lines = (line for line in listed.splitlines() if ",sha256=" in line and not any(one in line for one in is_other))
+    content = "\n".join(sorted(lines))
+    return f"{package.version} {hashlib.sha256(content.encode()).hexdigest()}" if content else package.version
 
 
 @functools.cache

@@ -23,8 +23,24 @@ from lobench.engine.retries import is_transient, retried_briefly
 __all__ = ["CommandFiles"]
 
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
-_MAKEFILES = ("GNUmakefile", "Makefile", "makefile", "justfile")
-_MAKERS = ("make", "gmake", "just")  # programs that read these without a word that names one
+_MAKEFILES = ("GNUmakefile", "Makefile", "makefile")
+_TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
+# Programs that read a file of the folder in which they run without a word that names it, and the names of such files.
+_MAKERS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("make", "gmake"), _MAKEFILES),
+    **dict.fromkeys(("just",), ("justfile", "Justfile", ".justfile")),
+    **dict.fromkeys(("inv", "invoke"), ("tasks.py", "tasks/__init__.py")),
+    **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("package.json",)),
+    **dict.fromkeys(("task", "go-task"), _TASKFILES),
+    **dict.fromkeys(("pytest", "py.test"), ("conftest.py",)),
+    "doit": ("dodo.py",),
+    "ninja": ("build.ninja",),
+    "nox": ("noxfile.py",),
+    "scons": ("SConstruct",),
+    "snakemake": ("Snakefile", "workflow/Snakefile"),
+    "tox": ("tox.ini",),
+}
+_READ_AS_SHELL = frozenset(os.path.basename(one) for made in _MAKERS.values() for one in made if one[-3:] != ".py")
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
@@ -133,12 +149,13 @@ class _Named:
           near: Folders of the scripts that have the word.
         """
         is_path = False
-        for name in dict.fromkeys([word, word.partition("=")[2]]):
+        for name in dict.fromkeys([word, word.partition("=")[2], word.removeprefix("@")]):
             for folder in dict.fromkeys([self._folder, *near, *self.folders]) if name and "{" not in name else ():
-                file = Path(os.path.normpath(folder / name))
-                if _is_file(file):
-                    is_path = True
-                    self._add_file(file, near)
+                path = Path(os.path.normpath(folder / name))
+                for file in (path, path / "__main__.py"):  # that of a folder runs by `python tools`
+                    if _is_file(file):
+                        is_path = True
+                        self._add_file(file, near)
         if not is_path and re.search(r"\s", word):  # words have no spaces
             self.add_line(word, near)
 
@@ -179,7 +196,7 @@ def _words_in(text: str) -> list[str]:
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
     named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
     modules = [f"{name}{end}" for name in named for end in (".py", "/__init__.py", "/__main__.py")]
-    makefiles = _MAKEFILES if any(os.path.basename(word) in _MAKERS for word in words) else ()
+    makefiles = [file for word in words for file in _MAKERS.get(os.path.basename(word), ())]
     return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles])]
 
 
@@ -216,7 +233,7 @@ def _holds(check: Callable[[], bool]) -> bool:
 
 
 def _is_script(file: Path) -> bool:
-    if file.suffix in _SHELL_SUFFIXES or file.name in _MAKEFILES:
+    if file.suffix in _SHELL_SUFFIXES or file.name in _READ_AS_SHELL:
         return True
     try:
         with file.open("rb") as opened:

@@ -10,14 +10,13 @@ from pathlib import Path, PurePath
 from lobench.core.case import CaseInfo, CaseSpec
 from lobench.core.errors import LobenchError
 from lobench.engine.config.suite import gin_files_of, specs_in
-from lobench.engine.config.suite_files import files_below, included_files
+from lobench.engine.config.suite_files import BASELINES, files_below, included_files
 from lobench.engine.config.syntax import Import, parse_file
 from lobench.engine.config.user_code import fingerprint_of
 
 __all__ = ["is_of_spec", "names_code", "reached_files"]
 
 _CODE = (".py", ".gin")
-_BASELINES = "baselines"
 _IS_NAME = re.compile(r"[\w.*?\[\]-]+")
 _IMPORT = re.compile(r"^\s*(?:import|from)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 
@@ -62,7 +61,7 @@ def reached_files(
     starts = {file for module in modules for file in _files_of(module, homes)}
     code = fingerprint_of(sorted({*tests, *conftests, *named, *starts}), folders=[str(home) for home in homes])
     reached = {*gin_files, *tests, *conftests, *named, *starts, *(Path(file) for file in code.files)}
-    reached |= {file for file in below if file.parent.name == _BASELINES and file.suffix == ".json"}
+    reached |= {file for file in below if file.parent.name == BASELINES and file.suffix == ".json"}
     data = {file for file in below if file.suffix not in _CODE and file not in reached}
     words = _words(reached) if data else set()
     return reached | {file for file in data if any(fnmatch.fnmatch(file.name, word) for word in words)}

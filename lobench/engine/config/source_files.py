@@ -195,6 +195,7 @@ class _NamesIn:
         self._assigned: dict[str, list[ast.expr]] = {}
         self._importers = {*_IMPORTERS}
         self._of_sys = set[str]()  # names of `sys.path`, by `from sys import path`
+        self._sys = {"sys", "site"}  # names of the modules that have the import path
         self._values: dict[int, tuple[str, ...]] = {}  # of expressions, by the id of their nodes
         stack: list[ast.AST] = [tree]
         while stack:
@@ -202,6 +203,8 @@ class _NamesIn:
             self._nodes.append(node)
             if isinstance(node, ast.ImportFrom):
                 self._note_aliases(node)
+            elif isinstance(node, ast.Import):
+                self._sys.update(one.asname for one in node.names if one.asname and one.name in ("sys", "site"))
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._note_assignment(target, node.value)
@@ -291,6 +294,10 @@ class _NamesIn:
                 used.update(map(id, ast.walk(written)))
             values = self._values_of(node)
             found.update(dict.fromkeys(values))
+            for keyword in node.keywords if isinstance(node, ast.Call) else ():
+                if keyword.arg == "config_path":  # of hydra, from the file of code
+                    names = (_joined((HERE, value)) for value in self._values_of(keyword.value))
+                    found.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name(node.func) in _MODULE_LISTERS and node.args:
                 inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
                 found.update(dict.fromkeys(f"{value}/*.py" for one in inside for value in self._values_of(one)))
@@ -304,7 +311,7 @@ class _NamesIn:
 
     def _extends_path(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Attribute):
-            is_of_module = node.attr in ("path", "addsitedir") and _name(node.value) in ("sys", "site")
+            is_of_module = node.attr in ("path", "addsitedir") and _name(node.value) in self._sys
             return is_of_module or node.attr == "syspath_prepend"
         return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
 
@@ -333,7 +340,7 @@ class _NamesIn:
         if isinstance(node, ast.Subscript):
             return self._is_import_path(node.value)
         if isinstance(node, ast.Attribute):
-            return node.attr == "path" and _name(node.value) == "sys"
+            return node.attr == "path" and _name(node.value) in self._sys
         return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
 
     # Values of expressions.

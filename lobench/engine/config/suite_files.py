@@ -22,8 +22,10 @@ from lobench.engine.config.syntax import parse_trainer_config
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
+    "BASELINES",
     "INCLUDE",
     "SuiteFiles",
+    "data_of_suite",
     "files_above",
     "files_below",
     "files_of_suite",
@@ -35,6 +37,9 @@ __all__ = [
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of files that can affect cases
+BASELINES = "baselines"  # folder of baseline files in a suite's folder
+# Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
+_NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
 _SETTLED_SECONDS = 0.2  # in which a trainer that is writing its config.gin would go on
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
@@ -112,6 +117,19 @@ def _beside(gin_file: Path) -> Iterator[Path]:
     for file in sorted(gin_file.parent.iterdir()):
         if file == gin_file or (file.suffix in (".py", ".gin") and file.is_file()):
             yield file
+
+
+def data_of_suite(suite: Path) -> Iterator[Path]:
+    """Yields the data files of a suite: those below its folder, or those next to it if the suite is a gin file."""
+    files = files_below(suite) if retried_briefly(suite.is_dir) else retried_briefly(partial(_files_in, suite.parent))
+    for file in files:
+        is_hidden = file.name.startswith(".")
+        if not is_hidden and file.suffix not in _NO_DATA and file.parent.name != BASELINES:
+            yield file
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [one for one in folder.iterdir() if one.is_file()]
 
 
 def files_above(folder: Path) -> Iterator[Path]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
@@ -37,6 +37,7 @@ __all__ = [
     "united_fingerprint",
 ]
 
+_Stamp: TypeAlias = tuple[int, int] | None
 _COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
 
 
@@ -70,7 +71,9 @@ def fingerprint_of(
     found = retried_briefly(
         lambda: CodeWalk(folders, added, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
     )
-    _remembered[key] = _Remembered(found, _marks_of(found), at)
+    earlier = _remembered[key].data if key in _remembered else {}  # modules read data files when they are imported
+    data = {file: earlier.get(file, stamp) for file, stamp in _stamps(found.data).items()}
+    _remembered[key] = _Remembered(found, _marks_of(found), at, data)
     _made[found.id] = found
     return found
 
@@ -131,11 +134,14 @@ def _sha256_on_disk(file: str) -> str:
 def forget_edited_code() -> bool:
     """Makes this process import the user's code again if a file was edited since it was imported or read.
 
+    A change of a data file that the code names counts as an edit, since a module may have read it.
+
     Returns:
       Whether modules were dropped.
     """
     seen = [*dict.fromkeys(file for one in _remembered.values() for file in one.fingerprint.files)]
-    if not any(edited_files(one.fingerprint) for one in _remembered.values()):
+    known = _remembered.values()
+    if not any(edited_files(one.fingerprint) or _stamps(one.fingerprint.data) != one.data for one in known):
         return False
     dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in seen]
     for name in dropped:
@@ -163,11 +169,19 @@ class _FingerprintArguments(NamedTuple):
 
 
 class _Remembered(NamedTuple):
-    """Fingerprint with the stamps of its files, and the time at which they were read, in seconds since 1970."""
+    """Fingerprint with the stamps of its files, and the time at which they were read, in seconds since 1970.
+
+    Attributes:
+      fingerprint: The fingerprint.
+      marks: Stamps of its files of code, and of those that are missing.
+      at: The time.
+      data: Stamps of the data files that the code names.
+    """
 
     fingerprint: CodeFingerprint
-    marks: Mapping[str, tuple[int, int] | None]
+    marks: Mapping[str, _Stamp]
     at: float
+    data: Mapping[str, _Stamp]
 
     def is_current(self) -> bool:
         """Returns whether no file has changed.
@@ -186,10 +200,14 @@ _remembered: dict[_FingerprintArguments, _Remembered] = {}
 _made: dict[str, CodeFingerprint] = {}  # by id
 
 
-def _marks_of(fingerprint: CodeFingerprint) -> dict[str, tuple[int, int] | None]:
+def _marks_of(fingerprint: CodeFingerprint) -> dict[str, _Stamp]:
+    return _stamps((*fingerprint.files, *fingerprint.missing))
+
+
+def _stamps(files: Iterable[str]) -> dict[str, _Stamp]:
     """Returns the size and time (ns) of each file, None for those that do not exist."""
-    marks: dict[str, tuple[int, int] | None] = {}
-    for file in (*fingerprint.files, *fingerprint.missing):
+    marks: dict[str, _Stamp] = {}
+    for file in files:
         try:
             found = os.stat(file)
         except OSError:

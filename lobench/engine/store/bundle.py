@@ -26,6 +26,7 @@ from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import cause
+from lobench.engine.config.suite_files import BASELINES
 from lobench.engine.paths import path_exists
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
@@ -44,7 +45,6 @@ __all__ = [
 ]
 
 SIGNATURE = "signature"  # signs the root, so it is not part of it
-BASELINES = "baselines"  # folder of baseline files in a suite's folder
 
 _VERSION = 1
 _HEAD, _ROWS, _PAYLOADS = "bundle.json", "ledger/evaluations.jsonl", "ledger/payloads"

@@ -7,33 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from lobench.core.wording import counted
-from lobench.engine.config.suite_files import files_below
+from lobench.engine.config.suite_files import BASELINES, data_of_suite
 from lobench.engine.retries import retried_briefly
-from lobench.engine.store.bundle import BASELINES
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["changed_data", "changed_data_of_command", "note_named_data"]
 
-# Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
-_NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
 _NO_NAMED_DATA = (".py", ".gin")  # suffixes that are no data even if code names the file
 _WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
 _END = 1 << 20
 _NAMED = 4  # most files named in one notice
 
 
-def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
+_KEPT = "the results are kept"
+
+
+def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str = _KEPT) -> str:
     """Records the data files of suites. Returns a notice if some changed after the store's last run, else "".
 
     Args:
       ledger: Ledger of the store.
       suites: Folders or gin files of the suites.
       run: Path of the watched run. Files below it are not data of a suite.
+      kept: What the notice says about results.
     """
     excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
     digests: dict[str, str] = {}
@@ -42,7 +43,7 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
         path = Path(os.path.abspath(suite))
         folder = _folder_of(path)
         folders[folder.name] = folder
-        for file in _data_of(path):
+        for file in data_of_suite(path):
             if excluded is None or not file.is_relative_to(excluded):
                 digests[file.relative_to(folder.parent).as_posix()] = _digest(file)
     for name in ledger.data_names():
@@ -51,7 +52,7 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
             if excluded is None or not file.is_relative_to(excluded):
                 digests[name] = _digest(file)
     changed = [os.path.normpath(name) for name in ledger.record_data(digests, folders)]
-    return _notice(changed, "a binding of the task that names a version of the data makes another case")
+    return _notice(changed, kept, "a binding of the task that names a version of the data makes another case")
 
 
 def changed_data_of_command(ledger: Ledger, command: str, files: Iterable[str], setting: str) -> str:
@@ -69,15 +70,15 @@ def changed_data_of_command(ledger: Ledger, command: str, files: Iterable[str], 
     gone = [name for name in ledger.data_names() if name.startswith(f"{home}/") and name not in paths]
     digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(gone, "")
     changed = [os.path.basename(name) for name in ledger.record_data(digests, [home]) if name in paths]
-    return _notice(changed, f"a file in {setting} counts as code")
+    return _notice(changed, _KEPT, f"a file in {setting} counts as code")
 
 
-def _notice(changed: Sequence[str], advice: str) -> str:
+def _notice(changed: Sequence[str], kept: str, advice: str) -> str:
     if not changed:
         return ""
     names = ", ".join(changed[:_NAMED]) + (f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else "")
     count = counted(len(changed), "data file")
-    return f"{count} changed after the store's results were computed ({names}): the results are kept; {advice}"
+    return f"{count} changed after the store's results were computed ({names}): {kept}; {advice}"
 
 
 def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]) -> None:
@@ -107,19 +108,6 @@ def _is_named_data(file: Path, ledger: Ledger) -> bool:
 
 def _folder_of(suite: Path) -> Path:
     return suite if retried_briefly(suite.is_dir) else suite.parent
-
-
-def _data_of(suite: Path) -> Iterator[Path]:
-    """Yields the data files of a suite: those below its folder, or those next to it if the suite is a gin file."""
-    files = files_below(suite) if retried_briefly(suite.is_dir) else retried_briefly(partial(_files_in, suite.parent))
-    for file in files:
-        is_hidden = file.name.startswith(".")
-        if not is_hidden and file.suffix not in _NO_DATA and file.parent.name != BASELINES:
-            yield file
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return [one for one in folder.iterdir() if one.is_file()]
 
 
 def _digest(file: Path) -> str:

@@ -7,6 +7,7 @@ import io
 import os
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TextIO
@@ -45,13 +46,16 @@ _MARGIN = 6  # for the gap between columns, and for `^C` by the terminal, which 
 
 
 class SilentProgress(WatchProgress):
-    """Shows nothing. A progress is also a context manager, which starts and ends a live display."""
+    """Shows nothing but warnings. A progress is also a context manager, which starts and ends a live display."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def warn(self, line: str) -> None:
+        warnings.warn(line, stacklevel=2)
 
 
 class PlainProgress(SilentProgress):
@@ -86,6 +90,9 @@ class PlainProgress(SilentProgress):
         with self._lock:
             self._logged_at = self.clock()
             self._write(f"{_CODES[colour]}{text}\x1b[0m" if self._colour and colour else text)
+
+    def warn(self, line: str) -> None:
+        self.log(line)
 
     def _write(self, text: str) -> None:
         """Writes a line.

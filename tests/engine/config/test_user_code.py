@@ -189,6 +189,7 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "import sys, os\nHERE = os.path.dirname(__file__)\n"
         "sys.path.insert(0, os.path.join(HERE, 'package', 'inner'))\nimport deep\n",
         "import sys\nsys.path.append('package/inner')\nfrom deep import SCALE\n",
+        "import sys as system\nsystem.path.append('package/inner')\nfrom deep import SCALE\n",
         "from importlib import import_module as load\nX = load('package.inner.deep')\n",
         "import importlib\nload = importlib.import_module\nX = load('package.inner.deep')\n",
         "import importlib\nX = importlib.import_module(name='package.inner.deep')\n",
@@ -320,6 +321,18 @@ def test_fingerprint_names_data_of_code_and_of_bindings(tree: Path) -> None:
     assert {"lazy.py", "unrelated.py"} == {*found.parts}
 
 
+def test_fingerprint_names_the_configurations_of_hydra_as_data(tree: Path) -> None:
+    (tree / "conf/model").mkdir(parents=True)
+    for name in ("conf/config.yaml", "conf/model/big.yaml", "other.yaml"):
+        (tree / name).write_text("rate: 1\n")
+    text = (
+        'import hydra\n@hydra.main(version_base=None, config_path="conf", config_name="config")\ndef main(cfg): ...\n'
+    )
+    (tree / "lazy.py").write_text(text)
+    found = {os.path.relpath(file, tree) for file in code_of(tree, "lazy.py").data}
+    assert found == {"conf/config.yaml", "conf/model/big.yaml"}
+
+
 @pytest.mark.parametrize("name", ["kernel.cu", "kernel.cuh", "statistics.py"])
 def test_fingerprint_of_code_reaches_sources_that_are_compiled_and_a_namesake_of_python(tree: Path, name: str) -> None:
     (tree / "kernel.cu").write_text('#include "kernel.cuh"\n')
@@ -357,6 +370,18 @@ def test_fingerprint_of_namespace_package_reaches_its_modules(tree: Path) -> Non
     assert code_of(tree, "user.py").id != then.id
 
 
+def test_fingerprint_of_linked_module_reaches_what_lies_beside_the_link(tmp_path: Path) -> None:
+    (library := tmp_path / "library").mkdir()
+    (suite := tmp_path / "suite").mkdir()
+    (library / "rule.py").write_text("import helper\n")
+    (library / "helper.py").write_text("X = 1\n")
+    (suite / "helper.py").write_text("X = 1\n")
+    (suite / "rule.py").symlink_to(library / "rule.py")
+    then = fingerprint_of([suite / "rule.py"]).id
+    (suite / "helper.py").write_text("X = 2\n")
+    assert fingerprint_of([suite / "rule.py"]).id != then
+
+
 def test_fingerprint_of_script_that_is_not_python_is_of_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("echo 1\n")
     then = code_of(tmp_path, "run.sh")
@@ -391,6 +416,20 @@ def test_fingerprint_of_installed_package_is_its_version(tmp_path: Path) -> None
     (site / "steps-1.0.dist-info").rename(site / "steps-1.1.dist-info")
     (site / "steps-1.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: steps\nVersion: 1.1\n")
     assert "'steps': '1.1'" in probed(tmp_path / "rule.py", site)
+
+
+def test_fingerprint_of_package_installed_from_a_repository_is_of_its_version_and_content(tmp_path: Path) -> None:
+    site = tmp_path / "lib/site-packages"
+    written_package(site, "1.0")
+    (tmp_path / "rule.py").write_text("import steps\n")
+    about = site / "steps-1.0.dist-info"
+    (about / "direct_url.json").write_text("{}")
+    found = set()
+    for sha256 in ("aa", "bb", "bb"):
+        lines = (f"steps/__init__.py,sha256={sha256},9", f"../../bin/steps,sha256={len(found)},9")
+        (about / "RECORD").write_text("\n".join(lines))
+        found.add(probed(tmp_path / "rule.py", site))
+    assert len(found) == 2 and all("'steps': '1.0 " in one for one in found)
 
 
 def test_fingerprint_of_editable_install_is_of_its_content(tmp_path: Path) -> None:
