@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench, pytest_session
+from forked import ANEW
 from tiny import make_suite, write_checkpoint
 
 from lobench.core.result import Curves
@@ -52,7 +54,8 @@ def run_pytest(folder: Path, *arguments: str) -> str:
         here = pytest_session(*arguments, cwd=folder)
         return here.stdout + here.stderr
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    env = {**os.environ, **ANEW}
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=env)
     return done.stdout + done.stderr
 
 
