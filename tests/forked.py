@@ -435,6 +435,8 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
         exec(compile(rest[0], "<string>", "exec"), vars(main))
     elif first == "-m":
         sys.argv = rest
+        if not hasattr(sys.modules.get(rest[0]), "__path__"):
+            sys.modules.pop(rest[0], None)  # it runs as the main module
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = [first, *rest]
