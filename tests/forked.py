@@ -227,7 +227,7 @@ class _Server:
         return cls(end)
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int | None:
-        """Returns the id of a new process; None if the server has ended."""
+        """Returns the id of a new process; None if the server made none."""
         text = json.dumps(request).encode()
         with self._lock, contextlib.suppress(OSError):
             socket.send_fds(self._end, [f"{len(text):<20}".encode()], descriptors)
@@ -312,7 +312,7 @@ def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
         pid = _sibling()
         if pid == 0:
             _become(*received)
-        end.sendall(f"{pid}".encode())
+        end.sendall(f"{max(pid, 0)}".encode())  # 0: this system forks no siblings
         for each in received[1]:
             os.close(each)
 
