@@ -21,10 +21,15 @@ _TEMPORARY = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
 _STAYING = {str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix}  # these may lie in the temp folder
 
 
+_others: dict[str, Any] = {}  # modules that are no suites, by name; thousands, which are looked at once
+
+
 def forget_suites(kept: Collection[str] = ()) -> None:
     """Forgets modules that lie in temp folders, but those named, and what they registered: others have their names."""
-    modules = list(sys.modules.items())
-    gone = {name for name, module in modules if name not in kept and _is_suite(module)}
+    new = [(name, module) for name, module in list(sys.modules.items()) if _others.get(name) is not module]
+    suites = {name for name, module in new if _is_suite(module)}
+    _others.update((name, module) for name, module in new if name not in suites)
+    gone = suites.difference(kept)
     for name in gone:
         del sys.modules[name]
     if not gone or "gin" not in sys.modules:
