@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from lobench.core.suite_place import BASELINES
 from lobench.core.wording import counted
-from lobench.engine.config.suite_files import BASELINES, data_of_suite
+from lobench.engine.config.suite_files import data_of_suite
 from lobench.engine.retries import retried_briefly
 from lobench.engine.store.ledger import Ledger
 
@@ -22,8 +23,6 @@ _NO_NAMED_DATA = (".py", ".gin")  # suffixes that are no data even if code names
 _WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
 _END = 1 << 20
 _NAMED = 4  # most files named in one notice
-
-
 _KEPT = "the results are kept"
 
 
