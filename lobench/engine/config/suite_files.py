@@ -128,7 +128,11 @@ def data_of_suite(suite: Path) -> Iterator[Path]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return [one for one in folder.iterdir() if one.is_file()]
+    try:
+        return [one for one in folder.iterdir() if one.is_file()]
+    except OSError as error:
+        _raise_if_transient(error)
+        return []
 
 
 def files_above(folder: Path) -> Iterator[Path]:
