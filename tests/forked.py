@@ -81,12 +81,14 @@ if code < 0:
 os._exit(code)
 """
 _CAN_FORK = sys.platform == "linux" and platform.machine() in _SYS_CLONE
-_ARGUMENTS = list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
+# In a forked session of pytest, another copy of this file may have replaced `subprocess.Popen`.
+_ORIGINAL = next(one for one in subprocess.Popen.__mro__ if one.__module__ == "subprocess")
+_ARGUMENTS = list(inspect.signature(_ORIGINAL._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 
 
 def fork_processes() -> None:
     """Makes `subprocess` in this process fork what can be forked; a second call changes nothing."""
-    if _CAN_FORK:
+    if _CAN_FORK and subprocess.Popen is _ORIGINAL:
         subprocess.Popen = _Popen  # type: ignore[misc]
 
 
