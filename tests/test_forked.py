@@ -12,6 +12,8 @@ import pytest
 from forked import ANEW, programs, python
 from tiny import make_run, make_suite
 
+FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
+
 
 def test_forked_process_has_the_arguments_folder_and_environment_that_were_given(tmp_path: Path) -> None:
     code = "import json, os, sys; print(json.dumps([sys.argv, os.getcwd(), os.environ['GIVEN'], __name__]))"
@@ -44,6 +46,7 @@ def test_forked_process_is_killed_at_its_timeout() -> None:
     assert python("-c", "print('next')").stdout == "next\n"
 
 
+@FORKS
 def test_forked_process_has_the_imports_but_no_backend_of_jax() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax._src.xla_bridge.backends_are_initialized())"
     assert python("-c", code).stdout == "True False\n"
@@ -62,7 +65,7 @@ def is_forked(pid: int) -> bool:
     return "forked.py" in Path(f"/proc/{pid}/cmdline").read_text()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
+@FORKS
 def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_own(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path / "run", -2.0)
     with lobench("watch", run, "--suite", suite, "--workers", "1", "--verbose", start_new_session=True) as watch:
@@ -78,6 +81,7 @@ def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_o
         watch.communicate(timeout=60)
 
 
+@FORKS
 def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_are_not(tmp_path: Path) -> None:
     def forked() -> bool:
         with lobench("--version", cwd=tmp_path, stdin=subprocess.PIPE) as process:
@@ -91,6 +95,7 @@ def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_
     assert not forked(), "its numpy is this file"
 
 
+@FORKS
 def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
     assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == "True True\n"
@@ -99,6 +104,7 @@ def test_forked_process_with_another_environment_of_jax_has_the_imports_made_wit
     assert python("-c", code, env=without).stdout == "True None\n"
 
 
+@FORKS
 def test_programs_of_a_shell_are_forked_with_its_input_output_and_codes(tmp_path: Path) -> None:
     def shell(script: str, **more: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PATH": f"{programs()}:{os.environ['PATH']}", **more}
