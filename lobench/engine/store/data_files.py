@@ -33,7 +33,7 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
       ledger: Ledger of the store.
       suites: Folders or gin files of the suites.
       run: Path of the watched run. Files below it are not data of a suite.
-      kept: What the notice says about results.
+      kept: Words of the notice about the results.
     """
     excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
     digests: dict[str, str] = {}
