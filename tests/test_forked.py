@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from forked import ANEW, programs, python
 from tiny import make_run, make_suite
@@ -57,10 +58,6 @@ def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def is_forked(pid: int) -> bool:
     return "forked.py" in Path(f"/proc/{pid}/cmdline").read_text()
 
@@ -73,9 +70,8 @@ def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_o
             assert watch.stdout is not None
             next(line for line in watch.stdout if "train/loss" in line)
             assert is_forked(watch.pid) and os.getsid(watch.pid) == watch.pid and watch.poll() is None
-            children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if path.name != str(watch.pid)]
-            workers = [pid for pid in children if Path(f"/proc/{pid}").exists() and parent_of(pid) == watch.pid]
-            assert any(is_forked(pid) and os.getpgid(pid) == pid for pid in workers), "its worker leads a group"
+            children = [child.pid for child in psutil.Process(watch.pid).children()]
+            assert any(is_forked(pid) and os.getpgid(pid) == pid for pid in children), "its worker leads a group"
         finally:
             os.killpg(watch.pid, signal.SIGTERM)
         watch.communicate(timeout=60)
