@@ -1,4 +1,4 @@
-"""Part of a large store that a page lists: the newest and best checkpoints, and the best methods."""
+"""Part of a large store that a page lists: the newest, the best and some other checkpoints, and the best methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lobench.core.wording import counted
 __all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "listed_part"]
 
 MOST_CHECKPOINTS, MOST_METHODS = 100, 200
-_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are evenly spaced
+_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are the ends of runs, and evenly spaced ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

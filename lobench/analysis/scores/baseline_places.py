@@ -100,7 +100,7 @@ def _of_case(
 def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones.
 
-    A user who may read a store may not be allowed to read its suite, which then counts as absent.
+    A suite counts as absent if this user is not permitted to read it.
     """
     try:
         return _found(place, file)

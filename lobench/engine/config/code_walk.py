@@ -550,7 +550,7 @@ def _versions_of(top: str, origin: str) -> Mapping[str, str]:
 
 
 def _version_of(name: str) -> str:
-    """Returns the version of a package. Of one that was installed from a URL or a folder, adds a hash of its files.
+    """Returns the version of a package, with a hash of its files if it was not installed from an index.
 
     Two commits of a repository may have the same version.
     """
