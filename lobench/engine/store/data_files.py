@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from lobench.core.suite_place import BASELINES
@@ -38,13 +38,14 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
     excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
     digests: dict[str, str] = {}
     folders: dict[str, Path] = {}
+    digest_of = cache(_digest)  # several gin files of one folder have the same data files
     for suite in suites:
         path = Path(os.path.abspath(suite))
         folder = _folder_of(path)
         folders[folder.name] = folder
         for file in data_of_suite(path):
             if excluded is None or not file.is_relative_to(excluded):
-                digests[file.relative_to(folder.parent).as_posix()] = _digest(file)
+                digests[file.relative_to(folder.parent).as_posix()] = digest_of(file)
     for name in ledger.data_names():
         if name not in digests and (own := folders.get(name.partition("/")[0])) is not None:
             file = Path(os.path.normpath(own.parent / name))  # as `relpath` made it: `..` follows no link
@@ -91,11 +92,14 @@ def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]
     paths = [Path(os.path.abspath(suite)) for suite in suites]
     folders = [_folder_of(path) for path in paths]
     digests: dict[str, str] = {}
+    known = set(ledger.data_names())
     for file in files if folders else ():
         if not _is_named_data(file, ledger):
             continue
         folder = next((one for one in folders if file.is_relative_to(one)), folders[0])
-        digests[f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"] = _digest(file)
+        name = f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"
+        if name not in known:
+            digests[name] = _digest(file)
     ledger.note_data(digests)
 
 
