@@ -32,7 +32,8 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
     Args:
       ledger: Ledger of the store.
       suites: Folders or gin files of the suites.
-      run: Path of the watched run. Files below it are not data of a suite.
+      run: Path of the watched run, or of a file that this process writes. Neither it nor files below it are data of a
+        suite.
       kept: Words of the notice about the results.
     """
     excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
@@ -51,7 +52,12 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
             file = Path(os.path.normpath(own.parent / name))  # as `relpath` made it: `..` follows no link
             if excluded is None or not file.is_relative_to(excluded):
                 digests[name] = _digest(file)
-    changed = [os.path.normpath(name) for name in ledger.record_data(digests, folders)]
+    places = {name: folders[name.partition("/")[0]].parent / name for name in ledger.record_data(digests, folders)}
+    changed = [
+        os.path.normpath(name)
+        for name, place in places.items()
+        if excluded is None or not Path(os.path.normpath(place)).is_relative_to(excluded)
+    ]
     return _notice(changed, kept, "a binding of the task that names a version of the data makes another case")
 
 
