@@ -374,7 +374,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest"))
     nest = _Server.forked() if starts_workers and not ANEW.items() <= request["env"].items() else None
-    code = 0
+    code, is_interrupted = 0, False
     try:
         _run(request, nest)
     except SystemExit as ending:
@@ -383,10 +383,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
             print(ending.code, file=sys.stderr)
     except BaseException as error:  # noqa: BLE001
         traceback.print_exception(error.with_traceback(_own_part(error.__traceback__)))
-        code = 1
-        if isinstance(error, KeyboardInterrupt):
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
+        code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -394,6 +391,9 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
             stream.flush()
         except (OSError, ValueError):
             code = 120
+    if is_interrupted:  # as Python ends, after its output is written
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(code & 0xFF)
 
 
