@@ -1,11 +1,13 @@
-"""Python processes that are forked from one that has imported jax and lobench: each saves seconds of a core.
+"""Python processes of tests, forked from a server that has imported jax and lobench. Each fork saves seconds of a core.
 
 `fork_processes` replaces `subprocess.Popen` in a process of tests. Commands of lobench, sessions of pytest, workers and
-evaluating processes are then forked from a server, those too that such a process starts itself. They are children of
-the process that asked, with the folder, environment, descriptors, session and exit code that they would have.
-`python` forks any other program, and `programs` has the same for scripts of a shell: a folder with `python`, `lobench`
-and `pytest`, to stand first in PATH. A process whose folder has a module of a name that was imported is started anew,
-and so is every process on a system that is not Linux.
+evaluating processes are then forked from the server, and so are those that a forked process starts. They are children
+of the process that asked, with the folder, environment, descriptors, session and exit code of a process that is started
+anew. `python` forks any other program. `programs` returns a folder with `python`, `lobench` and `pytest` for scripts of
+a shell, to stand first in PATH.
+
+A process is started anew if its folder has a module with the name of an imported one, or its environment has `ANEW`
+(`programs` check neither), and on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ _IMPORTED = (
     *("lobench.inner.optimizers", "lobench.inner.tasks", "lobench.evaluation.isolated", "lobench.cli"),
     *("lobench.pytest_plugin.worker", "lobench.experiments.run", "lobench.engine.chief.loop", "lobench.api"),
 )
-# What an import depends on: with another value of one of these, a process is forked from another server.
+# Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
 _PR_SET_PDEATHSIG, _CLONE_PARENT, _SYS_CLONE = 1, 0x8000, {"x86_64": 56, "aarch64": 220}
 _TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _MOST_SERVERS = 2  # each holds 200 MB
-# Has the server fork what it stands for, with its own input and output, and ends as that ends.
+# Program of `programs`: asks the server for a process with its own input and output, and ends with its exit code.
 _PROGRAM = """#!{python} -IS
 import json, os, signal, socket, sys
 first, words = {first!r}, sys.argv[1:]
@@ -81,12 +83,14 @@ if code < 0:
 os._exit(code)
 """
 _CAN_FORK = sys.platform == "linux" and platform.machine() in _SYS_CLONE
-_ARGUMENTS = list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
+# In a forked session of pytest, another copy of this file may have replaced `subprocess.Popen`.
+_ORIGINAL = next(one for one in subprocess.Popen.__mro__ if one.__module__ == "subprocess")
+_ARGUMENTS = list(inspect.signature(_ORIGINAL._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 
 
 def fork_processes() -> None:
     """Makes `subprocess` in this process fork what can be forked; a second call changes nothing."""
-    if _CAN_FORK:
+    if _CAN_FORK and subprocess.Popen is _ORIGINAL:
         subprocess.Popen = _Popen  # type: ignore[misc]
 
 
@@ -118,7 +122,7 @@ def programs() -> Path | None:
 
 
 class _Popen(subprocess.Popen[Any]):
-    """A process that is forked if it is known and that makes no difference."""
+    """Process that is forked if its command is one of `_FORKED` and it asks for nothing that a fork cannot do."""
 
     is_forked, starts = False, False
 
@@ -137,6 +141,8 @@ class _Popen(subprocess.Popen[Any]):
 
 
 class _AnyPopen(_Popen):
+    """Process of any Python program."""
+
     starts = True
 
     def _is_known(self, words: Any) -> bool:
@@ -144,7 +150,7 @@ class _AnyPopen(_Popen):
 
 
 def _is_usual(asked: Mapping[str, Any]) -> bool:
-    """Returns whether nothing was asked for that a forked process does not do."""
+    """Returns whether a forked process can do all that was asked for."""
     environment = os.environ if asked["env"] is None else asked["env"]
     own = (asked["executable"], asked["preexec_fn"], asked["gid"], asked["gids"], asked["uid"])
     return (
@@ -165,7 +171,7 @@ def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_other_modules(folder: str, environment: Mapping[str, str]) -> bool:
-    """Returns whether a name that was imported is another module for the process, or a module runs when it starts."""
+    """Returns whether the process would import other modules than the server did, or one when it starts."""
     for path in {folder, *environment.get("PYTHONPATH", "").split(os.pathsep)} - {""}:
         with contextlib.suppress(OSError):
             names = {name.removesuffix(".py") for name in os.listdir(path)}
@@ -189,11 +195,11 @@ def _lies_in(name: str, folder: str) -> bool:
 
 
 class _Server:
-    """A process that forks others.
+    """Process that forks others.
 
     Args:
-      end: End of the socket by which it is asked.
-      address: Address of the socket by which programs ask it; "" without one.
+      end: This process's end of the socket for requests.
+      address: Address of the socket for requests of `programs`; "" without one.
     """
 
     def __init__(self, end: socket.socket, address: str = "") -> None:
@@ -257,13 +263,14 @@ _servers: dict[tuple[int, frozenset[tuple[str, str]]], _Server] = {}  # the last
 
 
 def _server_for(environment: Mapping[str, str], *, starts: bool = True) -> _Server | None:
-    """Returns the server that has what an environment says of imports; None if there is none.
+    """Returns the server whose imports were made with an environment's variables; None if there is none.
 
     Args:
-      starts: Whether a second one is started for it.
+      environment: Environment of the process to fork.
+      starts: Whether a second server may be started.
     """
     key = (os.getpid(), frozenset(_at_import(environment).items()))
-    # The kernel tells children of the end of the thread that started them.
+    # PR_SET_PDEATHSIG kills a server when the thread that started it ends.
     can_start = not _IS_FORKED and threading.current_thread() is threading.main_thread()
     if key not in _servers and not (can_start and (starts or not _servers)):
         return None
@@ -293,7 +300,7 @@ def _forked(asked: Mapping[str, Any], *, starts: bool) -> int | None:
 
 
 def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
-    """Forks a process for each request; it is a child of this one's parent, or of one that a program waits for."""
+    """Forks a process for each request: a child of this one's parent, or of a process that waits for it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in _TOLD_BY_GROUP:
         signal.signal(number, signal.SIG_IGN)
@@ -323,7 +330,7 @@ def _received(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _serve_program(program: socket.socket) -> NoReturn:
-    """Forks what a program asks for, and tells it its id and its exit code."""
+    """Forks the process that one of `programs` asks for, and sends its id and exit code."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     received = _received(program)
     if received is None:
@@ -356,7 +363,7 @@ def _sibling() -> int:
 
 
 def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
-    """Runs in this process what was asked for, and ends it without a look at all that was imported."""
+    """Runs the requested program in this process, and ends the process without a collection of all imported objects."""
     if request["session"]:
         os.setsid()
     if request["group"] >= 0:
@@ -367,7 +374,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest"))
     nest = _Server.forked() if starts_workers and not ANEW.items() <= request["env"].items() else None
-    code = 0
+    code, is_interrupted = 0, False
     try:
         _run(request, nest)
     except SystemExit as ending:
@@ -376,10 +383,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
             print(ending.code, file=sys.stderr)
     except BaseException as error:  # noqa: BLE001
         traceback.print_exception(error.with_traceback(_own_part(error.__traceback__)))
-        code = 1
-        if isinstance(error, KeyboardInterrupt):
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
+        code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -387,6 +391,9 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
             stream.flush()
         except (OSError, ValueError):
             code = 120
+    if is_interrupted:  # as Python ends, after its output is written
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(code & 0xFF)
 
 
@@ -398,7 +405,7 @@ def _own_part(found: types.TracebackType | None) -> types.TracebackType | None:
 
 
 def _take(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
-    """Gives descriptors the numbers that were asked for, and closes all others."""
+    """Gives descriptors the requested numbers, and closes all others."""
     above = [fcntl.fcntl(each, fcntl.F_DUPFD, max(numbers) + 1) for each in descriptors]
     for each, number in zip(above, numbers, strict=True):
         os.dup2(each, number)

@@ -183,7 +183,7 @@ class _Follower:
         return ""
 
     def _process(self, command: list[str]) -> None:
-        env = environment(self._folder)
+        env = environment(self._folder)  # `env` finds python in its PATH
         done = subprocess.run(["env", *command], cwd=self._folder, env=env, capture_output=True, text=True, check=False)
         self.output.append(done.stdout + done.stderr)
         assert done.returncode == 0, f"{self._page}:\n{command[-1]}\n{self.output[-1]}"

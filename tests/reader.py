@@ -1,7 +1,7 @@
-"""What a reader does with the commands and programs of a page, in this process where the process is not what matters.
+"""Reader of a page, who runs its commands and programs, in this process if possible.
 
-Commands of lobench and pytest, programs and Python's files run here; the rest is bash's. What serves until Ctrl-C is a
-process: it is asked for its page once, and interrupted.
+Commands of lobench and pytest, programs and files of Python run in this process; bash runs the rest. A command that
+serves until Ctrl-C is a process: its page is requested once, and then it is terminated.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ for seed in seeds:
             log(step, {"val/loss": ((x @ w - y) ** 2).mean()})
         w -= {"adam": 0.01, "sgd": 0.02}[name] * 2 * x.T @ (x @ w - y) / len(x)
 """
-# The same of the script that a search runs eight times: PyTorch takes four seconds to import.
+# Stands in for the script that a search runs eight times, because PyTorch takes four seconds to import.
 TUNED = """
 import sys
 import numpy as np

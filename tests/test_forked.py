@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from forked import ANEW, programs, python
 from tiny import make_run, make_suite
+
+FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
 
 
 def test_forked_process_has_the_arguments_folder_and_environment_that_were_given(tmp_path: Path) -> None:
@@ -44,6 +47,7 @@ def test_forked_process_is_killed_at_its_timeout() -> None:
     assert python("-c", "print('next')").stdout == "next\n"
 
 
+@FORKS
 def test_forked_process_has_the_imports_but_no_backend_of_jax() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax._src.xla_bridge.backends_are_initialized())"
     assert python("-c", code).stdout == "True False\n"
@@ -54,15 +58,11 @@ def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def is_forked(pid: int) -> bool:
     return "forked.py" in Path(f"/proc/{pid}/cmdline").read_text()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
+@FORKS
 def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_own(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path / "run", -2.0)
     with lobench("watch", run, "--suite", suite, "--workers", "1", "--verbose", start_new_session=True) as watch:
@@ -70,14 +70,14 @@ def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_o
             assert watch.stdout is not None
             next(line for line in watch.stdout if "train/loss" in line)
             assert is_forked(watch.pid) and os.getsid(watch.pid) == watch.pid and watch.poll() is None
-            children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if path.name != str(watch.pid)]
-            workers = [pid for pid in children if Path(f"/proc/{pid}").exists() and parent_of(pid) == watch.pid]
-            assert any(is_forked(pid) and os.getpgid(pid) == pid for pid in workers), "its worker leads a group"
+            children = [child.pid for child in psutil.Process(watch.pid).children()]
+            assert any(is_forked(pid) and os.getpgid(pid) == pid for pid in children), "its worker leads a group"
         finally:
             os.killpg(watch.pid, signal.SIGTERM)
         watch.communicate(timeout=60)
 
 
+@FORKS
 def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_are_not(tmp_path: Path) -> None:
     def forked() -> bool:
         with lobench("--version", cwd=tmp_path, stdin=subprocess.PIPE) as process:
@@ -91,6 +91,7 @@ def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_
     assert not forked(), "its numpy is this file"
 
 
+@FORKS
 def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
     assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == "True True\n"
@@ -99,6 +100,7 @@ def test_forked_process_with_another_environment_of_jax_has_the_imports_made_wit
     assert python("-c", code, env=without).stdout == "True None\n"
 
 
+@FORKS
 def test_programs_of_a_shell_are_forked_with_its_input_output_and_codes(tmp_path: Path) -> None:
     def shell(script: str, **more: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PATH": f"{programs()}:{os.environ['PATH']}", **more}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-__all__ = ["SuitePlace"]
+__all__ = ["BASELINES", "SuitePlace"]
+
+BASELINES = "baselines"  # folder of baseline files in a suite's folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class _Warm:
         code: Mapping[str, str],
         data: Mapping[str, tuple[int, int]],
     ) -> bool:
-        """A child reads a gin file and a module once, with their data: if one has changed since, another child must."""
+        """Returns whether the child has read the current files. It reads each gin file, module and data file once."""
         is_known = all(self.code.get(name, value) == value for name, value in code.items())
         is_known &= all(self.data.get(name, value) == value for name, value in data.items())
         return self.cases.get((layers, spec), case) == case and is_known

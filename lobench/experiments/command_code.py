@@ -15,7 +15,7 @@ from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.store.data_files import changed_data_of_command
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["CommandCode", "code_of_commands", "record_command_codes", "with_code"]
+__all__ = ["CommandCode", "code_of_commands", "record_command_codes", "record_command_data", "with_code"]
 
 _EVENT = "method_code"  # of the ledger: which code a command was run with, in order
 _SHOWN = 8  # digits of a fingerprint in the name of a folder
@@ -65,7 +65,7 @@ def with_code(file: ExperimentFile, codes: Sequence[CommandCode]) -> ExperimentF
 
 
 def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
-    """Records which code commands are run with; yields lines on results of other code or data."""
+    """Records which code commands are run with; yields lines on results of other code."""
     for code in codes:
         name, todays = code.method.name, code.todays.id
         ledger.record_code({todays: code.todays.parts} if todays else {})
@@ -78,8 +78,17 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
         if code.others:
             changes = [(f":{other}", f":{todays}") for other in code.others]
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, kept=code.is_kept)}"
+
+
+def record_command_data(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
+    """Records the data files that the code of commands names; yields lines on those that changed since.
+
+    Results of other code are reported by `record_command_codes`, without such a line.
+    """
+    for code in codes:
         data = code.todays.data - code.todays.files.keys()
-        if (line := changed_data_of_command(ledger, name, data, "Method.files")) and not code.others:
+        line = changed_data_of_command(ledger, code.method.name, data, "Method.files")
+        if line and not code.others:
             yield f"{code.method.title}: {line}"
 
 

@@ -22,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import Trials, search_runs
-from lobench.experiments.command_code import CommandCode, record_command_codes
+from lobench.experiments.command_code import CommandCode, record_command_codes, record_command_data
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import ScriptCurves, script_members, script_name
@@ -106,6 +106,8 @@ class ExperimentRecord:
         )
         for line in record_command_codes(self._command_codes, ledger):
             log(line)
+        for line in record_command_data(self._command_codes, ledger):
+            progress.warn(line)
         state_of = self._known_states(ledger, readers)
         self.form = ledger.record_experiment(experiment.name, self._text, revision=revision, versions=versions_here())
         states = {run.id: state_of(run) for run in self._method_index.runs}

@@ -109,7 +109,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
             payload=curves.to_payload() if curves is not None else b"",
         )
         records.append(finished.to_bytes())
-    # Parts of the case's code, its file and the data files that it names, for the process that writes the ledger.
+    # For the process that writes the ledger: parts of the case's code, its gin file, and the data files that they name.
     codes = fingerprints_here([info])
     report.lobench_codes = {one: dict(found.parts) for one, found in codes.items()}  # type: ignore[attr-defined]
     named = sorted({file for found in codes.values() for file in found.data})

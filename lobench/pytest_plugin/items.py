@@ -181,7 +181,7 @@ def files_of_test(item: pytest.Item) -> list[str]:
     files = [Path(file) for one in plugins if isinstance(one, ModuleType) and (file := file_of(one))]
     conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
     others = sorted(str(file) for file in files if file.name != "conftest.py")
-    of_user = [file for file in others if origin_of_file(file) is Origin.USER]  # by `-p` or an editable install
+    of_user = [file for file in others if origin_of_file(file) is Origin.USER]  # by `-p`, or installed as editable
     return [*found, *(conftests[folder] for folder in item.path.parents if folder in conftests), *of_user]
 
 

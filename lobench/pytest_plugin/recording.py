@@ -174,7 +174,8 @@ class SessionRecorder:
         is_reused = self._config.getoption("lobench_reuse")
         kept = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data))
-        self._data_line = changed_data(ledger, suites, kept=kept)
+        written = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
+        self._data_line = changed_data(ledger, suites, written, kept=kept)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data[suite])))
 

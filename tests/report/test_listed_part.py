@@ -63,6 +63,6 @@ def test_listed_part_has_the_headline_and_the_scores_of_the_whole(summary: Summa
 
 def test_page_of_a_large_store_says_what_it_leaves_out(summary: Summary, few: None) -> None:
     page = render_page(summary)
-    assert "have 4 of 7 checkpoints" in page and "--by method --all` prints every method" in page
+    assert "have 4 of 7 checkpoints" in page and "--all` ranks every checkpoint and method" in page
     assert "7 checkpoints and 3 optimizers, 2 cases, 17 evaluations" in page, "counts are of the whole store"
     assert " of 7 checkpoints; Table.methods names others" in page, "so are those of the table of methods"

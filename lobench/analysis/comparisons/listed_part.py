@@ -1,4 +1,4 @@
-"""Part of a large store that a page lists: the newest and best checkpoints, and the best methods."""
+"""Part of a large store that a page lists: the newest, the best and some other checkpoints, and the best methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lobench.core.wording import counted
 __all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "listed_part"]
 
 MOST_CHECKPOINTS, MOST_METHODS = 100, 200
-_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are evenly spaced
+_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are the ends of runs, and evenly spaced ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +40,19 @@ def listed_part(summary: Summary) -> ListedPart:
     places = range(len(snapshot.subjects))
     checkpoints = [place for place in places if snapshot.subjects[place].who.has_theta and not snapshot.methods]
     methods = sorted({*places} - {*checkpoints})
-    few, some = checkpoints, methods
+    listed_checkpoints, listed_methods = checkpoints, methods
     if len(checkpoints) > MOST_CHECKPOINTS:
-        few = _first(MOST_CHECKPOINTS, _checkpoints(summary, checkpoints), checkpoints)
-        notes.append(f"{len(few)} of {counted(len(checkpoints), 'checkpoint')}: the newest, the best and some between")
+        listed_checkpoints = _first(MOST_CHECKPOINTS, _checkpoints(summary, checkpoints), checkpoints)
+        count = len(listed_checkpoints)
+        notes.append(f"{count} of {counted(len(checkpoints), 'checkpoint')}: the newest, the best and some between")
     if len(methods) > MOST_METHODS and snapshot.race is None:  # the standings of a race are those of all its methods
-        some = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
-        notes.append(f"the best {len(some)} of {counted(len(methods), 'method')}")
+        listed_methods = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
+        notes.append(f"the best {len(listed_methods)} of {counted(len(methods), 'method')}")
     if not notes:
         return ListedPart(subjects=summary, methods=summary, note="")
     return ListedPart(
-        subjects=summary.of_part(_part_of(snapshot, sorted([*few, *some]))),
-        methods=summary.of_part(_part_of(snapshot, sorted([*checkpoints, *some]))),
+        subjects=summary.of_part(_part_of(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
+        methods=summary.of_part(_part_of(snapshot, sorted([*checkpoints, *listed_methods]))),
         note=f"The lists and tables of this page have {', and '.join(notes)}.",
     )
 
@@ -67,7 +68,7 @@ def _checkpoints(summary: Summary, places: Sequence[int]) -> Iterator[int]:
 
 
 def _needed(summary: Summary) -> list[int]:
-    """Returns the subjects without which the part would have another headline, or other cases in its means."""
+    """Returns the subjects that a part needs for the headline and the common cases of the whole."""
     lacking = list[int]()
     for metric in summary.metrics:
         common = summary.common_cases(metric) if summary.compared else frozenset()
@@ -78,7 +79,7 @@ def _needed(summary: Summary) -> list[int]:
 
 
 def _best(summary: Summary, places: Iterable[int]) -> list[int]:
-    """Returns subjects by mean score, the best first. Those with fewer cases follow, and those without a score."""
+    """Returns subjects by mean score, the best first. Those with fewer cases follow, then those without a score."""
     means = {place: summary.mean_score(place, "primary") for place in places}
 
     def order(place: int) -> tuple[bool, int, float]:

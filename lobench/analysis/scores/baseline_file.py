@@ -19,12 +19,11 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
+from lobench.core.suite_place import BASELINES
 from lobench.core.wording import headline
-from lobench.engine.store.bundle import BASELINES
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
-    "FOLDER",
     "Baseline",
     "BaselineCase",
     "BaselineError",
@@ -37,7 +36,6 @@ __all__ = [
     "trained_by",
 ]
 
-FOLDER = BASELINES
 # Format 1 lacks the starts of the seeds, and the case's scale and minimum. Formats up to 2 lack `program`, and their
 # `tuned` comes from the program of all points, whose optimizers got `horizon_factor` times the budget as horizon.
 _FORMAT = 3
@@ -278,12 +276,12 @@ class Baseline:
 def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:
     """Returns the path of the baseline file of a suite, which is a folder or a gin file in one."""
     folder = suite if suite.is_dir() else suite.parent
-    return folder / FOLDER / f"{optimizer}-{protocol}.json"
+    return folder / BASELINES / f"{optimizer}-{protocol}.json"
 
 
 def find_baselines(suite: Path) -> list[Path]:
     """Returns the baseline files of a suite: tuned Adam's first, with the default grid before others."""
-    folder = (suite if suite.is_dir() else suite.parent) / FOLDER
+    folder = (suite if suite.is_dir() else suite.parent) / BASELINES
 
     def place(path: Path) -> tuple[bool, bool, str]:
         return path.name != "adam-velo.json", not path.name.startswith("adam-"), path.name

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.scores.baseline_file import FOLDER, find_baselines
+from lobench.analysis.scores.baseline_file import find_baselines
 from lobench.core.case import CaseInfo
-from lobench.core.suite_place import SuitePlace
+from lobench.core.suite_place import BASELINES, SuitePlace
 from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.config.suite import gin_files_of
 from lobench.engine.store.ledger import Ledger
@@ -100,7 +100,7 @@ def _of_case(
 def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones.
 
-    A user who may read a store may not be allowed to read its suite, which then counts as absent.
+    A suite counts as absent if this user is not permitted to read it.
     """
     try:
         return _found(place, file)
@@ -120,7 +120,7 @@ def _found(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     if not place.path:
         return (around[0] if around else None), ""
     recorded = dict(place.baselines)
-    for folder in (one / FOLDER for one in there if recorded):
+    for folder in (one / BASELINES for one in there if recorded):
         if folder.is_dir():
             os.listdir(folder)  # a glob finds nothing in a folder that may not be read
     for folder in (*there, *(around if recorded else ())):

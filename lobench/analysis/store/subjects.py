@@ -629,6 +629,6 @@ def _measured(curves: Curves | CurveSummary) -> list[str]:
     return [name for name, shape in curves.shapes.items() if not is_of_batch(name) and all(shape)]
 
 
-@functools.lru_cache(maxsize=1024)  # before its first step, a seed of a case has the same value with every optimizer
+@functools.lru_cache(maxsize=1024)  # untrained values of a case's seeds are the same with every optimizer
 def _starts_of(seeds: tuple[int, ...], values: bytes) -> Mapping[int, float]:
     return dict(zip(seeds, array("d", values), strict=True))

@@ -39,6 +39,6 @@ def _names(curves: Curves | CurveSummary) -> frozenset[str]:
     return frozenset(names)
 
 
-@functools.lru_cache(maxsize=1024)  # thousands of curves have a few
+@functools.lru_cache(maxsize=1024)  # thousands of curves share a few names
 def _alone(training: str) -> frozenset[str]:
     return frozenset(filter(None, [training]))

@@ -169,6 +169,7 @@ class CodeWalk:
                 self.add_file(f"{package}/__init__.py")
 
     def _add_what_it_names(self, place: str, source: SourceFile) -> None:
+        """Adds what a file names, searched from the path of the file or of a link to it."""
         self._sources[place] = source
         self._waiting += [(place, imported) for imported in source.imports]
         self._note_import_folders(place, source)
@@ -176,7 +177,7 @@ class CodeWalk:
             self._add_named(place, one, source.paths)
 
     def _follow_link(self, file: str, place: str) -> None:
-        """Adds what a file names from the place of a link to it, if it is imported from another folder there."""
+        """Adds what a file names, searched from a link to it, if the link is imported from another folder."""
         if place == file or place in self._sources:
             return
         root = self._import_root(os.path.dirname(place))
@@ -549,14 +550,14 @@ def _versions_of(top: str, origin: str) -> Mapping[str, str]:
 
 
 def _version_of(name: str) -> str:
-    """Returns the version of a package. Of one that was installed from a URL or a folder, adds a hash of its files.
+    """Returns the version of a package, with a hash of its files if it was not installed from an index.
 
-    Two commits of a repository may have one version.
+    Two commits of a repository may have the same version.
     """
     package = metadata.distribution(name)
     listed = (package.read_text("RECORD") or "") if package.read_text("direct_url.json") else ""
-    is_other = (".dist-info/", "../")  # about the package, and scripts, which hold a path of this machine
-    lines = (line for line in listed.splitlines() if ",sha256=" in line and not any(one in line for one in is_other))
+    left_out = (".dist-info/", "../")  # about the package, and scripts, which hold a path of this machine
+    lines = (line for line in listed.splitlines() if ",sha256=" in line and not any(one in line for one in left_out))
     content = "\n".join(sorted(lines))
     return f"{package.version} {hashlib.sha256(content.encode()).hexdigest()}" if content else package.version
 

@@ -25,15 +25,15 @@ __all__ = ["CommandFiles"]
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
 _MAKEFILES = ("GNUmakefile", "Makefile", "makefile")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
-# Programs that read a file of the folder in which they run without a word that names it, and the names of such files.
+# Programs that read a file in their working directory although no word names it, and the names of such files.
 _MAKERS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("make", "gmake"), _MAKEFILES),
-    **dict.fromkeys(("just",), ("justfile", "Justfile", ".justfile")),
     **dict.fromkeys(("inv", "invoke"), ("tasks.py", "tasks/__init__.py")),
     **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("package.json",)),
     **dict.fromkeys(("task", "go-task"), _TASKFILES),
     **dict.fromkeys(("pytest", "py.test"), ("conftest.py",)),
     "doit": ("dodo.py",),
+    "just": ("justfile", "Justfile", ".justfile"),
     "ninja": ("build.ninja",),
     "nox": ("noxfile.py",),
     "scons": ("SConstruct",),
@@ -152,7 +152,7 @@ class _Named:
         for name in dict.fromkeys([word, word.partition("=")[2], word.removeprefix("@")]):
             for folder in dict.fromkeys([self._folder, *near, *self.folders]) if name and "{" not in name else ():
                 path = Path(os.path.normpath(folder / name))
-                for file in (path, path / "__main__.py"):  # that of a folder runs by `python tools`
+                for file in (path, path / "__main__.py"):  # `python tools` runs tools/__main__.py
                     if _is_file(file):
                         is_path = True
                         self._add_file(file, near)

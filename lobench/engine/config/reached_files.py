@@ -9,8 +9,9 @@ from pathlib import Path, PurePath
 
 from lobench.core.case import CaseInfo, CaseSpec
 from lobench.core.errors import LobenchError
+from lobench.core.suite_place import BASELINES
 from lobench.engine.config.suite import gin_files_of, specs_in
-from lobench.engine.config.suite_files import BASELINES, files_below, included_files
+from lobench.engine.config.suite_files import files_below, included_files
 from lobench.engine.config.syntax import Import, parse_file
 from lobench.engine.config.user_code import fingerprint_of
 

@@ -296,7 +296,8 @@ class _NamesIn:
             found.update(dict.fromkeys(values))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
                 if keyword.arg == "config_path":  # of hydra, from the file of code
-                    names = (_joined((HERE, value)) for value in self._values_of(keyword.value))
+                    named = (one for one in self._values_of(keyword.value) if one != _UNKNOWN)  # None names no folder
+                    names = (_joined((HERE, value)) for value in named)
                     found.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name(node.func) in _MODULE_LISTERS and node.args:
                 inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]

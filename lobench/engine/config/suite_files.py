@@ -16,13 +16,13 @@ from pathlib import Path
 import gin
 
 from lobench.core.errors import ConfigError
+from lobench.core.suite_place import BASELINES
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.syntax import parse_trainer_config
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
-    "BASELINES",
     "INCLUDE",
     "SuiteFiles",
     "data_of_suite",
@@ -37,7 +37,6 @@ __all__ = [
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of files that can affect cases
-BASELINES = "baselines"  # folder of baseline files in a suite's folder
 # Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
 _NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
 _SETTLED_SECONDS = 0.2  # in which a trainer that is writing its config.gin would go on
@@ -129,7 +128,11 @@ def data_of_suite(suite: Path) -> Iterator[Path]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return [one for one in folder.iterdir() if one.is_file()]
+    try:
+        return [one for one in folder.iterdir() if one.is_file()]
+    except OSError as error:
+        _raise_if_transient(error)
+        return []
 
 
 def files_above(folder: Path) -> Iterator[Path]:

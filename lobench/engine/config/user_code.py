@@ -169,13 +169,13 @@ class _FingerprintArguments(NamedTuple):
 
 
 class _Remembered(NamedTuple):
-    """Fingerprint with the stamps of its files, and the time at which they were read, in seconds since 1970.
+    """Fingerprint with the stamps of its files and data files.
 
     Attributes:
       fingerprint: The fingerprint.
       marks: Stamps of its files of code, and of those that are missing.
-      at: The time.
-      data: Stamps of the data files that the code names.
+      at: Time at which the files were read, in seconds since 1970.
+      data: Stamps of the data files that the code names, when they were first seen.
     """
 
     fingerprint: CodeFingerprint

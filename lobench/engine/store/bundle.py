@@ -25,15 +25,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.suite_place import BASELINES
 from lobench.core.wording import cause
-from lobench.engine.config.suite_files import BASELINES
 from lobench.engine.paths import path_exists
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
-    "BASELINES",
     "SIGNATURE",
     "ResultBundle",
     "has_ledger",

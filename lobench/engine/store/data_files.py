@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from lobench.core.suite_place import BASELINES
 from lobench.core.wording import counted
-from lobench.engine.config.suite_files import BASELINES, data_of_suite
+from lobench.engine.config.suite_files import data_of_suite
 from lobench.engine.retries import retried_briefly
 from lobench.engine.store.ledger import Ledger
 
@@ -22,8 +23,6 @@ _NO_NAMED_DATA = (".py", ".gin")  # suffixes that are no data even if code names
 _WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
 _END = 1 << 20
 _NAMED = 4  # most files named in one notice
-
-
 _KEPT = "the results are kept"
 
 
@@ -33,25 +32,32 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
     Args:
       ledger: Ledger of the store.
       suites: Folders or gin files of the suites.
-      run: Path of the watched run. Files below it are not data of a suite.
-      kept: What the notice says about results.
+      run: Path of the watched run, or of a file that this process writes. Neither it nor files below it are data of a
+        suite.
+      kept: Words of the notice about the results.
     """
     excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
     digests: dict[str, str] = {}
     folders: dict[str, Path] = {}
+    digest_of = cache(_digest)  # several gin files of one folder have the same data files
     for suite in suites:
         path = Path(os.path.abspath(suite))
         folder = _folder_of(path)
         folders[folder.name] = folder
         for file in data_of_suite(path):
             if excluded is None or not file.is_relative_to(excluded):
-                digests[file.relative_to(folder.parent).as_posix()] = _digest(file)
+                digests[file.relative_to(folder.parent).as_posix()] = digest_of(file)
     for name in ledger.data_names():
         if name not in digests and (own := folders.get(name.partition("/")[0])) is not None:
             file = Path(os.path.normpath(own.parent / name))  # as `relpath` made it: `..` follows no link
             if excluded is None or not file.is_relative_to(excluded):
                 digests[name] = _digest(file)
-    changed = [os.path.normpath(name) for name in ledger.record_data(digests, folders)]
+    places = {name: folders[name.partition("/")[0]].parent / name for name in ledger.record_data(digests, folders)}
+    changed = [
+        os.path.normpath(name)
+        for name, place in places.items()
+        if excluded is None or not Path(os.path.normpath(place)).is_relative_to(excluded)
+    ]
     return _notice(changed, kept, "a binding of the task that names a version of the data makes another case")
 
 
@@ -92,11 +98,14 @@ def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]
     paths = [Path(os.path.abspath(suite)) for suite in suites]
     folders = [_folder_of(path) for path in paths]
     digests: dict[str, str] = {}
+    known = set(ledger.data_names())
     for file in files if folders else ():
         if not _is_named_data(file, ledger):
             continue
         folder = next((one for one in folders if file.is_relative_to(one)), folders[0])
-        digests[f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"] = _digest(file)
+        name = f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"
+        if name not in known:
+            digests[name] = _digest(file)
     ledger.note_data(digests)
 
 

@@ -130,10 +130,10 @@ def _explorer(summary: Summary, version: str) -> Markup | str:
 
 
 def _left_out(listed: ListedPart, snapshot: Snapshot) -> str:
-    """Returns the note on subjects that the page does not list, with the commands that do."""
+    """Returns the note on subjects that the page does not list, with commands that show them."""
     store = shlex.quote(str(snapshot.store))
     return (
-        f"{listed.note} `lobench results --store {store} --by method --all` prints every method, and "
+        f"{listed.note} `lobench results --store {store} --all` ranks every checkpoint and method, and "
         f"`lobench report --store {store} --method NAME` makes a page of others."
     )
 

@@ -12,13 +12,14 @@ from typing import Any
 from lobench.core.code import parts_of_code
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.subject import Subject, optimizer_sha256
+from lobench.core.suite_place import BASELINES
 from lobench.core.wording import counted, headline
 from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.reached_files import reached_files
 from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.config.syntax import parse_text
 from lobench.engine.store.about import ledger_about, ledger_gaps, lobench_here
-from lobench.engine.store.bundle import BASELINES, ResultBundle
+from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.current import PLAN, CasePlace, place_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files

@@ -131,7 +131,7 @@ def test_inline_is_one_worker_however_many_are_asked_for(
     assert unraisable == []
 
 
-# Of a genetic algorithm the test of a lost worker shows it.
+# The test of a lost worker has a genetic algorithm with two workers.
 @pytest.mark.parametrize("reference", ["es"], indirect=True)
 def test_two_workers_give_the_same_bits(reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path) -> None:
     store, options = reference
@@ -162,7 +162,7 @@ main()
 """
 
 
-# What is mixed is a genetic algorithm too.
+# "mixed" is a genetic algorithm.
 @pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
     reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path

@@ -331,6 +331,8 @@ def test_fingerprint_names_the_configurations_of_hydra_as_data(tree: Path) -> No
     (tree / "lazy.py").write_text(text)
     found = {os.path.relpath(file, tree) for file in code_of(tree, "lazy.py").data}
     assert found == {"conf/config.yaml", "conf/model/big.yaml"}
+    (tree / "lazy.py").write_text(text.replace('"conf"', "None"))
+    assert not code_of(tree, "lazy.py").data, "without a folder of configurations"
 
 
 @pytest.mark.parametrize("name", ["kernel.cu", "kernel.cuh", "statistics.py"])

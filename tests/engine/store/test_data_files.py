@@ -68,6 +68,6 @@ def test_data_file_outside_of_a_suite_that_is_a_link_is_found_again(
 def test_data_file_below_the_run_is_no_data_after_it_was_recorded_without_the_run(ledger: Ledger, suite: Path) -> None:
     run = str(suite / "data")
     assert changed_data(ledger, [str(suite)]) == ""
-    changed_data(ledger, [str(suite)], run)
+    assert changed_data(ledger, [str(suite)], run) == ""
     (suite / "data/a.csv").write_text("2")
     assert changed_data(ledger, [str(suite)], run) == ""
