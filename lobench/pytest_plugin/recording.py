@@ -17,6 +17,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.metric import final_columns
 from lobench.core.program import COMMANDED, Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
+from lobench.core.wording import cause
 from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.plugins import BrokenPlugin
 from lobench.pytest_plugin.item_result import CURRENT_JOB, ItemResult
@@ -159,7 +160,10 @@ class SessionRecorder:
                     self._ledger.accept_code(self._changes)
                 if self._changes:
                     self._code_line = changed_code_line(self._changes, self._ledger.code_parts, kept=is_kept)
-                self._note_data(self._ledger)
+                try:
+                    self._note_data(self._ledger)
+                except OSError as error:  # results count without it
+                    self._problems.append(f"cannot look at the data files: {cause(error)}")
                 codes = {finished.case.key: finished.case.code for finished in self._finished}
                 for position in self._positions.values():
                     self._ledger.finish_checkpoint(

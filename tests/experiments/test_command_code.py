@@ -145,6 +145,7 @@ def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_fro
         ("npm run train", "package.json"),
         ("just train", "more.py"),
         ("pytest test_more.py", "conftest.py"),
+        ("python -m pytest tools/tests/test_more.py::test_x -q", "tools/conftest.py"),
         ("python tools", "tools/__main__.py"),
         ("python more.py @options.txt", "options.txt"),
     ],

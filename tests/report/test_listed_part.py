@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from stores import add
@@ -49,6 +50,17 @@ def test_listed_part_of_a_large_store_has_its_ends_and_its_best(summary: Summary
     )
     rows = {row.key.checkpoint_sha256 for row in listed.subjects.snapshot.rows}
     assert rows == {one.who.sha256 for one in listed.subjects.snapshot.subjects}
+
+
+def test_listed_part_of_many_runs_has_the_newest_checkpoints(
+    tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_NEWEST", 2)
+    for index in range(8):
+        finals, uri = {"a": {"train/loss": [1.0 + index / 10] * 2}}, f"run{index // 2}/theta_{index % 2}.npz"
+        add(tmp_path, index % 2, finals, sha256=f"{index}" * 64, uri=uri)
+    subjects = listed_part(summary_of(tmp_path, [])).subjects.snapshot.subjects
+    assert {"6" * 64, "7" * 64} <= {one.who.sha256 for one in subjects} and len(subjects) == 4
 
 
 def test_listed_part_has_the_headline_and_the_scores_of_the_whole(summary: Summary, few: None) -> None:

@@ -60,10 +60,10 @@ def listed_part(summary: Summary) -> ListedPart:
 def _checkpoints(summary: Summary, places: Sequence[int]) -> Iterator[int]:
     """Yields checkpoints, the most important ones first."""
     yield from _needed(summary)
-    for run in summary.snapshot.groups.runs:
-        yield from (run[0], run[-1], *_best(summary, run)[:1])
     yield from places[: -_NEWEST - 1 : -1]
     yield from _best(summary, places)[:_BEST]
+    for run in reversed(summary.snapshot.groups.runs):  # the places that are left are those of the newest runs
+        yield from (run[0], run[-1], *_best(summary, run)[:1])
     yield from (places[at] for at in ever_finer(len(places)))
 
 

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
@@ -24,6 +24,7 @@ __all__ = ["CommandFiles"]
 
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
 _MAKEFILES = ("GNUmakefile", "Makefile", "makefile")
+_PYTESTS = ("pytest", "py.test")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
 # Programs that read a file in their working directory although no word names it, and the names of such files.
 _MAKERS: Mapping[str, Sequence[str]] = {
@@ -31,7 +32,7 @@ _MAKERS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("inv", "invoke"), ("tasks.py", "tasks/__init__.py")),
     **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("package.json",)),
     **dict.fromkeys(("task", "go-task"), _TASKFILES),
-    **dict.fromkeys(("pytest", "py.test"), ("conftest.py",)),
+    **dict.fromkeys(_PYTESTS, ("conftest.py",)),
     "doit": ("dodo.py",),
     "just": ("justfile", "Justfile", ".justfile"),
     "ninja": ("build.ninja",),
@@ -197,6 +198,9 @@ def _words_in(text: str) -> list[str]:
     named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
     modules = [f"{name}{end}" for name in named for end in (".py", "/__init__.py", "/__main__.py")]
     makefiles = [file for word in words for file in _MAKERS.get(os.path.basename(word), ())]
+    if any(os.path.basename(word) in _PYTESTS for word in words):  # it reads those of all folders around a test, too
+        tests = [PurePath(word.partition("::")[0]) for word in words if not word.startswith("-")]
+        makefiles += [f"{folder}/conftest.py" for test in tests for folder in (test, *test.parents)]
     return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles])]
 
 
