@@ -160,6 +160,9 @@ def _is_usual(asked: Mapping[str, Any]) -> bool:
         and asked["close_fds"]
         and not asked["shell"]
         and not ANEW.items() <= dict(environment).items()
+        and (
+            asked["args"][1] != "-P" or "JAX_COMPILATION_CACHE_DIR" in environment
+        )  # a worker sets it before it imports jax
         and not _has_other_modules(str(asked["cwd"] or os.getcwd()), environment)
     )
 
