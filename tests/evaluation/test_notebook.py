@@ -10,11 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import ANEW
 from tiny import GIN, TASKS, is_alive, make_suite
 
 import lobench
 
 TWO_CORES = "cores/Case.task = @Bowl()\ncores/Case.num_cpus = 2\n"
+
+
+@pytest.fixture(autouse=True)
+def processes_have_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`children` finds them by that."""
+    for name, value in ANEW.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import lobench
-from forked import python
+from forked import ANEW, python
 from reference import ROOT
 from tiny import PATIENCE
 
@@ -55,6 +55,7 @@ def evaluated(suite: Path, *options: str, case: str = "tiny.gin", **environment:
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", case, f"--lobench-store={store}"]
     without = ("JAX_", "LOBENCH_", "PYTEST_")
     given = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+    given |= ANEW  # what is forked has other modules that a trace may reach
     given["LOBENCH_CACHE_DIR"] = str(suite.parent / "cache")
     done = python(
         *command,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked import ANEW
 
 GIN = """
 Case.num_inner_steps = 2
@@ -30,6 +32,7 @@ def test_what_a_suite_leaves_is_not_looked_through_but_what_other_tests_leave_is
     if has_other_tests:
         (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", "--lobench-optimizer=sgd()"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    anew = {**os.environ, **ANEW}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=anew)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"frozen: {not has_other_tests}" in done.stdout
