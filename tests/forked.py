@@ -54,6 +54,7 @@ _IMPORTED = (
 )
 # Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
+_CACHE = "JAX_COMPILATION_CACHE_DIR"
 _PR_SET_PDEATHSIG, _CLONE_PARENT, _SYS_CLONE = 1, 0x8000, {"x86_64": 56, "aarch64": 220}
 _TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _MOST_SERVERS = 2  # each holds 200 MB
@@ -152,6 +153,7 @@ class _AnyPopen(_Popen):
 def _is_usual(asked: Mapping[str, Any]) -> bool:
     """Returns whether a forked process can do all that was asked for."""
     environment = os.environ if asked["env"] is None else asked["env"]
+    is_worker = asked["args"][1] == "-P"
     own = (asked["executable"], asked["preexec_fn"], asked["gid"], asked["gids"], asked["uid"])
     return (
         own == (None,) * 5
@@ -159,12 +161,14 @@ def _is_usual(asked: Mapping[str, Any]) -> bool:
         and asked["umask"] == -1
         and asked["close_fds"]
         and not asked["shell"]
-        and not ANEW.items() <= dict(environment).items()
-        and (
-            asked["args"][1] != "-P" or "JAX_COMPILATION_CACHE_DIR" in environment
-        )  # a worker sets it before it imports jax
+        and not _is_anew(environment)
+        and not (is_worker and _CACHE not in environment)  # a worker sets it before it imports jax
         and not _has_other_modules(str(asked["cwd"] or os.getcwd()), environment)
     )
+
+
+def _is_anew(environment: Mapping[str, str]) -> bool:
+    return all(environment.get(name) == value for name, value in ANEW.items())
 
 
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
@@ -304,7 +308,7 @@ def _forked(asked: Mapping[str, Any], *, starts: bool) -> int | None:
 
 def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
     """Forks a process for each request: a child of this one's parent, or of a process that waits for it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _die_with_parent()
     for number in _TOLD_BY_GROUP:
         signal.signal(number, signal.SIG_IGN)
     while True:
@@ -334,7 +338,7 @@ def _received(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 def _serve_program(program: socket.socket) -> NoReturn:
     """Forks the process that one of `programs` asks for, and sends its id and exit code."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _die_with_parent()
     received = _received(program)
     if received is None:
         os._exit(1)
@@ -343,13 +347,17 @@ def _serve_program(program: socket.socket) -> NoReturn:
         os._exit(0)
     pid = os.fork()
     if pid == 0:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _die_with_parent()
         _become(*received)
     for each in received[1]:
         os.close(each)
     program.sendall(f"{pid}\n".encode())
     program.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
     os._exit(0)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _sibling() -> int:
@@ -376,7 +384,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest"))
-    nest = _Server.forked() if starts_workers and not ANEW.items() <= request["env"].items() else None
+    nest = _Server.forked() if starts_workers and not _is_anew(request["env"]) else None
     code, is_interrupted = 0, False
     try:
         _run(request, nest)

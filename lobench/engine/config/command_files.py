@@ -198,10 +198,15 @@ def _words_in(text: str) -> list[str]:
     named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
     modules = [f"{name}{end}" for name in named for end in (".py", "/__init__.py", "/__main__.py")]
     makefiles = [file for word in words for file in _MAKERS.get(os.path.basename(word), ())]
-    if any(os.path.basename(word) in _PYTESTS for word in words):  # it reads those of all folders around a test, too
-        tests = [PurePath(word.partition("::")[0]) for word in words if not word.startswith("-")]
-        makefiles += [f"{folder}/conftest.py" for test in tests for folder in (test, *test.parents)]
-    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles])]
+    return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles, *_conftests(words)])]
+
+
+def _conftests(words: Sequence[str]) -> list[str]:
+    """Returns the conftest.py files that pytest reads, if the words call it: those of all folders around its tests."""
+    if not any(os.path.basename(word) in _PYTESTS for word in words):
+        return []
+    tests = [PurePath(word.partition("::")[0]) for word in words if not word.startswith("-")]
+    return [f"{folder}/conftest.py" for test in tests for folder in (test, *test.parents)]
 
 
 def _imported_by(text: str) -> list[str]:
