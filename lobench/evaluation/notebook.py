@@ -16,6 +16,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called
 from lobench.engine.config.suite_files import data_of_suite, marks_of
 from lobench.engine.config.user_code import forget_edited_code
+from lobench.engine.file_stamps import FileStamp, stamps_of
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
@@ -68,7 +69,7 @@ class _Warm:
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
     cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
-    data: dict[str, tuple[int, int]] = field(default_factory=dict)  # size and time by path
+    data: dict[str, FileStamp] = field(default_factory=dict)
 
     def serves(
         self,
@@ -76,12 +77,10 @@ class _Warm:
         spec: CaseSpec,
         case: tuple[str, Case],
         code: Mapping[str, str],
-        data: Mapping[str, tuple[int, int]],
     ) -> bool:
         """Returns whether the child has read the current files. It reads each gin file, module and data file once."""
         is_known = all(self.code.get(name, value) == value for name, value in code.items())
-        is_known &= all(self.data.get(name, value) == value for name, value in data.items())
-        return self.cases.get((layers, spec), case) == case and is_known
+        return self.cases.get((layers, spec), case) == case and is_known and stamps_of(self.data) == self.data
 
 
 _warm: _Warm | None = None
@@ -94,11 +93,11 @@ def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     named = map(Path, bound.case_code.data | bound.subject_code.data)
     files = [*data_of_suite(Path(bound.spec.path)), *named]
     data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
-    if _warm is None or not _warm.serves(layers, bound.spec, case, code, data):
+    if _warm is None or not _warm.serves(layers, bound.spec, case, code):
         if _warm is not None:
             _warm.runner.close()
         _warm = _Warm()
     _warm.cases[layers, bound.spec] = case
     _warm.code |= code
-    _warm.data |= data
+    _warm.data = data | _warm.data
     return _warm.runner

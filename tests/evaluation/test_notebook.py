@@ -79,20 +79,22 @@ def test_an_edited_task_counts(tmp_path: Path) -> None:
     assert first.final("train/loss").max() < 900 < second.final("train/loss").min()
 
 
-def test_a_changed_data_file_counts(tmp_path: Path) -> None:
+def test_a_changed_or_removed_data_file_counts(tmp_path: Path) -> None:
     suite, tasks = tmp_path / "suite", tmp_path / "suite" / "read_tasks.py"
     suite.mkdir()
     text = TASKS.split("@configurable\nclass Killer")[0].replace("Bowl", "ReadBowl")
     text = text.replace("jnp.sum(params**2)", "OFFSET + jnp.sum(params**2)")
     tasks.write_text(
-        f"{text}\nfrom pathlib import Path\nOFFSET = float((Path(__file__).parents[1] / 'offset.txt').read_text())\n"
+        f"{text}\nfrom pathlib import Path\nFILE = Path(__file__).parents[1] / 'offset.txt'\n"
+        "OFFSET = float(FILE.read_text()) if FILE.exists() else 5000.0\n"
     )
     (suite / "read.gin").write_text(GIN.replace("tiny_tasks", "read_tasks").replace("Bowl", "ReadBowl"))
     losses = []
-    for offset in ("0", "1000"):
-        (tmp_path / "offset.txt").write_text(offset)
+    offset = tmp_path / "offset.txt"
+    for text in ("0", "1000", None):
+        offset.unlink() if text is None else offset.write_text(text)
         losses.append(lobench.evaluate(suite / "read.gin", case="a", optimizer="sgd()").final("train/loss"))
-    assert losses[0].max() < 900 < losses[1].min()
+    assert losses[0].max() < 900 < losses[1].min() < 2000 < losses[2].min()
 
 
 ENDLESS = """

@@ -20,6 +20,7 @@ from lobench.core.suite_place import BASELINES
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.syntax import parse_trainer_config
+from lobench.engine.file_stamps import FileStamp, stamp_of
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
@@ -172,9 +173,9 @@ class SuiteFiles:
     ) -> None:
         self._suites, self._gin_files, self._run_config = suites, gin_files, run_config
         self._run = Path(run).resolve() if run else None
-        self._seen: dict[Path, tuple[tuple[int, int], str]] | None = None  # size and time, sha256
-        self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same, for code from elsewhere
-        self._config, self._config_stamps = "", list[tuple[int, int]]()  # of the run's `config.gin` and its includes
+        self._seen: dict[Path, tuple[FileStamp | None, str]] | None = None  # with the SHA-256
+        self._code: dict[Path, tuple[FileStamp | None, str]] = {}  # the same, for code from elsewhere
+        self._config, self._config_stamps = "", list[FileStamp | None]()  # of the run's `config.gin` and its includes
 
     def is_of_run(self, file: Path) -> bool:
         """Returns whether a file lies in the folder of the run."""
@@ -185,7 +186,7 @@ class SuiteFiles:
         if self._seen is None:
             self._seen = retried_briefly(lambda: {file: _state(file) for file in self.files()})
             configs = list(self._config_files())
-            self._config_stamps = retried_briefly(lambda: list(map(_stamp, configs)))
+            self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
             self._config = _statements_of(configs[0]) if configs else ""
 
     def add(self, files: Iterable[Path]) -> None:
@@ -215,7 +216,7 @@ class SuiteFiles:
                 return file
         for seen in (self._seen, self._code):
             for file, (stamp, digest) in list(seen.items()):
-                if (now := _stamp(file)) != stamp:
+                if (now := stamp_of(file)) != stamp:
                     if _digest(file) != digest:
                         return file
                     seen[file] = now, digest
@@ -224,12 +225,12 @@ class SuiteFiles:
     def _changed_config(self) -> Path | None:
         """Returns the run's `config.gin` if it has other statements than before, once all of it can be parsed."""
         files = list(self._config_files())
-        stamps = list(map(_stamp, files))
+        stamps = list(map(stamp_of, files))
         if not files or stamps == self._config_stamps:
             return None
         time.sleep(_SETTLED_SECONDS)
         statements = _statements_of(files[0])
-        if not statements or stamps != list(map(_stamp, files)):
+        if not statements or stamps != list(map(stamp_of, files)):
             return None
         if statements != self._config:
             return files[0]
@@ -265,13 +266,12 @@ class SuiteFiles:
 def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
     """Yields path, size and time (ns) of each existing file, in order. A file with another stamp may have changed.
 
-    The time is that of the last change of the file or its attributes. The time of the last edit is unsuitable, because
-    `rsync -a`, `cp -p` and images preserve it.
+    Raises:
+      OSError: The disk has failed for some seconds.
     """
     for file in sorted(set(map(os.path.abspath, files))):
-        with contextlib.suppress(OSError):
-            found = os.stat(file)
-            yield file, found.st_size, found.st_ctime_ns
+        if (stamp := retried_briefly(partial(stamp_of, file))) is not None:
+            yield file, *stamp
 
 
 def forget_modules(suites: Sequence[str]) -> None:
@@ -317,9 +317,9 @@ def _gone_has_none() -> Iterator[None]:
         _raise_if_transient(error)
 
 
-def _state(file: Path) -> tuple[tuple[int, int], str]:
+def _state(file: Path) -> tuple[FileStamp | None, str]:
     """Returns the stamp and the hash of a file."""
-    return _stamp(file), _digest(file)
+    return stamp_of(file), _digest(file)
 
 
 def _statements_of(config: Path) -> str:
@@ -329,15 +329,6 @@ def _statements_of(config: Path) -> str:
     except ConfigError:
         return ""
     return "\n".join(repr(replace(one, where="")) for one in statements)
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        found = file.stat()
-    except OSError as error:
-        _raise_if_transient(error)
-        return -1, -1
-    return found.st_size, found.st_ctime_ns
 
 
 def _digest(file: Path) -> str:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
@@ -25,6 +25,7 @@ from lobench.engine.config.code_walk import CodeWalk, listing_sha256
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
 from lobench.engine.config.source_files import source_at, source_file
+from lobench.engine.file_stamps import FileStamp, stamps_of
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "united_fingerprint",
 ]
 
-_Stamp: TypeAlias = tuple[int, int] | None
 _COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
 
 
@@ -72,7 +72,7 @@ def fingerprint_of(
         lambda: CodeWalk(folders, added, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
     )
     earlier = _remembered[key].data if key in _remembered else {}  # modules read data files when they are imported
-    data = {file: earlier.get(file, stamp) for file, stamp in _stamps(found.data).items()}
+    data = {file: earlier.get(file, stamp) for file, stamp in stamps_of(found.data).items()}
     _remembered[key] = _Remembered(found, _marks_of(found), at, data)
     _made[found.id] = found
     return found
@@ -141,7 +141,7 @@ def forget_edited_code() -> bool:
     """
     seen = [*dict.fromkeys(file for one in _remembered.values() for file in one.fingerprint.files)]
     known = _remembered.values()
-    if not any(edited_files(one.fingerprint) or _stamps(one.fingerprint.data) != one.data for one in known):
+    if not any(edited_files(one.fingerprint) or stamps_of(one.fingerprint.data) != one.data for one in known):
         return False
     dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in seen]
     for name in dropped:
@@ -179,9 +179,9 @@ class _Remembered(NamedTuple):
     """
 
     fingerprint: CodeFingerprint
-    marks: Mapping[str, _Stamp]
+    marks: Mapping[str, FileStamp | None]
     at: float
-    data: Mapping[str, _Stamp]
+    data: Mapping[str, FileStamp | None]
 
     def is_current(self) -> bool:
         """Returns whether no file has changed.
@@ -200,18 +200,5 @@ _remembered: dict[_FingerprintArguments, _Remembered] = {}
 _made: dict[str, CodeFingerprint] = {}  # by id
 
 
-def _marks_of(fingerprint: CodeFingerprint) -> dict[str, _Stamp]:
-    return _stamps((*fingerprint.files, *fingerprint.missing))
-
-
-def _stamps(files: Iterable[str]) -> dict[str, _Stamp]:
-    """Returns the size and time (ns) of each file, None for those that do not exist."""
-    marks: dict[str, _Stamp] = {}
-    for file in files:
-        try:
-            found = os.stat(file)
-        except OSError:
-            marks[file] = None
-        else:
-            marks[file] = found.st_size, found.st_ctime_ns
-    return marks
+def _marks_of(fingerprint: CodeFingerprint) -> dict[str, FileStamp | None]:
+    return stamps_of((*fingerprint.files, *fingerprint.missing))

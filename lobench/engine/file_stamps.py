@@ -1,0 +1,42 @@
+"""Stamps of files: a file with another stamp may have changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from lobench.engine.retries import is_transient, retried_briefly
+
+__all__ = ["FileStamp", "stamp_of", "stamps_of"]
+
+FileStamp: TypeAlias = tuple[int, int]  # size in bytes, and time of the last change in ns
+
+
+def stamp_of(file: str | Path) -> FileStamp | None:
+    """Returns the stamp of a file; None if it does not exist, or lies in a folder closed to this user.
+
+    The time is that of the last change of the file or its attributes. The time of the last edit is unsuitable, because
+    `rsync -a`, `cp -p` and images preserve it.
+
+    Raises:
+      OSError: The disk fails, perhaps for a moment.
+    """
+    try:
+        found = os.stat(file)
+    except OSError as error:
+        if is_transient(error, may_forbid=False):
+            raise
+        return None
+    return found.st_size, found.st_ctime_ns
+
+
+def stamps_of(files: Iterable[str | Path]) -> dict[str, FileStamp | None]:
+    """Returns the stamps of files by path, None for files that do not exist.
+
+    Raises:
+      OSError: The disk has failed for some seconds.
+    """
+    return {os.fspath(file): retried_briefly(partial(stamp_of, file)) for file in files}
