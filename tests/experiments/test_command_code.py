@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +160,29 @@ def test_command_counts_the_files_that_its_program_finds_itself(tmp_path: Path, 
     first = code_of(tmp_path, None, method=method).todays
     (tmp_path / name).write_text("X = 2\n")
     assert code_of(tmp_path, None, method=method).todays.id != first.id
+
+
+@pytest.mark.parametrize("command", ["mytrain --out {out}", "uv run mytrain", "sh -c 'A=1 mytrain {out}'", "./go.sh"])
+def test_command_of_an_installed_package_counts_the_modules_of_its_entry_point(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "bin" / "mytrain"
+    script.parent.mkdir()
+    script.write_text("#!/usr/bin/env python3\nimport re, sys\nfrom odd_package.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    package = tmp_path / "installed" / "odd_package"
+    package.mkdir(parents=True)
+    (package / "cli.py").write_text("from odd_package.rates import RATE\n")
+    (package / "rates.py").write_text("RATE = 1\n")
+    monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(package.parent)
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    (folder / "go.sh").write_text("#!/bin/sh\nmytrain $1\n")
+    method = Method(name="mine", command=command, curves="{out}/c.jsonl")
+    first = code_of(folder, None, method=method).todays
+    (package / "rates.py").write_text("RATE = 2\n")
+    assert code_of(folder, None, method=method).todays.id != first.id
 
 
 @pytest.mark.parametrize("command", ["{python} train.py", "env A=1 {python} train.py", "sh -c '{python} train.py'"])

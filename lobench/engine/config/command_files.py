@@ -1,7 +1,8 @@
 """Files of a command: the scripts that it names, their imports, and further files; and their fingerprint.
 
 Scripts and modules are searched in the folder in which the command runs, and in folders below it to which the command
-changes (`cd tools`, `make -C tools`) or which it puts on the import path (`PYTHONPATH=src`).
+changes (`cd tools`, `make -C tools`) or which it puts on the import path (`PYTHONPATH=src`). Of a command that a package
+installs, such as `mytrain`, the modules that its entry point imports count.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import ast
 import os
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -45,6 +48,8 @@ _READ_AS_SHELL = frozenset(os.path.basename(one) for made in _MAKERS.values() fo
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
+_PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
+_MOST_BYTES = 100_000  # of a script that pip wrote for an entry point
 _BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -83,6 +88,7 @@ class CommandFiles:
         named, words = _Named(self.folder), self._words()
         program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
         if program >= 0 and ("/" not in words[program] or words[program].startswith("/")):
+            named.add_entry_point(words[program])
             name = os.path.basename(words.pop(program))
             words[program:program] = [name] if name in _MAKERS else []
         for place, word in enumerate(words):
@@ -133,7 +139,7 @@ class _Named:
     Attributes:
       files: Files.
       folders: Folders to which the command changes, or that may be on its import path.
-      modules: Modules that Python's option `-c` imports.
+      modules: Modules that Python's option `-c` or the script of an entry point imports.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,6 +179,19 @@ class _Named:
                 self._add_folder(word, near)
             for word in words:
                 self.add(word, near)
+        for word in words:
+            self.add_entry_point(word)
+
+    def add_entry_point(self, word: str) -> None:
+        """Adds the modules of an installed command that is a Python script, such as an entry point of a package."""
+        if not _PROGRAM.fullmatch(word):
+            return
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+        found = shutil.which(word, path=path)
+        if found and os.path.getsize(found) < _MOST_BYTES:
+            text = Path(found).read_text(encoding="utf-8", errors="replace")
+            if re.match(r"#!.*\bpython", text):
+                self.modules |= dict.fromkeys(_imported_by(text))
 
     def _add_file(self, file: Path, near: Sequence[Path]) -> None:
         is_script = file not in self.files and _is_script(file)
