@@ -46,7 +46,7 @@ from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import has_only_commands, specs_called
+from lobench.engine.config.suite import specs_called, takes_any_checkpoint
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import store_and_name
 from lobench.engine.store.ledger import Ledger
@@ -390,7 +390,7 @@ def named_subjects(
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
     """
     manager = plugins_of(suites, progress)
-    readers, is_whole = readers_for(suites, manager, allow_pickle=False), has_only_commands(*suites)
+    readers, is_whole = readers_for(suites, manager, allow_pickle=False), takes_any_checkpoint(*suites)
     read = partial(read_given, manager=manager, is_whole=is_whole)
     return [_pinned(*_named(name, readers, store, read, candidates, kept)) for name in names]
 

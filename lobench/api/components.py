@@ -23,7 +23,7 @@ from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.checkpoints.whole_files import whole_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
-from lobench.engine.config.suite import has_only_commands
+from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -134,8 +134,8 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
 def readers_for(
     suites: Sequence[str], manager: PluginManager, *, allow_pickle: bool, complete_when: str = ""
 ) -> Mapping[str, CheckpointReader]:
-    """Returns the readers of checkpoints by name. Suites of commands accept a checkpoint in any format."""
-    if has_only_commands(*suites):
+    """Returns the readers of checkpoints by name. Suites of commands and ordinary tests take any format."""
+    if takes_any_checkpoint(*suites):
         return whole_readers(complete_when)
     return load_readers(manager, allow_pickle=allow_pickle)
 
@@ -145,7 +145,9 @@ def absolute_location(location: str) -> str:
     return location if not location or "://" in location else os.path.abspath(location)
 
 
-def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) -> WorkerConfig:
+def worker_config(
+    settings: WatchSettings, manager: PluginManager, store: Path, *, with_tests: bool = False
+) -> WorkerConfig:
     """Returns the configuration of workers.
 
     Called at the first checkpoint, when the trainer has written its `config.gin`.
@@ -161,6 +163,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
         max_cores=None if settings.workers == "auto" else num_workers(settings.workers),
         address=settings.ray_address,
         insecure=settings.insecure,
+        with_tests=with_tests,
     )
 
 

@@ -28,7 +28,7 @@ from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
 from lobench.engine.chief.loop import Chief
-from lobench.engine.config.suite import has_only_commands
+from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
@@ -166,8 +166,10 @@ def _run_round(
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
     # Workers may have another working directory, and a plugin may leave this one.
     folder = store.absolute()
-    config = partial(worker_config, settings, named.manager, folder)
-    make_spool = FileSpool if has_only_commands(*settings.suites) else Spool
+    only_checkpoints = bool(source is not None or given) and all(isinstance(one, GivenCheckpoint) for one in given)
+    with_tests = guest is None and only_checkpoints
+    config = partial(worker_config, settings, named.manager, folder, with_tests=with_tests)
+    make_spool = FileSpool if takes_any_checkpoint(*settings.suites) else Spool
     with (
         Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,

@@ -71,7 +71,7 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
     # Other machines may have more cores than this one.
     widest = max_cores if settings.executor == "local" or settings.workers != "auto" else math.inf
     is_inline = settings.executor == "inline"
-    config = worker_config(settings, manager, store)
+    config = worker_config(settings, manager, store, with_tests=True)
     return costs_of(config, store, max_cores=max_cores, widest=widest, is_inline=is_inline)
 
 

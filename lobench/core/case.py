@@ -1,4 +1,4 @@
-"""Case: one inner-training job (task, budget, metrics), or one command that evaluates; it is one pytest item."""
+"""Case: one inner-training job (task, budget, metrics), one command, or one ordinary test; it is one pytest item."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "OPTIMIZER_FIELDS",
     "ROLES",
     "SESSIONS",
+    "TEST",
     "AxisValue",
     "Case",
     "CaseInfo",
@@ -44,6 +45,7 @@ ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
 COMMAND = "command"  # `CaseInfo.evaluator` of a case with `Case.command`
+TEST = "test"  # `CaseInfo.evaluator` of a case that is an ordinary test
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # fields of `Case` and `Phase`
 _GIN_NODE = re.compile(r"((?:.*/)?[^/:]+\.gin)::?([^:]+)")  # digits.gin:relu32, suites/quick/digits.gin::relu32
 _TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/test_quick.py::test_digits[relu32]
@@ -239,7 +241,8 @@ class CaseInfo:
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
         the optimizer. Not part of the key. "" without such code, and in stores of older versions.
       task_code: Fingerprint of the code behind the task alone, on which a tuned baseline depends.
-      evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command.
+      evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command, "test" for an ordinary
+        test.
     """
 
     identity: str
@@ -356,8 +359,8 @@ class CaseSpec:
     """Place of a case in a file. Enough to collect the case without importing its task.
 
     Attributes:
-      path: Absolute path of the `.gin` file.
-      scope: gin scope that binds `Case.task` or `Case.command`.
+      path: Absolute path of the `.gin` file, or of the `.py` file of an ordinary test.
+      scope: gin scope that binds `Case.task` or `Case.command`, or the part of a test's node id after its file.
       root: Folder above the suite. The path in a case's identity is relative to it.
       cell: Combination of the values of `Case.axes`; empty if the scope has no axes.
     """
@@ -373,8 +376,13 @@ class CaseSpec:
         return "-".join((self.scope, *(f"{axis}{axis_text(value)}" for axis, value in self.cell)))
 
     @property
+    def is_test(self) -> bool:
+        """Whether the case is an ordinary test, which takes no case of a gin file."""
+        return PurePath(self.path).suffix == ".py"
+
+    @property
     def file(self) -> str:
-        """Name of the file without `.gin`."""
+        """Name of the file without its suffix."""
         return PurePath(self.path).stem
 
     @property

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lobench.core.case import COMMAND
+from lobench.core.case import COMMAND, TEST
 
 if TYPE_CHECKING:
     from lobench.core.result import Provenance
 
-__all__ = ["COMMANDED", "ELSEWHERE", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_programs"]
+__all__ = ["ELSEWHERE", "IMPORTED", "OF_EVALUATORS", "PROGRAM_VERSION", "Program", "describe_programs"]
 
 # Raise it when a change of the inner program changes its numbers; then tests/test_golden_bits.py fails.
 PROGRAM_VERSION = "5"
@@ -25,7 +25,7 @@ ELSEWHERE = "elsewhere"  # device of work whose machine is unknown until it ends
 
 _HASHED = 10  # hex digits
 _IMPORTED = "imported"
-_OF_OTHERS = {_IMPORTED, COMMAND}  # versions of results that lobench did not compute
+_OF_OTHERS = {_IMPORTED, COMMAND, TEST}  # versions of results that lobench did not compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ class Program:
     @classmethod
     def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
         """Returns the program of a result, from the fields of its provenance."""
-        if provenance.evaluator == COMMAND:
-            return COMMANDED
+        if provenance.evaluator:
+            return OF_EVALUATORS[provenance.evaluator]
         place, _, count = provenance.together.partition(" of ")
         return cls(
             version=version,
@@ -93,15 +93,16 @@ def _key(program: Program) -> str:
 
 
 IMPORTED = Program(version=_IMPORTED)
-COMMANDED = Program(version=COMMAND)  # a command may compute with anything; its own code is in `CaseInfo.code`
+# Programs by `CaseInfo.evaluator`. A command or a test may compute with anything; its own code is in `CaseInfo.code`.
+OF_EVALUATORS: Mapping[str, Program] = {evaluator: Program(version=evaluator) for evaluator in (COMMAND, TEST)}
 
 
 def describe_programs(programs: Collection[Program | str]) -> str:
     """Returns a line on results of several programs; "" if there are fewer than two.
 
     Args:
-      programs: Programs, or their texts. Results that are imported or of commands are ignored, and so are differences
-        in `at_once`, which depends on the case.
+      programs: Programs, or their texts. Results that are imported, or of commands or tests, are ignored, and so
+        are differences in `at_once`, which depends on the case.
     """
     texts = {str(one.whole if isinstance(one, Program) else one) for one in programs}
     named = sorted(texts - _OF_OTHERS)

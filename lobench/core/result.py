@@ -126,7 +126,8 @@ class Provenance:
       imported: For imported curves: `file`, its `sha256`, the `kind` of file, the name of the `run` in it, the group of
         `draws` that its seeds belong to (see `lobench.analysis.store.subjects.Cell`), and the `training` if curves of
         other cases may be of the same one. Empty for other results.
-      evaluator: `CaseInfo.evaluator`: "command" for the result of a case's command; "" otherwise.
+      evaluator: `CaseInfo.evaluator`: "command" for the result of a case's command, "test" for that of an ordinary
+        test; "" otherwise.
       identified_by: How a checkpoint that lobench does not read is identified; "" for a theta.
     """
 

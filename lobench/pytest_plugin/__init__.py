@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,10 @@ from lobench.core.case import CaseSpec
 from lobench.engine.config.imported_code import note_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
+from lobench.pytest_plugin.item_result import LAYERS, TESTS
+
+if TYPE_CHECKING:
+    from lobench.pytest_plugin.tested import MetricRecorder, TestedCheckpoint
 
 __all__: list[str] = []
 
@@ -23,6 +27,9 @@ _INTERRUPTED_COLLECTION = (
     r"ignore:Exception ignored in. <function _xla_gc_callback[\s\S]*KeyboardInterrupt:"
     "pytest.PytestUnraisableExceptionWarning"
 )
+
+
+_MARK = "lobench(primary_metric, num_seeds, num_cpus, num_gpus, timeout_seconds, ...): case of an ordinary test"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,7 +57,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 def pytest_configure(config: pytest.Config) -> None:
     from lobench.experiments.pytest_items import take_experiment
     from lobench.pytest_plugin.arguments import take_named_suites
-    from lobench.pytest_plugin.item_result import LAYERS
     from lobench.pytest_plugin.options import (
         gin_params_of,
         option,
@@ -69,6 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     take_named_suites(config)
     if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
         take_experiment(config, gin_params_of(config), option(config, "store"))
+        # A gate compares trainings, so tests only run in its sessions.
+        config.stash[TESTS] = bool(option(config, "checkpoint")) and not option(config, "against")
+    config.addinivalue_line("markers", _MARK)
     recorder = SessionRecorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):
@@ -145,6 +154,32 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    if _is_evaluation(item):
+        from lobench.pytest_plugin.tested import begin
+
+        begin(item)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    spec = case_of(item)
+    if spec is None or not spec.is_test:
+        return (yield)
+    from lobench.pytest_plugin.items import blocks_of, case_info, variant_of
+    from lobench.pytest_plugin.tested import evaluating
+
+    return (yield from evaluating(item, spec, blocks_of(item, case_info(item, variant_of(item)))))
+
+
+def _is_evaluation(item: pytest.Item) -> bool:
+    """Returns whether an item is an ordinary test that evaluates a checkpoint."""
+    spec = case_of(item)
+    return spec is not None and spec.is_test
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
@@ -173,9 +208,36 @@ def evaluate_fixture(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Res
     return evaluator(request.node)
 
 
+@pytest.fixture(name="checkpoint")
+def checkpoint_fixture(request: pytest.FixtureRequest) -> TestedCheckpoint:
+    """Checkpoint that the session or a watch evaluates: `path`, `outer_step`, `run`, `generation`, `sha256`, `theta()`.
+
+    Example:
+      def test_perplexity(checkpoint, record):
+          record("valid/loss", evaluate(load(checkpoint.path)))
+    """
+    from lobench.pytest_plugin.tested import checkpoint_of
+
+    return checkpoint_of(request.node)
+
+
+@pytest.fixture(name="record")
+def record_fixture(request: pytest.FixtureRequest) -> MetricRecorder:
+    """Records a metric of the checkpoint: `record(name, value, seed=0)`."""
+    from lobench.pytest_plugin.tested import recorder_of
+
+    return recorder_of(request.node, case_of(request.node))
+
+
 def case_of(item: pytest.Item) -> CaseSpec | None:
-    """Returns the case that an item evaluates; None for an ordinary test."""
+    """Returns the case that an item evaluates. An ordinary test is one in a session with a checkpoint; else None."""
     spec = getattr(item, "case_spec", None)
-    if spec is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+    if spec is not None or not isinstance(item, pytest.Function):
+        return spec
+    if hasattr(item, "callspec"):
         spec = next((value for value in item.callspec.params.values() if isinstance(value, CaseSpec)), None)
+    if spec is None and item.config.stash.get(TESTS, False):
+        from lobench.pytest_plugin.ordinary_tests import spec_of
+
+        return spec_of(item)
     return spec

@@ -43,7 +43,7 @@ from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, wi
 from lobench.pytest_plugin.options import loaded_subject, option
 from lobench.pytest_plugin.reuse import stored_curves
 
-__all__ = ["commanded", "read_curves"]
+__all__ = ["CheckpointFiles", "commanded", "read_curves", "without_jax"]
 
 _STEPS = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
 _MOST_SHOWN = 5
@@ -99,7 +99,7 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
         values = {**bound.values, **given, "out": str(out)}
         words, folder = command_words(shlex.split(case.command), values), Path(bound.spec.path).parent
         began = time.monotonic()
-        files = _Files(given["checkpoint"]) if given["checkpoint"] else None
+        files = CheckpointFiles(given["checkpoint"]) if given["checkpoint"] else None
         asked = Command(lease=0, words=words, folder=str(folder), log=str(log))
         result = CommandRunner().run(asked, timeout_seconds=case.timeout_seconds)
         seconds = time.monotonic() - began
@@ -113,7 +113,7 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
         return _as_curves(bound, block, metrics, seconds, files.identified_by if files is not None else "")
 
 
-class _Files:
+class CheckpointFiles:
     """Files of a checkpoint during an evaluation. A trainer may rewrite them in place, as a kept copy may be links.
 
     Args:
@@ -273,13 +273,13 @@ def _as_curves(bound: BoundCase, block: SeedBlock, metrics: _Metrics, seconds: f
         eval_steps=tuple(steps.tolist()),
         diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
         wall_seconds=seconds,
-        provenance=dataclasses.replace(_without_jax(made), evaluator=COMMAND, identified_by=identified_by),
+        provenance=dataclasses.replace(without_jax(made), evaluator=COMMAND, identified_by=identified_by),
         problems=tuple(problems),
         directions=spread_directions(case.metric_directions, taken, where=where),
     )
 
 
-def _without_jax(made: Provenance) -> Provenance:
+def without_jax(made: Provenance) -> Provenance:
     """Returns a provenance that names no package of lobench's own trainings, which had no part in the result."""
     versions = {name: version for name, version in made.versions.items() if name == "lobench"}
     return dataclasses.replace(made, versions=versions)

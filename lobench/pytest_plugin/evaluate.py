@@ -153,7 +153,9 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
             return Outcome.SKIPPED, f"xfail: {report.wasxfail}".strip().splitlines()[0]
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         return Outcome.SKIPPED, reason.splitlines()[0] if reason else ""
-    message = headline(error) if error is not None else "no exception"
+    if error is None:  # a strict xfail that passed
+        return Outcome.FAILED, report.longreprtext.strip().splitlines()[-1]
+    message = headline(error)
     if isinstance(error, DeadlinePassed):
         return Outcome.TIMEOUT, message
     if isinstance(error, RewrittenCheckpoint):

@@ -15,13 +15,15 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.store.states import States
 from lobench.engine.workers.protocol import Job
 
-__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "ItemResult"]
+__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "TESTS", "ItemResult"]
 
 # Values that the worker's loop passes to the `evaluate` fixture of its pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
 STATES: pytest.StashKey[States] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
+# Whether ordinary tests are cases, which run once per checkpoint.
+TESTS: pytest.StashKey[bool] = pytest.StashKey()
 # Values that an item passes to its report: curves, reason for another process, measurements of its gate.
 DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 APART: pytest.StashKey[str] = pytest.StashKey()

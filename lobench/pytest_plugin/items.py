@@ -26,6 +26,7 @@ from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_names import plain_node_id, test_name
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of, metrics_of, option
+from lobench.pytest_plugin.ordinary_tests import bound_test
 from lobench.pytest_plugin.reuse import REUSED
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "case_info",
     "expectations_of",
     "files_of_test",
+    "is_trained",
     "plain_node_id",
     "runners_of",
     "test_name",
@@ -142,6 +144,8 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     """
     spec = case_of(item)
     assert spec is not None
+    if spec.is_test:
+        return with_item(bound_test(item, spec), item)
     if is_command(spec):
         return with_item(bound_command(item, spec, variant), item)
     known = item.config.stash.get(_RUNNERS, None)
@@ -155,6 +159,11 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return with_item(bound, item)
+
+
+def is_trained(spec: CaseSpec) -> bool:
+    """Returns whether lobench trains a case. Otherwise it is a command or an ordinary test."""
+    return not spec.is_test and not is_command(spec)
 
 
 def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundCase:

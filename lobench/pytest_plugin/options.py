@@ -17,7 +17,7 @@ from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import has_only_commands
+from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.plugins import PluginManager, Registered, load_plugins
@@ -30,6 +30,7 @@ __all__ = [
     "LoadedSubject",
     "add_options",
     "cases_without_subject",
+    "evaluates_whole_files",
     "gin_params_of",
     "layers_of",
     "loaded_subject",
@@ -41,7 +42,6 @@ __all__ = [
     "register_conftests",
     "resolve_names",
     "subject_of",
-    "takes_whole_checkpoints",
 ]
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
@@ -261,7 +261,7 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     if method not in known:
         given = config.stash[EXPERIMENT].given[method] if method else _given(config)
         theta = ThetaLeaves(leaves=None, where=given.uri)
-        if isinstance(given, GivenCheckpoint) and not method and takes_whole_checkpoints(config):
+        if isinstance(given, GivenCheckpoint) and not method and evaluates_whole_files(config):
             given = given.read_as(whole_checkpoint(given.uri))
         elif isinstance(given, GivenCheckpoint):
             checkpoint, theta = read_checkpoint(config, given.uri)
@@ -270,10 +270,10 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     return known[method]
 
 
-def takes_whole_checkpoints(config: pytest.Config) -> bool:
-    """Returns whether the session's cases are all commands, which accept a checkpoint in any format."""
+def evaluates_whole_files(config: pytest.Config) -> bool:
+    """Returns whether the session's cases are commands or ordinary tests, which take a checkpoint in any format."""
     paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
-    return has_only_commands(*paths)
+    return takes_any_checkpoint(*paths)
 
 
 def _given(config: pytest.Config) -> Given:

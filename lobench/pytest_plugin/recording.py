@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.case import COMMAND, SeedBlock
+from lobench.core.case import SeedBlock
 from lobench.core.code import changed_code_line
 from lobench.core.errors import LobenchError
 from lobench.core.metric import final_columns
-from lobench.core.program import COMMANDED, Program
+from lobench.core.program import OF_EVALUATORS, Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.core.wording import cause
 from lobench.experiments.pytest_items import EXPERIMENT
@@ -252,8 +252,8 @@ def _program_of(finished: ItemResult) -> Program:
     """Returns the program that computed an evaluation, or that would have computed it if it gave no curves."""
     from lobench.engine.store.programs import program_here
 
-    if finished.case.evaluator == COMMAND:
-        return COMMANDED
+    if finished.case.evaluator:
+        return OF_EVALUATORS[finished.case.evaluator]
     if finished.payload:
         return Program.of(Curves.from_payload(finished.payload).provenance)
     return program_here(num_gpus=finished.case.num_gpus)

@@ -7,6 +7,7 @@ changed, and this session has the same suites and the same gin text around them,
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class _Collected:
 
     arguments: tuple[str, ...]
     layers: Layers
+    with_tests: bool
 
 
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
@@ -74,8 +76,8 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
     except LobenchError:
         return {}  # the error is raised when results are recorded
     try:
-        for layers, config_of_cases in _known_forms(config, variant):
-            collected = _Collected(arguments=suites, layers=layers)
+        for (layers, config_of_cases), with_tests in itertools.product(_known_forms(config, variant), (False, True)):
+            collected = _Collected(arguments=suites, layers=layers, with_tests=with_tests)
             known = KnownCases(ledger, lambda collected=collected: collected, SuiteFiles(suites, layers.gin_files))  # type: ignore[misc]
             if cases := known.recall(config_of_cases):
                 return _by_place(cases, [Path(suite) for suite in suites])

@@ -20,7 +20,6 @@ import pytest
 from lobench.core.errors import ConfigError
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
-from lobench.engine.config.command_case import is_command
 from lobench.engine.config.user_code import (
     edited_files,
     fingerprints_here,
@@ -49,7 +48,7 @@ from lobench.engine.workers.protocol import (
     ToWorker,
 )
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, ItemResult
+from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, TESTS, ItemResult
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.variants import VariantCases
@@ -85,7 +84,7 @@ class Loop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[LAYERS] = self._configure.layers
+        config.stash[LAYERS], config.stash[TESTS] = self._configure.layers, self._configure.with_tests
         config.stash[ON_PROGRESS] = self._progress
         if self._configure.state_folder:
             config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._remark)
@@ -244,11 +243,11 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
 
     The gin files are read once to describe the cases, and again when a case is first trained.
     """
-    from lobench.pytest_plugin.items import case_info, runners_of, test_name
+    from lobench.pytest_plugin.items import case_info, is_trained, runners_of, test_name
 
     spec = case_of(item)
     assert spec is not None
-    if is_command(spec):  # runners import jax
+    if not is_trained(spec):  # runners import jax
         try:
             return case_info(item, job.variant).key != job.case_key
         except ConfigError:

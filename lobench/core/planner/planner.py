@@ -361,8 +361,8 @@ def _size(case: CaseInfo) -> schedule.Size:
 
 
 def _may_be_together(evaluation: EvaluationId, case: CaseInfo) -> bool:
-    """Returns whether one program may compute an evaluation for several subjects. A command has one checkpoint."""
-    return case.evaluator != COMMAND and evaluation.block in case.blocks()
+    """Returns whether one program may compute an evaluation for several subjects. Commands and tests have one each."""
+    return not case.evaluator and evaluation.block in case.blocks()
 
 
 def _command_work(command: CommandId, size: schedule.Size) -> schedule.Work:

@@ -51,6 +51,8 @@ class Collecting(Protocol):
 
     @property
     def layers(self) -> Layers: ...
+    @property
+    def with_tests(self) -> bool: ...
 
 
 class KnownCases:
@@ -137,6 +139,7 @@ class KnownCases:
             "installed": [os.stat(sysconfig.get_path(name)).st_mtime_ns for name in ("purelib", "platlib")],
             "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
         }
+        parts |= {"with_tests": ["yes"]} if config.with_tests else {}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -66,6 +66,8 @@ class Dispatch:
             variant=subject.variant,
             outer_step=subject.outer_step,
             run=subject.run,
+            generation=subject.generation,
+            sha256=subject.sha256,
         )
         self._workers.run(action.worker, job)
         return None

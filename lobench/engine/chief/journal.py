@@ -10,9 +10,9 @@ from typing import Any
 
 from lobench.core import planner
 from lobench.core.admission import AdmissionPolicy
-from lobench.core.case import COMMAND, CaseInfo
+from lobench.core.case import CaseInfo
 from lobench.core.planner.log import RecordedPlanner, Start
-from lobench.core.program import COMMANDED, Program
+from lobench.core.program import OF_EVALUATORS, Program
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.interfaces import WatchOptions
@@ -149,8 +149,8 @@ class Journal:
         evaluation, case = action.evaluation, action.case
         for position in (positions := self._subjects.positions(evaluation)):
             self._plan(position)
-        if case.evaluator == COMMAND:
-            program = expected = COMMANDED
+        if case.evaluator:
+            program = expected = OF_EVALUATORS[case.evaluator]
         elif curves is None:
             program = expected = self._expected.of(case.num_gpus)
         else:

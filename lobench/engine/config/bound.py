@@ -12,11 +12,12 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import COMMAND, OPTIMIZER_FIELDS, Case, CaseInfo, CaseSpec, Expectations, Suite
+from lobench.core.case import COMMAND, HEADLINES, OPTIMIZER_FIELDS, TEST, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.code import CodeFingerprint
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, suggestion
 from lobench.core.experiment import Experiment, Method
+from lobench.core.metric import spread_directions
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all, import_of_plugins
 from lobench.engine.config.case_checks import check_case, role_of
@@ -55,6 +56,7 @@ __all__ = [
     "BoundCase",
     "as_identified",
     "bind_case",
+    "bind_test",
     "devices_of",
     "expectations_of",
     "insists_on_optimizer",
@@ -73,6 +75,11 @@ _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", modul
 # saving of states and timing are part of neither.
 _NO_IDENTITY = (
     "first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state", "time_gradient", "axes"
+)  # fmt: skip
+
+# Fields of `Case` that the mark of a test may set.
+_OF_TESTS = (
+    "primary_metric", "num_seeds", "metric_directions", "num_cpus", "num_gpus", "timeout_seconds", "scale", "minimum"
 )  # fmt: skip
 
 
@@ -267,6 +274,42 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         problems=tuple(problems),
         case_code=code,
         values=values,
+    )
+
+
+def bind_test(spec: CaseSpec, settings: Mapping[str, Any]) -> BoundCase:
+    """Returns the case of an ordinary test. Its code is that of its file, which callers add.
+
+    Args:
+      spec: Place of the test.
+      settings: Fields of `Case`, with `primary_metric`.
+    Raises:
+      ConfigError: A setting is unknown or invalid.
+    """
+    where = f"{spec.path}: {spec.name}"
+    if unknown := [name for name in settings if name not in _OF_TESTS]:
+        expected = f"one of {', '.join(_OF_TESTS)}"
+        advice = suggestion(unknown[0], _OF_TESTS)
+        raise ConfigError(
+            f"the mark `lobench` has no setting {unknown[0]}", where=where, expected=expected, next_step=advice
+        )
+    case = replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings})
+    check_case(case, Expectations(), where)
+    spread_directions(case.metric_directions, [case.primary_metric], where=where)
+    line = f"primary_metric = {case.primary_metric!r}"
+    identity = _sha256(spec.relative_path, spec.name, TEST, line)
+    info = _info(
+        spec, case, identity=identity, optimizer_hash=_sha256(), problem=identity, headline=HEADLINES[0], evaluator=TEST
+    )
+    return BoundCase(
+        spec=spec,
+        case=case,
+        expectations=Expectations(),
+        info=info,
+        bindings=line,
+        optimizer_bindings="",
+        prefixes=(),
+        settings=Settings(),
     )
 
 

@@ -54,7 +54,7 @@ def reads_checkpoint(spec: CaseSpec) -> bool:
 
 
 def _command_of(spec: CaseSpec) -> Any:
-    return commands_in(parse_file(Path(spec.path))).get(spec.scope)
+    return None if spec.is_test else commands_in(parse_file(Path(spec.path))).get(spec.scope)
 
 
 def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:

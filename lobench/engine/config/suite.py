@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,13 +26,15 @@ __all__ = [
     "claimed_gin_files",
     "find_case",
     "gin_files_of",
-    "has_only_commands",
     "names_of_one",
     "spec_called",
     "specs_called",
     "specs_in",
     "specs_of",
+    "takes_any_checkpoint",
 ]
+
+_TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")  # pytest's default `python_files`
 
 
 def specs_in(path: Path) -> list[CaseSpec]:
@@ -59,19 +62,54 @@ def _files_of(suites: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(file.resolve() for suite in suites for file in gin_files_of(Path(suite))))
 
 
-def has_only_commands(*suites: str | Path) -> bool:
-    """Returns whether suites have cases, all of which are commands. Such suites evaluate no learned optimizer."""
+def takes_any_checkpoint(*suites: str | Path) -> bool:
+    """Returns whether suites have cases, and all are commands or ordinary tests, which read checkpoints themselves.
+
+    Such suites evaluate no learned optimizer. Files are parsed, not imported.
+    """
     try:
-        parsed = [parse_file(file) for file in _files_of(suites)]
+        gin_files = _files_of(suites)
+        if (are_commands := _are_commands(gin_files)) is False:
+            return False
+        tests = [file for suite in suites for file in _test_files_of(Path(suite))]
+        return all(map(_has_ordinary_tests, tests)) and bool(are_commands or tests)
     except (LobenchError, OSError):
         return False  # a worker reports it
-    are_commands = [scope in commands_in(statements) for statements in parsed for scope in case_scopes(statements)]
-    return bool(are_commands) and all(are_commands)
+
+
+def _are_commands(gin_files: Iterable[Path]) -> bool | None:
+    """Returns whether all cases of gin files are commands; None if there are no cases."""
+    parsed = [parse_file(file) for file in gin_files]
+    found = [scope in commands_in(statements) for statements in parsed for scope in case_scopes(statements)]
+    return all(found) if found else None
+
+
+def _has_ordinary_tests(file: Path) -> bool:
+    """Returns whether no test of a file trains: it names no gin file with tasks, nor takes `evaluate` without one."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError):
+        return True  # pytest reports it when it collects the file
+    named = _gin_files_in(tree, file.parent)
+    known = [path for path in named if path.is_file()]
+    if _are_commands(known) is False:
+        return False
+    evaluates = any(isinstance(node, ast.arg) and node.arg == "evaluate" for node in ast.walk(tree))
+    return bool(known) or not evaluates
 
 
 def gin_files_of(suite: Path) -> list[Path]:
     """Returns the gin files of a folder, in order, or the file itself."""
-    return sorted(file for file in files_below(suite) if file.suffix == ".gin") if suite.is_dir() else [suite]
+    if suite.is_dir():
+        return sorted(file for file in files_below(suite) if file.suffix == ".gin")
+    return [suite] if suite.suffix != ".py" else []
+
+
+def _test_files_of(suite: Path) -> list[Path]:
+    """Returns the files of tests in a folder, in order, or the file itself."""
+    if suite.is_dir():
+        return sorted(file for file in files_below(suite) if _TEST_FILE.fullmatch(file.name))
+    return [suite] if suite.suffix == ".py" else []
 
 
 def specs_called(names: Sequence[str], *suites: str | Path) -> list[CaseSpec]:
@@ -180,7 +218,11 @@ def claimed_gin_files(folder: Path) -> set[Path]:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (OSError, SyntaxError, UnicodeDecodeError):
             continue  # pytest reports it when it collects the file
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".gin"):
-                claimed.add((folder / node.value).resolve())
+        claimed |= _gin_files_in(tree, folder)
     return claimed
+
+
+def _gin_files_in(tree: ast.AST, folder: Path) -> set[Path]:
+    """Returns the gin files that strings of a syntax tree name, relative to a folder."""
+    names = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {(folder / name).resolve() for name in names if isinstance(name, str) and name.endswith(".gin")}

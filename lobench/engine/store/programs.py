@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.program import COMMANDED, ELSEWHERE, Program
+from lobench.core.program import ELSEWHERE, OF_EVALUATORS, Program
 from lobench.core.result import Provenance, read_header
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.devices import cpu_class, devices_here, known_device
@@ -125,11 +125,11 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
 
 
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
-    """As `accepted`, for keys of expected programs. Results of commands count on every machine."""
+    """As `accepted`, for keys of expected programs. Results of commands and tests count on every machine."""
     keys, known = set(expected), known_programs(db)
     if not known:
         return keys
-    keys |= {COMMANDED.key} & known.keys()
+    keys |= {program.key for program in OF_EVALUATORS.values()} & known.keys()
     # The number of trainings computed at once depends on the case, and is known only after tracing.
     keys |= {key for key, program in known.items() if program.whole.key in keys}
     marks = ", ".join("?" * len(keys))

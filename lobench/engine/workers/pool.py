@@ -39,8 +39,8 @@ class WorkerConfig:
     """Configuration of all workers of a watch.
 
     Attributes:
-      arguments, layers, serve, compilation_cache, file_folder, state_folder, working_folder: As in `Configure`; None
-        stands for "".
+      arguments, layers, serve, compilation_cache, file_folder, state_folder, working_folder, with_tests: As in
+        `Configure`; None stands for "".
       log_folder: Folder of the workers' logs, one file each.
       max_cores: Number of cores that all workers may use together. None: the number of available cores, even if that
         changes.
@@ -59,6 +59,7 @@ class WorkerConfig:
     file_folder: Path | None = None
     state_folder: Path | None = None
     working_folder: str = ""
+    with_tests: bool = False
 
     def configure(self, num_cpus: int, *, log: str = "", log_start: int = 0) -> Configure:
         """Returns the first message to a worker."""
@@ -73,6 +74,7 @@ class WorkerConfig:
             file_folder=str(self.file_folder or ""),
             state_folder=str(self.state_folder or ""),
             working_folder=self.working_folder,
+            with_tests=self.with_tests,
         )
 
 

@@ -59,6 +59,7 @@ class Configure(Message):
         messages.
       state_folder: Folder in which trainings save their states. "": states are not saved.
       working_folder: Working directory of the process, if this machine has it. "": not changed.
+      with_tests: Whether ordinary tests of the suites are cases, because all subjects are checkpoints.
     """
 
     num_cpus: int
@@ -71,6 +72,7 @@ class Configure(Message):
     file_folder: str = ""
     state_folder: str = ""
     working_folder: str = ""
+    with_tests: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,8 @@ class Job(Message):
       companions: URIs and theta files of checkpoints whose otherwise equal jobs this worker will get next.
       code: `CaseInfo.code` of the case, with which the result will be recorded; "" if unknown.
       variant: Bindings of the subject.
-      outer_step, run: Position of the checkpoint.
+      outer_step, run, generation: Position of the checkpoint.
+      sha256: Identity of the checkpoint.
     """
 
     lease: int
@@ -99,6 +102,8 @@ class Job(Message):
     variant: Variant = field(default_factory=Variant)
     outer_step: int = 0
     run: str = ""
+    generation: int = 0
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

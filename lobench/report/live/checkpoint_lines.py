@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import counted
-from lobench.engine.config.suite import has_only_commands
+from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.text import subject_name
 
@@ -68,7 +68,7 @@ class CheckpointLines:
         self._ledger: Ledger | None = None
         self._scores: StoreScores | None = None
         # A baseline is tuned on tasks, and a command has none.
-        is_tunable = not has_only_commands(*suites)
+        is_tunable = not takes_any_checkpoint(*suites)
         self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]) if is_tunable else "")
         self._scale = ""
         self._last: tuple[object, int] | None = None

@@ -30,7 +30,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import has_only_commands, names_of_one, specs_called
+from lobench.engine.config.suite import names_of_one, specs_called, takes_any_checkpoint
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
@@ -356,7 +356,7 @@ def _checkpoints(
     suites: Sequence[str],
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order, including evaluated ones that have been deleted."""
-    readers, is_whole = readers_for(suites, manager, allow_pickle=False), has_only_commands(*suites)
+    readers, is_whole = readers_for(suites, manager, allow_pickle=False), takes_any_checkpoint(*suites)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged

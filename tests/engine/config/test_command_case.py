@@ -11,7 +11,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.subject import Variant
 from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import has_only_commands, specs_in
+from lobench.engine.config.suite import specs_in, takes_any_checkpoint
 
 GIN = """
 Case.num_seeds = 3
@@ -43,7 +43,7 @@ def test_command_case_is_bound_without_modules_and_has_a_block_for_each_seed(sui
     assert bound.info.evaluator == COMMAND and bound.values == {"batch": "8"}
     assert bound.info.blocks() == [SeedBlock(start=seed, size=1) for seed in range(3)]
     bound.require_optimizer()  # needs none
-    assert has_only_commands(suite) and not insists_on_optimizer(bound.spec, Layers())
+    assert takes_any_checkpoint(suite) and not insists_on_optimizer(bound.spec, Layers())
 
 
 @pytest.mark.parametrize(

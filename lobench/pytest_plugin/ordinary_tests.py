@@ -1,0 +1,57 @@
+"""Cases of ordinary tests: their places, and the settings of their marks."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.core.errors import ConfigError
+from lobench.engine.config.bound import BoundCase, bind_test
+from lobench.pytest_plugin.item_names import plain_node_id
+
+__all__ = ["PASSED", "bound_test", "spec_of"]
+
+PASSED = "passed"  # primary metric of a test that records none: 1.0 if it passed, 0.0 if it failed
+_MARK = "lobench"
+
+
+def spec_of(item: pytest.Function) -> CaseSpec:
+    """Returns the place of an ordinary test as that of a case."""
+    path = item.path.resolve()
+    return CaseSpec(path=str(path), scope=plain_node_id(item).partition("::")[2], root=str(path.parent.parent))
+
+
+def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
+    """Returns the case of an ordinary test: its place, and the settings of its `lobench` marks.
+
+    Raises:
+      ConfigError: A setting is unknown or invalid.
+    """
+    settings: dict[str, Any] = {}
+    for mark in reversed([*item.iter_markers(_MARK)]):  # that of the test itself is first
+        if mark.args:
+            raise ConfigError("the mark `lobench` takes settings by name", where=item.nodeid, got=repr(mark.args[0]))
+        settings |= mark.kwargs
+    settings.setdefault("primary_metric", _first_recorded(item) or PASSED)
+    return bind_test(spec, settings)
+
+
+def _first_recorded(item: pytest.Item) -> str:
+    """Returns the name in the first call of `record` in a test's own code; "" if there is none with a literal name."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(item, "function", None))))  # type: ignore[arg-type]
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    found = [
+        (node.lineno, node.col_offset, node.args[0].value)
+        for node in calls
+        if isinstance(node.func, ast.Name) and node.func.id == "record" and isinstance(node.args[0], ast.Constant)
+    ]
+    name = min(found)[2] if found else ""
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,256 @@
+"""Ordinary tests as evaluations of a checkpoint, with the fixtures `checkpoint` and `record`. Imports no jax."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lobench.core.case import TEST, CaseSpec, SeedBlock
+from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.metric import Direction, spread_directions
+from lobench.core.result import Curves
+from lobench.engine.config.bound import BoundCase
+from lobench.engine.paths import identity_in
+from lobench.engine.store.provenance import provenance
+from lobench.engine.workers.devices import cpu_class
+from lobench.evaluation.request import ThetaLeaves
+from lobench.pytest_plugin.commanded import CheckpointFiles, without_jax
+from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
+from lobench.pytest_plugin.options import evaluates_whole_files, loaded_subject, manager_of, option
+from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test
+
+__all__ = ["MetricRecorder", "TestedCheckpoint", "begin", "checkpoint_of", "evaluating", "recorder_of"]
+
+_RECORDER: pytest.StashKey[MetricRecorder | None] = pytest.StashKey()
+_FILES: pytest.StashKey[CheckpointFiles | None] = pytest.StashKey()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestedCheckpoint:
+    """Checkpoint that a test evaluates: the value of the fixture `checkpoint`.
+
+    Attributes:
+      path: File or folder. In a watch, the copy that lobench keeps until the evaluation has ended.
+      outer_step: Step of the run.
+      run: Name of the run; "" if there is one run.
+      generation: Generation of a population; 0 otherwise.
+      sha256: Identity of the checkpoint in the store.
+    """
+
+    __test__ = False  # not a class of tests
+
+    path: Path
+    outer_step: int
+    run: str
+    generation: int
+    sha256: str
+    _leaves: ThetaLeaves = field(repr=False)
+    _config: pytest.Config = field(repr=False)
+
+    def theta(self) -> dict[str, np.ndarray]:
+        """Returns the arrays of a learned optimizer's checkpoint by path, such as `mlp/~/linear_0/w`.
+
+        Raises:
+          CheckpointError: No reader of lobench can read it, or it is a pickle.
+        """
+        leaves: Mapping[str, Any] | None = self._leaves.leaves
+        if leaves is None:
+            _, read = ThetaLeaves.read(
+                str(self.path),
+                manager_of(self._config),
+                allow_pickle=bool(self._config.getoption("lobench_allow_pickle")),
+            )
+            leaves = read.leaves or {}
+        return {name: np.array(leaf) for name, leaf in leaves.items() if name != OWN_BINDINGS}
+
+
+class MetricRecorder:
+    """Collects the metrics of one run of a test: the value of the fixture `record`."""
+
+    def __init__(self, nodeid: str, num_seeds: int | None) -> None:
+        self._nodeid, self._num_seeds = nodeid, num_seeds
+        self.values: dict[str, dict[int, float]] = {}  # by metric, then by seed
+
+    def __call__(self, name: str, value: Any, seed: int = 0) -> None:
+        """Records the value of a metric for a seed.
+
+        Args:
+          name: Name of the metric, such as `valid/loss`.
+          value: A number, or an array or tensor of one. NaN and infinity count as diverged.
+          seed: Number from 0 to below `num_seeds` of the mark `lobench`.
+        Raises:
+          LobenchError: The value is no number, the seed is out of range, or the seed has a value.
+        """
+        if not isinstance(name, str) or not name.strip() or name != name.strip():
+            raise self._error("the name of a metric", got=repr(name), expected="a text such as 'valid/loss'")
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            got = f"{type(value).__name__} {str(value)[:40]}"
+            raise self._error(f"the value of {name} is no number", got=got, expected="one number") from error
+        limit = self._num_seeds
+        if type(seed) is not int or seed < 0 or (limit is not None and seed >= limit):
+            expected = f"below {limit}" if limit is not None else "a number from 0"
+            advice = f"@pytest.mark.lobench(num_seeds={seed + 1})" if type(seed) is int and seed >= 0 else ""
+            raise self._error(f"the seed of {name}", got=repr(seed), expected=expected, next_step=advice)
+        by_seed = self.values.setdefault(name, {})
+        if seed in by_seed:
+            raise self._error(f"{name} is recorded twice for seed {seed}")
+        by_seed[seed] = number
+
+    def _error(self, what: str, **parts: str) -> LobenchError:
+        return LobenchError(what, where=self._nodeid, **parts)
+
+
+def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
+    """Returns the checkpoint that an item evaluates.
+
+    Raises:
+      UsageError: The session has none.
+      CheckpointError: It cannot be read.
+    """
+    config, job = item.config, item.config.stash.get(CURRENT_JOB, None)
+    if job is not None:
+        is_whole = bool(identity_in(job.theta_path))
+        leaves = ThetaLeaves.at("" if is_whole else job.theta_path, where=job.checkpoint_uri)
+        return TestedCheckpoint(
+            path=Path(job.theta_path),
+            outer_step=job.outer_step,
+            run=job.run,
+            generation=job.generation,
+            sha256=job.sha256,
+            _leaves=leaves,
+            _config=config,
+        )
+    if not option(config, "checkpoint"):
+        raise UsageError("no checkpoint to test", where=item.nodeid, next_step="give --lobench-checkpoint PATH")
+    loaded = loaded_subject(item)
+    return TestedCheckpoint(
+        path=Path(option(config, "checkpoint")).absolute(),
+        outer_step=loaded.subject.outer_step,
+        run=loaded.subject.run,
+        generation=loaded.subject.generation,
+        sha256=loaded.subject.sha256,
+        _leaves=loaded.theta,
+        _config=config,
+    )
+
+
+def recorder_of(item: pytest.Item, spec: CaseSpec | None) -> MetricRecorder:
+    """Returns the recorder of an item's present run. Without a checkpoint, its values are checked and not stored.
+
+    Raises:
+      UsageError: The test evaluates a case of a gin file.
+    """
+    if spec is not None and not spec.is_test:
+        raise UsageError(
+            "a test of a gin file's case records the metrics of the case", where=item.nodeid, next_step="omit `record`"
+        )
+    recorder = item.stash.get(_RECORDER, None)
+    if recorder is None:
+        num_seeds = bound_test(item, spec).case.num_seeds if spec is not None else None
+        item.stash[_RECORDER] = recorder = MetricRecorder(item.nodeid, num_seeds)
+    return recorder
+
+
+def begin(item: pytest.Item) -> None:
+    """Prepares a run of a test, before its fixtures.
+
+    Raises:
+      RewrittenCheckpoint: The files are not those of the checkpoint.
+    """
+    item.stash[_RECORDER], item.stash[_FILES] = None, None
+    job = item.config.stash.get(CURRENT_JOB, None)
+    path = job.theta_path if job is not None else ""
+    if not path and evaluates_whole_files(item.config):
+        path = str(Path(option(item.config, "checkpoint")).absolute())
+    if path and "://" not in path:
+        item.stash[_FILES] = CheckpointFiles(path)
+
+
+def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Generator[None, Any, Any]:
+    """Runs a test, and keeps its metrics as the curves of its case.
+
+    Raises:
+      RewrittenCheckpoint: The files of the checkpoint have changed since `begin`.
+      LobenchError: The test passed without its primary metric for each seed.
+    """
+    bound, began, files = bound_test(item, spec), time.monotonic(), item.stash.get(_FILES, None)
+    recorder = recorder_of(item, spec)
+    try:
+        result = yield
+    except BaseException as error:
+        if files is not None and isinstance(error, Exception):
+            files.check()
+        if isinstance(error, AssertionError | pytest.fail.Exception):
+            _keep(item, bound, blocks, recorder, seconds=time.monotonic() - began, has_passed=False)
+        raise
+    if files is not None:
+        files.check()
+    _keep(item, bound, blocks, recorder, seconds=time.monotonic() - began, has_passed=True)
+    return result
+
+
+def _keep(
+    item: pytest.Item,
+    bound: BoundCase,
+    blocks: list[SeedBlock],
+    recorder: MetricRecorder,
+    *,
+    seconds: float,
+    has_passed: bool,
+) -> None:
+    case, values = bound.case, {name: dict(by_seed) for name, by_seed in recorder.values.items()}
+    seeds = range(case.num_seeds)
+    if case.primary_metric == PASSED and PASSED not in values:
+        values[PASSED] = dict.fromkeys(seeds, float(has_passed))
+    lacking = [seed for seed in seeds if seed not in values.get(case.primary_metric, {})]
+    if lacking:
+        if has_passed:
+            raise LobenchError(
+                f"the test recorded no {case.primary_metric} for seed {', '.join(map(str, lacking[:5]))}",
+                where=item.nodeid,
+                got=", ".join(sorted(recorder.values)) or "no metric",
+                expected=f"record({case.primary_metric!r}, value, seed) for {len(seeds)} seed(s)",
+            )
+        return  # a failed test need not have come so far
+    done = item.stash.setdefault(DONE, [])
+    done += [(block, _curves(item, bound, block, values, seconds / len(blocks))) for block in blocks]
+
+
+def _curves(
+    item: pytest.Item, bound: BoundCase, block: SeedBlock, values: Mapping[str, Mapping[int, float]], seconds: float
+) -> Curves:
+    """Returns the metrics of a block of seeds as curves of one point. A metric without all seeds is a problem."""
+    problems = list(bound.problems)
+    metrics: dict[str, Any] = {}
+    for name, by_seed in values.items():
+        if all(seed in by_seed for seed in block.seeds):
+            with np.errstate(over="ignore"):
+                column = np.asarray([[by_seed[seed]] for seed in block.seeds]).astype("<f4")
+            metrics[name] = memoryview(column.data)
+        else:
+            problems.append(f"{name} is left out: it was recorded for some of the seeds only")
+    made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+    files, primary = item.stash.get(_FILES, None), values[bound.case.primary_metric]
+    identified_by = files.identified_by if files is not None else ""
+    directions = spread_directions(bound.case.metric_directions, metrics, where=item.nodeid)
+    return Curves(
+        seeds=tuple(block.seeds),
+        metrics=metrics,
+        eval_steps=(0,),
+        diverged_at=tuple(-1 if math.isfinite(primary[seed]) else 0 for seed in block.seeds),
+        wall_seconds=seconds,
+        provenance=dataclasses.replace(without_jax(made), evaluator=TEST, identified_by=identified_by),
+        problems=tuple(problems),
+        directions={**({PASSED: Direction.MAX} if PASSED in metrics else {}), **directions},
+    )
