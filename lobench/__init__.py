@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lobench.analysis.tables.frames import CaseCurves, StoredResults, open_results
     from lobench.api.compare import compare
     from lobench.api.evaluate import evaluate
+    from lobench.api.load_optimizer import load_optimizer
     from lobench.api.race import race
     from lobench.api.watch import watch
     from lobench.core.case import Case
@@ -81,6 +82,7 @@ __all__ = [
     "evaluate",
     "falsify",
     "import_curves",
+    "load_optimizer",
     "open_results",
     "race",
     "run",

@@ -150,6 +150,18 @@ def _an_untrained_optimizer_and_a_part_of_the_example(folder: Path) -> None:
     (folder / "examples/experiment/experiment.gin").write_text(experiment.partition("celo/")[0])
 
 
+@before("own_training.md")
+def _a_checkpoint_of_adafac(folder: Path) -> None:
+    remove(folder / "config.gin")
+    shutil.copy(reference_data() / "checkpoints" / "adafac_mlp_lopt.npz", folder / "theta_200.npz")
+
+
+@after("own_training.md")
+def _both_loops_train(folder: Path, output: str) -> None:
+    losses = [float(each) for each in re.findall(r"loss (\d+\.\d+)", output)]
+    assert len(losses) == 2 and max(losses) < 1.5
+
+
 @after("README.md")
 def _its_suite_passes(folder: Path, output: str) -> None:
     assert "2 passed" in output and (folder / "report.html").exists()

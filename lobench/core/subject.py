@@ -233,10 +233,15 @@ def optimizer_sha256(text: str) -> str:
     return hashlib.sha256("\n".join(part.strip() for part in text.split(";")).encode()).hexdigest()
 
 
-def optimizer_bindings(text: str) -> tuple[str, ...]:
-    """Returns an optimizer's gin text as statements. `@adam()` and `adam()` become a binding of `Case.optimizer`."""
+def optimizer_bindings(text: str, parameter: str = "optimizer") -> tuple[str, ...]:
+    """Returns an optimizer's gin text as statements.
+
+    Args:
+      text: `@adam()`, `adam()` or `adam`, with further bindings after semicolons; or the path of a gin file.
+      parameter: Field of `Case` that the optimizer is bound to.
+    """
     if text.endswith(".gin"):
         return (f"include {text!r}",)
     text = canonical_optimizer(text)
     lines = [line.strip() for line in text.replace(";", "\n").splitlines() if line.strip()]
-    return tuple(f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines)
+    return tuple(f"Case.{parameter} = @{line.lstrip('@')}" if "=" not in line else line for line in lines)

@@ -10,20 +10,38 @@ from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.step_cost import StepCost, StepSeconds
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase, as_identified
+from lobench.evaluation.request import ThetaLeaves
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.executables.kept import KeptExecutables
+from lobench.inner.optimizer import LearnedOptimizer, Theta
+from lobench.inner.theta import match_theta
 from lobench.inner.training.gradient_steps import GradientSteps
 from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.phases import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 
-__all__ = ["Programs", "StepperMaker", "Warm", "program_of"]
+__all__ = ["Programs", "StepperMaker", "Warm", "matched_theta", "program_of"]
 
 P = TypeVar("P", bound=TrainingProgram)
+
+
+def matched_theta(theta: ThetaLeaves, optimizer: LearnedOptimizer, part: str) -> Theta:
+    """Returns the leaves of a checkpoint in the structure of an optimizer's theta.
+
+    Args:
+      theta: Checkpoint that was read.
+      optimizer: Optimizer that declares the structure.
+      part: `Checkpoint.theta`.
+    Raises:
+      ThetaMismatch: The leaves do not fit.
+    """
+    leaves = {path: leaf for path, leaf in (theta.leaves or {}).items() if path != OWN_BINDINGS}
+    return match_theta(leaves, optimizer, where=theta.where, part=part)
 
 
 class StepperMaker:

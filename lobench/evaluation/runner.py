@@ -13,7 +13,6 @@ from typing import Any
 import jax
 
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.phases import state_prefix
@@ -28,11 +27,10 @@ from lobench.engine.config.value_types import first_mistyped
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.engine.workers.devices import settle_blas
-from lobench.evaluation.programs import Programs, Warm
+from lobench.evaluation.programs import Programs, Warm, matched_theta
 from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
-from lobench.inner.theta import match_theta
 from lobench.inner.training.input_checks import refuse_missing_inputs, trained_parameters
 from lobench.inner.training.perturbed import PerturbedProgram
 from lobench.inner.training.train import TrainingProgram
@@ -387,6 +385,4 @@ class BlockRunner:
                 where=f"{bound.spec.path}: case {bound.spec.name!r}",
                 next_step="give --lobench-checkpoint",
             )
-        leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
-        optimizer = as_learned_optimizer(bound.case.learned_optimizer)
-        return match_theta(leaves, optimizer, where=theta.where, part=bound.theta_part)
+        return matched_theta(theta, as_learned_optimizer(bound.case.learned_optimizer), bound.theta_part)

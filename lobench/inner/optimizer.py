@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
+import optax
 
-__all__ = ["InnerOptimizer", "LearnedOptimizer", "PyTree", "Theta", "TransformationWithEvalParams"]
+__all__ = [
+    "InnerOptimizer",
+    "LearnedOptimizer",
+    "PyTree",
+    "Theta",
+    "Transformation",
+    "TransformationWithEvalParams",
+]
 
 PyTree: TypeAlias = Any
 Theta: TypeAlias = Any  # a pytree of arrays: the meta-parameters
+Transformation: TypeAlias = optax.GradientTransformationExtraArgs
 
 
 @runtime_checkable

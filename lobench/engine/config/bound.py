@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,7 @@ __all__ = [
     "BoundCase",
     "as_identified",
     "bind_case",
+    "bind_learned_optimizer",
     "bind_test",
     "devices_of",
     "expectations_of",
@@ -222,6 +224,31 @@ def bind_case(
         theta_part=part,
         problems=tuple(problems),
     )
+
+
+def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
+    """Creates the learned optimizer that layers bind to `Case.learned_optimizer`, without a case.
+
+    Args:
+      layers: gin text of the run, the checkpoint and the caller.
+      where: Name of the checkpoint in error messages.
+    Returns:
+      The optimizer, and `Checkpoint.theta`.
+    Raises:
+      ConfigError: No layer binds a learned optimizer, or it cannot be created.
+    """
+    with isolated_gin(*layers.import_folders):
+        _bind_layers(parse_layers(None, layers))
+        bound = bindings_in("", "lobench.Case").get("learned_optimizer")
+        if bound is None:
+            raise ConfigError(
+                "no learned optimizer",
+                where=where,
+                got="no config.gin with `Case.learned_optimizer` next to the checkpoint",
+                next_step='name its class: optimizer="AdafacMLPLOpt"',
+            )
+        with building("the optimizer", where):
+            return copy.deepcopy(bound), _CHECKPOINT().theta  # gin calls the constructor when it copies a reference
 
 
 def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:

@@ -47,8 +47,8 @@ class ParsedLayers:
     overrides: Sequence[Statement]
 
 
-def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
-    """Parses all layers of gin text for a case. Imports nothing.
+def parse_layers(spec: CaseSpec | None, layers: Layers) -> ParsedLayers:
+    """Parses all layers of gin text for a case, or for an optimizer alone. Imports nothing.
 
     Raises:
       ConfigError: A file cannot be read or has a syntax error, or a configuration of a run includes a file from
@@ -68,8 +68,8 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
         trainer=trainer,
         trainer_comments=comments,
         own=parse_own_bindings(layers.own_bindings),
-        case=without_searches(parse_file(Path(spec.path))),
-        overrides=[*overrides, *cell_bindings(spec, overrides)],
+        case=[] if spec is None else without_searches(parse_file(Path(spec.path))),
+        overrides=[*overrides, *([] if spec is None else cell_bindings(spec, overrides))],
     )
 
 

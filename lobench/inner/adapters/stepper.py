@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
@@ -29,6 +30,11 @@ from lobench.inner.schedules.schedule import note_horizon_read
 __all__ = ["Stepper", "as_stepper"]
 
 ValueFn: TypeAlias = Callable[[PyTree], jax.Array]  # params -> float32[]
+_Result: TypeAlias = Callable[[PyTree, PyTree], PyTree]  # (params, updates) -> params of the next step
+
+
+def _applied(params: PyTree, updates: PyTree) -> PyTree:
+    return optax.apply_updates(params, updates)
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Stepper:
     metrics: Callable[[PyTree], Mapping[str, jax.Array]] = lambda opt_state: NOTHING
 
 
-def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
+def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0, *, result: _Result = _applied) -> Stepper:
     """Wraps an optimizer. Schedules used as its rates run over `num_steps` updates.
 
     Args:
@@ -63,10 +69,11 @@ def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
         `get_params` and `get_state`.
       num_steps: Number of updates of the inner training.
       first_step: Number of updates that its state has already made. Schedules start after them.
+      result: Function of (params, updates) for the parameters that `step` returns.
     Raises:
       ConfigError: The object is neither.
     """
-    stepper = _stepper(optimizer, num_steps)
+    stepper = _stepper(optimizer, num_steps, result)
     watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.extra_inputs, num_steps, first_step)
     return dataclasses.replace(
         stepper,
@@ -78,11 +85,11 @@ def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
     )
 
 
-def _stepper(optimizer: Any, num_steps: int) -> Stepper:
+def _stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
     if callable(getattr(optimizer, "get_params", None)) and callable(getattr(optimizer, "update", None)):
-        return _google_stepper(optimizer, num_steps)
+        return _google_stepper(optimizer, num_steps, result)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
-        return _optax_stepper(optimizer)
+        return _optax_stepper(optimizer, result)
     raise ConfigError(
         "not an optimizer",
         got=type(optimizer).__name__,
@@ -91,7 +98,7 @@ def _stepper(optimizer: Any, num_steps: int) -> Stepper:
     )
 
 
-def _optax_stepper(optimizer: Any) -> Stepper:
+def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
     if is_lookahead(optimizer):
         optimizer = synced_lookahead(optimizer)
     eval_params, metrics = getattr(optimizer, "eval_params", None), getattr(optimizer, "metrics", None)
@@ -126,7 +133,7 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         with providing(NOTHING, extra_values):
             update = with_requested(optimizer.update, declared, available)
             updates, opt_state = call_accepting(update, grads, opt_state, params, **available)
-        return opt_state, optax.apply_updates(params, updates), model_state
+        return opt_state, result(params, updates), model_state
 
     return Stepper(
         init=init,
@@ -148,7 +155,7 @@ def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
     return {"grad": grads, "value_fn": value_at, "obj_fn": value_fn}
 
 
-def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
+def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
     declared = declared_extra_inputs(optimizer)
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
@@ -170,7 +177,10 @@ def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
         available = {"loss": loss, "model_state": model_state, "key": key, **extra_values}
         update = with_requested(optimizer.update, declared, available)
         opt_state = call_accepting(update, opt_state, grads, **available)
-        return opt_state, optimizer.get_params(opt_state), optimizer.get_state(opt_state)
+        new_params = optimizer.get_params(opt_state)
+        if result is not _applied:
+            new_params = result(params, jax.tree.map(jnp.subtract, new_params, params))
+        return opt_state, new_params, optimizer.get_state(opt_state)
 
     return Stepper(
         init=init, step=step, eval_params=lambda opt_state, params: params, extra_inputs=lambda params: declared

@@ -1,0 +1,66 @@
+"""`lobench.load_optimizer`: a checkpoint as an optax transformation, for trainings outside lobench."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from lobench.api.resolve import find_trained
+from lobench.core.subject import optimizer_bindings
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.config.bound import bind_learned_optimizer
+from lobench.evaluation.programs import matched_theta
+from lobench.evaluation.request import ThetaLeaves
+from lobench.inner.adapters import as_learned_optimizer, as_transformation
+from lobench.inner.optimizer import Transformation
+from lobench.plugins import load_plugins
+
+__all__ = ["load_optimizer"]
+
+
+def load_optimizer(
+    checkpoint: str | Path,
+    *,
+    num_steps: int,
+    optimizer: str = "",
+    gin_params: Sequence[str] = (),
+    store: str | Path | None = None,
+    allow_pickle: bool = False,
+) -> Transformation:
+    """Loads a checkpoint as an optax optimizer, for a training loop of your own.
+
+    The updates are those of an evaluation: theta and the settings are bound in the same way.
+
+    Example:
+        optimizer = lobench.load_optimizer("theta_200.npz", optimizer="AdafacMLPLOpt", num_steps=1000)
+        state = optimizer.init(params)
+        updates, state = optimizer.update(grads, state, params, value=loss)
+        params = optax.apply_updates(params, updates)
+
+    Args:
+      checkpoint: Checkpoint file or step directory; or a name in a store, as in `lobench.evaluate`.
+      num_steps: Number of updates of the training. Optimizers and rates with a schedule run over it.
+      optimizer: Class of the learned optimizer, with its settings: "AdafacMLPLOpt" or
+        "AdafacMLPLOpt(step_mult=0.01)". "": the one that the `config.gin` next to the checkpoint binds.
+      gin_params: Bindings over those of the `config.gin` and `optimizer`.
+      store: Store in which names are looked up.
+      allow_pickle: Whether a pickled checkpoint may be loaded. Unpickling can run arbitrary code.
+    Returns:
+      A transformation whose `update` needs `params`, and the loss of the batch as `value` if the optimizer reads it.
+      A PRNG key is `key`; without one, optimizers that draw numbers draw the same ones in each update.
+    Raises:
+      UsageError: The name is unknown; in `update`: the parameters or the loss are missing.
+      ConfigError: Nothing names the optimizer, or a binding is invalid.
+      CheckpointError, ThetaMismatch: The checkpoint cannot be read, or is one of another optimizer.
+    """
+    found = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
+    manager = load_plugins()
+    _, theta = ThetaLeaves.read(found.checkpoint, manager, allow_pickle=allow_pickle)
+    named = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
+    layers = layers_at(found.checkpoint, manager, gin_params=(*found.gin_params, *named, *gin_params))
+    layers = dataclasses.replace(layers, own_bindings=theta.own_bindings)
+    bound, part = bind_learned_optimizer(layers, where=found.checkpoint)
+    learned = as_learned_optimizer(bound)
+    made = learned.opt_fn(matched_theta(theta, learned, part), num_steps)
+    return as_transformation(made, num_steps, name=type(bound).__name__)
