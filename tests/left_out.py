@@ -132,12 +132,12 @@ STORIES = {
         left_out={
             ".ci/run": "it runs this",
             "DEPENDENCIES=": "packages of a registry",
+            "REPOSITORY=": "packages of a registry; tests/test_package.py and tests/test_ci.py run its parts",
             "ci/release": "packages of a registry; tests/test_package.py and tests/test_ci.py run its parts",
             "git checkout": "there is no such tag yet",
             "diff ../again": "of what ci/release made",
             "git tag": "a release",
             "git push": "a release",
-            "twine upload": "a release",
         }
     ),
     "scaling.md": Story(left_out={"python benchmarks/scaling.py": "minutes of a simulation"}),

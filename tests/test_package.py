@@ -162,6 +162,22 @@ def test_two_builds_have_equal_bytes(exported: Path, archives: Path, tmp_path: P
     assert first == second and len(first) == 20
 
 
+def test_a_release_has_the_addresses_that_it_was_given(exported: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(exported, tmp_path / "source")
+    repository, site = "https://code.example/o/lobench", "https://lobench.example"
+    command = [sys.executable, ROOT / "ci" / "addresses.py", source, repository, site, lobench.__version__]
+    subprocess.run(command, check=True)
+    settings = [source / "pyproject.toml", *source.glob("plugins/*/pyproject.toml")]
+    for file in settings:
+        urls = tomllib.loads(file.read_text())["project"]["urls"]
+        assert (
+            urls["Homepage"] == site and urls["Repository"] == repository and ".invalid" not in "".join(urls.values())
+        )
+    readme = (source / "README.md").read_text()
+    assert f"({repository}/blob/v{lobench.__version__}/docs/" in readme and f"({repository}/raw/" in readme
+    assert "](docs/" not in readme
+
+
 def test_what_an_archive_lacks_or_has_too_much_is_named(exported: Path, archives: Path, tmp_path: Path) -> None:
     shutil.copytree(archives, tmp_path / "broken")
     (wheel,) = (tmp_path / "broken").glob("lobench_ray-*.whl")

@@ -87,7 +87,7 @@ PAIRS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=[f"{n}-{pair[0]!r}"[:30] for n, pair in enumerate(PAIRS)])
 def test_what_differs_has_another_hash_and_what_is_equal_the_same(first: Any, second: Any) -> None:
     assert digest(first) == digest(first) and digest(second) == digest(second)
     assert digest(first) != digest(second)
@@ -156,6 +156,7 @@ def a_connection(tmp_path: Path) -> None:
         a_process,
         a_connection,
     ],
+    ids=lambda does: f"{does.__name__}-{does.__code__.co_firstlineno}",
 )
 def test_a_trace_that_looks_elsewhere_is_known(does: Callable[[Path], Any], tmp_path: Path) -> None:
     with WatchedTrace() as trace:

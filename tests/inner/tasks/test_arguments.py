@@ -24,7 +24,7 @@ def test_number_refuses(value):
         arguments.number("T", "x", value)
 
 
-@pytest.mark.parametrize("value", [32, "32", (0,), (3.5,), (True,), None, {32}])
+@pytest.mark.parametrize("value", [32, "32", (0,), (3.5,), (True,), None, {32}], ids=repr)
 def test_sizes_refuses(value):
     with pytest.raises(ConfigError, match=r"T\.s; got .*; expected a tuple"):
         arguments.sizes("T", "s", value)

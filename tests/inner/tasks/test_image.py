@@ -147,8 +147,8 @@ def test_permuted_digits_task_is_the_same_however_many_there_are():
         (lambda: DigitsMLP(hidden_sizes=32), r"DigitsMLP\.hidden_sizes; got 32"),
         (lambda: DigitsMLP(norm="group"), r"DigitsMLP\.norm; got 'group'; expected one of None, 'layer', 'batch'"),
         (lambda: DigitsMLP(batch_size=0), r"DigitsMLP\.batch_size"),
-        (lambda: DigitsConv(channels=()), r"DigitsConv\.channels"),
-        (lambda: DigitsConv(channels=(1, 1, 1, 1, 1)), r"DigitsConv\.channels"),
+        (lambda: DigitsConv(channels=()), r"DigitsConv\.channels; got \(\)"),
+        (lambda: DigitsConv(channels=(1, 1, 1, 1, 1)), r"DigitsConv\.channels; got \(1, 1, 1, 1, 1\)"),
         (lambda: DigitsAutoencoder(loss="l1"), r"DigitsAutoencoder\.loss"),
     ],
 )

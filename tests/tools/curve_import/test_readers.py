@@ -307,10 +307,10 @@ def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
     [
         (lambda one: one["case"].pop("identity"), "a record is damaged; got no 'identity'"),
         (lambda one: one.pop("num_inner_steps"), "a record is damaged; got no 'num_inner_steps'"),
-        (lambda one: one.update(metrics=["loss"]), "a record is damaged"),
+        pytest.param(lambda one: one.update(metrics=["loss"]), "a record is damaged", id="metrics"),
         (lambda one: one.update(eval_steps=[0, 0.5]), "eval_steps is no step; got 0.5"),
         (lambda one: one.update(eval_steps=[-5, 0]), "eval_steps is no step; got -5"),
-        (lambda one: one["curves"].update(loss=[[3, 2, 1]]), "a record is damaged"),
+        pytest.param(lambda one: one["curves"].update(loss=[[3, 2, 1]]), "a record is damaged", id="curves"),
         (lambda one: one.pop("label"), "a record is damaged; got no 'label'"),
     ],
 )
