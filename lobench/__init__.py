@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lobench.tools.bisect.bisect import bisect
     from lobench.tools.curve_import.imports import import_curves
     from lobench.tools.falsify.falsify import falsify
+    from lobench.tools.keep.keep import keep
 
 __version__ = "0.1.0"
 
@@ -82,6 +83,7 @@ __all__ = [
     "evaluate",
     "falsify",
     "import_curves",
+    "keep",
     "load_optimizer",
     "open_results",
     "race",

@@ -29,7 +29,7 @@ class Done:
 
 
 # Commands that evaluate and take an executor.
-_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "falsify", "alarm", "evolve")
+_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "falsify", "alarm", "evolve", "keep")
 
 
 @contextlib.contextmanager

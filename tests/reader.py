@@ -37,6 +37,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "compare": {"executor": "inline", "workers": "1"},
     "best": {"workers": "1"},
     "bisect": {"workers": "1"},
+    "keep": {"executor": "inline", "workers": "1"},
 }
 _SERVE = {"lobench view": ["--port", "0"], "tensorboard --logdir": ["--port", "0"]}  # on a port that is free
 _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")

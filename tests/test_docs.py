@@ -29,6 +29,7 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "best",
         "bisect",
         "falsify",
+        "keep",
         "debug",
         "merge",
         "score",

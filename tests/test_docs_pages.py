@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -269,6 +270,13 @@ def _curves_of_others(folder: Path) -> None:
     (folder / "logs").mkdir()
     torch = [("relu32", seed, 500 * place, loss) for seed in range(4) for place, loss in enumerate((2.3, 1.5, 1.0))]
     write_csv(folder / "logs/torch.csv", [("torch", *row[:3], "train_loss", row[3]) for row in torch])
+
+
+@after("keep.md")
+def _both_real_edits_are_kept(folder: Path, output: str) -> None:
+    log = json.loads((folder / "project/.lobench/keep/keep/decisions.json").read_text())
+    kept = [one["description"] for one in log["decisions"] if one["answer"] == "keep"]
+    assert len(log["decisions"]) == 10 and kept == ["rate .05", "larger batches"]
 
 
 @before("live.md")

@@ -1,4 +1,4 @@
-"""Anytime-valid evidence in a race: which methods are worse than another, on paired seeds, at any number of looks.
+"""Anytime-valid evidence that one method is better than another, on paired seeds, at any number of looks.
 
 A diverged seed has no value, so the evidence has two parts: the mean difference on seeds on which both methods
 converge, and how often only one of them diverges.
@@ -98,6 +98,21 @@ class PairSums:
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.sqrt(spread / n * share / (1 - share))
         return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, np.inf)
+
+    def log_evidence_of_mean(self) -> Floats:
+        """Returns the log evidence that the mean of `a` is above that of `b`; -infinity if that of the seeds is not.
+
+        This is the t Bayes factor without the factor 2 of a one-sided prior. So it is at most the one-sided factor,
+        which is an e-process: at any look its expectation is at most 1 if `a` is not better.
+
+        Source: Wang and Ramdas 2023, arXiv 2310.03722.
+        """
+        n = np.maximum(self.converged, 1.0)
+        prior = n * _PRIOR
+        with np.errstate(divide="ignore", invalid="ignore"):
+            explained = self.total**2 / (n * self.squares)  # share of the squares that the mean explains
+            found = -np.log1p(prior) / 2 - n / 2 * np.log1p(-prior / (1 + prior) * explained)
+        return np.where((self.total > 0) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, -np.inf)
 
     def log_evidence_of_divergence(self) -> Floats:
         """Returns the log evidence that `b` diverges more often than `a`; -infinity if it has not done so.

@@ -35,6 +35,14 @@ def test_the_mean_is_beyond_its_bound_where_the_evidence_is_above_the_level(
     assert bool(sums.mean > sums.half_width(level)) == (log_evidence(y) > level)
 
 
+@given(st.integers(0, 1000), st.integers(3, 40), st.floats(-0.5, 2))
+def test_evidence_of_mean_is_half_of_the_one_sided_bayes_factor(seed: int, num_seeds: int, mean: float) -> None:
+    y = np.random.default_rng(seed).normal(mean, 1, num_seeds)
+    sums = PairSums.of(y[None], np.zeros((1, num_seeds)))
+    expected = log_evidence(y) - math.log(2)
+    assert sums.log_evidence_of_mean() == pytest.approx(expected, abs=1e-9)
+
+
 def test_seeds_that_are_added_say_what_they_say_together() -> None:
     values = np.random.default_rng(0).normal(size=(3, 2, 12))
     values[1, 0, 4] = -np.inf

@@ -1,0 +1,141 @@
+"""Decision about a candidate from its pairs of seeds: pure functions of sums, for one decision or arrays of them.
+
+The pairs are of two kinds. Those of the *screen* are seeds that all candidates of a store share, so that the incumbent
+runs them once. Earlier results may have been the reason for this candidate, and so may luck on these seeds: they can
+only discard. Those of the *test* are seeds that no earlier decision has used. Only they can keep.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.stats.racing import LEAST_SEEDS, PairSums
+
+__all__ = ["Answer", "Rules", "chance_to_keep", "decided", "log_evidence"]
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_LOG_PARTS = math.log(2)  # the evidence is the mean of two parts
+
+
+class Answer(enum.StrEnum):
+    """Answer of a decision."""
+
+    KEEP = "keep"
+    DISCARD = "discard"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Rules of one decision.
+
+    Attributes:
+      level: Level of the decision; see `e_lond_level`.
+      max_seeds: Largest number of pairs of the test.
+      num_screened: Number of pairs of the screen.
+      futility: Chance of KEEP below which a decision ends.
+      promising: Probability of an improvement from which on a decision that ends early is undecided, not discarded.
+    """
+
+    level: float
+    max_seeds: int
+    num_screened: int = LEAST_SEEDS
+    futility: float = 0.05
+    promising: float = 0.9
+
+    @property
+    def log_threshold(self) -> float:
+        """Log evidence from which on a candidate is kept."""
+        return -math.log(self.level)
+
+
+def log_evidence(test: PairSums) -> Floats:
+    """Returns the log e-value of a test: candidate (`a`) better than incumbent (`b`) in mean, or diverging less often.
+
+    The mean of two e-processes is an e-process, so it may be looked at after each pair.
+    """
+    return np.logaddexp(test.log_evidence_of_mean(), test.log_evidence_of_divergence()) - _LOG_PARTS
+
+
+def decided(screen: PairSums, test: PairSums, rules: Rules) -> tuple[Bools, Bools, Bools]:
+    """Returns whether to keep, whether to discard, and whether the decision ends undecided. None of them: go on.
+
+    Args:
+      screen: Sums of the shared seeds, with the candidate as `a`.
+      test: Sums of the seeds that only this decision uses.
+      rules: Rules of the decision.
+    """
+    known = screen + test
+    keep = log_evidence(test) >= rules.log_threshold
+    diverges = _probability_of_more_divergence(known) > 1 - rules.futility
+    is_worse = np.isfinite(test.log_evidence_of_divergence()) & (_probability_of_better_mean(known) < rules.futility)
+    keep &= ~diverges & ~is_worse
+    is_hopeless = chance_to_keep(screen, test, rules) < rules.futility
+    # A test takes a level from all later ones, so none begins for a candidate that is not even better on shared seeds.
+    is_screened_out = (
+        (test.seeds == 0) & (screen.seeds >= rules.num_screened) & ~(_probability_of_better_mean(screen) > 0.5)
+    )
+    is_hopeless |= is_screened_out & ~(screen.lost_by_b > screen.lost_by_a)
+    is_promising = (_probability_of_better_mean(known) >= rules.promising) & ~diverges
+    is_spent = test.seeds >= rules.max_seeds
+    discard = ~keep & (is_hopeless | diverges) & ~is_promising
+    undecided = ~keep & ~discard & (is_hopeless | is_spent)
+    return np.asarray(keep), np.asarray(discard), np.asarray(undecided)
+
+
+def chance_to_keep(screen: PairSums, test: PairSums, rules: Rules) -> Floats:
+    """Returns the predictive probability that the test keeps the candidate at its last seed.
+
+    The pairs so far, those of the screen included, predict the mean of the pairs to come by a t distribution. 1 below
+    three pairs, which predict nothing, and as long as the candidate has diverged on fewer seeds than the incumbent.
+    """
+    from scipy.special import stdtr
+
+    known = screen + test
+    n = np.maximum(known.converged, 2.0)
+    mean = np.nan_to_num(known.mean)
+    variance = np.maximum(known.squares - known.converged * mean**2, 0.0) / (n - 1)
+    left = np.maximum(rules.max_seeds - test.seeds, 0.0)
+    all_pairs = test.converged + left
+    last = PairSums(
+        seeds=all_pairs,
+        converged=all_pairs,
+        total=np.zeros_like(all_pairs),
+        squares=variance * all_pairs,
+        lost_by_a=np.zeros_like(all_pairs),
+        lost_by_b=np.zeros_like(all_pairs),
+    )
+    needed = last.half_width(rules.log_threshold + 2 * _LOG_PARTS)  # its own log 2, and the one of the two parts
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed_of_left = (needed * all_pairs - test.total) / left
+        spread = np.sqrt(variance * (1 / left + 1 / n))
+        chance = 1 - stdtr(n - 1, (needed_of_left - mean) / spread)
+    chance = np.where(left > 0, np.nan_to_num(chance), 0.0)
+    is_open = (known.seeds < LEAST_SEEDS) | ((known.lost_by_b > known.lost_by_a) & (left > 0))
+    return np.where(is_open, 1.0, chance)
+
+
+def _probability_of_better_mean(known: PairSums) -> Floats:
+    """Returns the posterior probability that the mean difference is positive, with a flat prior."""
+    from scipy.special import stdtr
+
+    n = np.maximum(known.converged, 2.0)
+    mean = np.nan_to_num(known.mean)
+    variance = np.maximum(known.squares - known.converged * mean**2, 0.0) / (n - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = stdtr(n - 1, mean / np.sqrt(variance / n))
+    return np.where(known.converged > 1, np.nan_to_num(found, nan=0.5), 0.5)
+
+
+def _probability_of_more_divergence(known: PairSums) -> Floats:
+    """Returns the posterior probability that `a` diverges more often than `b`, with Jeffreys's prior."""
+    from scipy.special import betainc
+
+    return np.asarray(betainc(known.lost_by_b + 0.5, known.lost_by_a + 0.5, 0.5))

@@ -1,0 +1,492 @@
+"""`lobench.keep`: a decision about a changed script, from as few paired seeds as tell it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lobench.analysis.stats.online_levels import e_lond_level
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.racing import PairSums
+from lobench.api.evaluate import evaluate_into
+from lobench.api.settings import num_workers
+from lobench.core.errors import UsageError
+from lobench.core.metric import Direction, direction_of, metric_name
+from lobench.core.result import Curves
+from lobench.core.subject import GivenCheckpoint
+from lobench.engine.chief.interfaces import ERRORS, WatchProgress
+from lobench.engine.store.database import StoreLock
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.whole_file import write_whole
+from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.keep.decision import Answer, Rules, decided, log_evidence
+from lobench.tools.keep.launch import LINKS
+from lobench.tools.keep.revisions import MANIFEST, Revision, RevisionFiles, ignored_note
+from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms
+from lobench.tools.keep.sequence import Sequence as Decisions
+
+__all__ = ["Kept", "keep", "kept_log"]
+
+_CASE = "decision"
+_LEAST_SCREEN = 3  # below, nothing can be predicted
+_GIN = """# Written by `lobench keep`.
+{case}/Case.command = "python -m lobench.tools.keep.launch {{checkpoint}} {{seed}} {{out}}"
+{case}/Case.curves = {curves!r}
+{case}/Case.primary_metric = {metric!r}
+{case}/Case.metric_directions = {directions!r}
+{case}/Case.seed_block = 1
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Result of one call.
+
+    Attributes:
+      decision: The decision. Its answer is None if a run had an error.
+      terms: Terms of the store.
+      error: Description of the run that had an error; "" without one.
+      is_new: Whether this call had to run something, or to decide.
+      num_tests, num_kept: Numbers of tests and of KEEP of the store, this decision included.
+    """
+
+    decision: Decision
+    terms: Terms
+    error: str
+    is_new: bool
+    num_tests: int
+    num_kept: int
+
+
+def keep(
+    command: str,
+    *,
+    against: str | Path = "",
+    candidate: str | Path = ".",
+    against_command: str = "",
+    metric: str,
+    curves: str = "{out}/metrics.jsonl",
+    maximize: bool | None = None,
+    store: str | Path = ".lobench/keep",
+    margin: float = 0.0,
+    max_seeds: int = 32,
+    screen: int = _LEAST_SCREEN,
+    max_core_hours: float | None = None,
+    fdr: float = 0.1,
+    environment: Sequence[str] = (),
+    links: Sequence[str] = (),
+    description: str = "",
+    timeout_seconds: float = 86400.0,
+    num_cpus: int = 1,
+    num_gpus: float = 0.0,
+    workers: str | int = 1,
+    progress: WatchProgress | None = None,
+    **options: Any,
+) -> Kept:
+    """Decides whether a changed script is better than the one before.
+
+    Both run on the same seeds, in alternating order, until the answer is known. Results are kept in the store: the
+    same call continues after a kill, and repeats no run. All decisions of a store are one sequence, in which the
+    expected share of changes without an improvement among those that are kept is at most `fdr`.
+
+    Example:
+        found = lobench.keep(
+            "python train.py --seed {seed} --out {out}", against="git:main", metric="val_bpb", maximize=False
+        )
+        found.decision.answer
+
+    Args:
+      command: Command that trains with one seed. Placeholders: `{seed}`, and `{out}`, an empty folder.
+      against: Incumbent: `git:REV`, or a folder. "": the files of the candidate, with `against_command`.
+      candidate: Changed files: a folder, or `git:REV`.
+      against_command: Command of the incumbent. "": `command`.
+      metric: Metric that decides, by its last value.
+      curves: File that the command writes, in any format of `lobench import`, or a JSON object of final values.
+      maximize: Whether higher is better. None: known for losses and accuracies.
+      store: Folder of the results and the decisions.
+      margin: Improvement that KEEP requires, in units of the metric.
+      max_seeds: Largest number of pairs on fresh seeds.
+      screen: Number of seeds that all candidates share, at least 3. The incumbent runs on them once.
+      max_core_hours: Largest number of core-hours of the decision. None: no limit.
+      fdr: Bound of the false discovery rate of KEEP, over all decisions of the store.
+      environment: Names of environment variables whose values belong to a revision.
+      links: Paths that git ignores and that runs see, such as `data`. Their content must not change.
+      description: Description of the change, for the log.
+      timeout_seconds: Time limit of one run.
+      num_cpus, num_gpus: Cores and devices of one run.
+      workers: Number of runs at the same time. With 2, candidate and incumbent run side by side.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`, such as executor.
+    Raises:
+      UsageError: Wrong usage: a placeholder is missing, no such revision, equal revisions, other terms than the store.
+      StoreError: The store is busy or damaged.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+    """
+    progress = progress or default_progress()
+    terms = _terms(fdr, metric, maximize, curves, screen)
+    _check(command, against_command, curves, str(against), max_seeds, margin)
+    folder = Path(store).absolute()
+    home = folder / "keep"
+    here = Path.cwd() if str(candidate).startswith("git:") else Path(candidate)
+    values = _values_of(environment)
+    with _DecidesAlone(folder):
+        decisions = DecisionStore(path=home / "decisions.json")
+        sequence = decisions.read(terms)
+        _write_once(folder / ".gitignore", "*\n")
+        files = RevisionFiles(home=home, links=tuple(links))
+        new = files.keep(str(candidate), near=here, command=command, environment=values)
+        old_place = str(against) or str(candidate)
+        old = files.keep(old_place, near=here, command=against_command or command, environment=values)
+        if new.name == old.name:
+            raise UsageError(
+                "candidate and incumbent are the same",
+                got=f"{new.label} and {old.label}",
+                expected="a difference in a file that git does not ignore, in the command, or in --environment",
+            )
+        if links:
+            targets = {name: str((here / name).resolve()) for name in links}
+            _write_once(home / LINKS, json.dumps(targets, indent=1) + "\n")
+        gin = _gin_text(terms, timeout_seconds, num_cpus, num_gpus)
+        _write_once(home / "suite" / "keep.gin", gin)
+        session = _Session(
+            folder=folder,
+            decisions=decisions,
+            sequence=sequence,
+            new=new,
+            old=old,
+            max_core_hours=max_core_hours,
+            batch=max(num_workers(workers) // 2, 1),
+            options={**options, "workers": workers, "progress": progress},
+        )
+        return session.run(margin=margin, max_seeds=max_seeds, description=description or new.label)
+
+
+def kept_log(store: str | Path = ".lobench/keep") -> Decisions:
+    """Returns the decisions of a store, in their order.
+
+    Raises:
+      StoreError: The folder has no decisions, or they cannot be read.
+    """
+    return DecisionStore(path=Path(store) / "keep" / "decisions.json").read()
+
+
+class _DecidesAlone:
+    """Context in which this process alone decides in a store."""
+
+    def __init__(self, store: Path) -> None:
+        self._lock = StoreLock(store, "keep", file="keep.lock", busy="another `lobench keep` decides in this store")
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    """Runs pairs of seeds until a decision has its answer.
+
+    Attributes:
+      folder: Folder of the store.
+      decisions: File of the decisions.
+      sequence: Its content.
+      new, old: Candidate and incumbent.
+      max_core_hours: Limit of the decision. None: no limit.
+      batch: Number of pairs that run at the same time.
+      options: Options of `evaluate_into`.
+    """
+
+    folder: Path
+    decisions: DecisionStore
+    sequence: Decisions
+    new: Revision
+    old: Revision
+    max_core_hours: float | None
+    batch: int
+    options: Mapping[str, Any]
+
+    def run(self, *, margin: float, max_seeds: int, description: str) -> Kept:
+        candidate = Side(name=self.new.name, label=self.new.label)
+        incumbent = Side(name=self.old.name, label=self.old.label)
+        decision = self.sequence.found(candidate, incumbent, margin)
+        if decision is None:
+            number = len(self.sequence.decisions) + 1
+            decision = Decision(
+                number=number,
+                candidate=candidate,
+                incumbent=incumbent,
+                description=description,
+                margin=margin,
+                max_seeds=max_seeds,
+            )
+        elif decision.answer is not None and (
+            decision.answer is not Answer.UNDECIDED or max_seeds <= decision.max_seeds
+        ):
+            return self._result(decision, is_new=False)
+        else:
+            most = max(max_seeds, decision.max_seeds)
+            decision = dataclasses.replace(decision, answer=None, reason="", max_seeds=most)
+        while True:
+            values = _Values.read(self.folder, self.new, self.old, self.sequence.terms)
+            decision = self._judged(decision, values)
+            self._write(decision)
+            if decision.answer is not None:
+                return self._result(decision)
+            missing = values.missing([*range(self.sequence.terms.screen)]) or values.missing(decision.seeds)
+            if not missing:
+                decision = self._with_more_seeds(decision)
+                self._write(decision)
+                missing = values.missing(decision.seeds)
+            self._run_pairs(missing[: self.batch], values)
+            error = _Values.read(self.folder, self.new, self.old, self.sequence.terms).error(missing[: self.batch])
+            if error:
+                return self._result(decision, error=error)
+
+    def _judged(self, decision: Decision, values: _Values) -> Decision:
+        """Returns a decision with its present numbers, and its answer if it has one."""
+        screen_seeds = range(self.sequence.terms.screen)
+        values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
+        screen = values.sums([one for one in screen_seeds if values.has(one)], decision.margin)
+        test_seeds = [one for one in decision.seeds if values.has(one)]
+        test = values.sums(test_seeds, decision.margin)
+        test_number = decision.test or self.sequence.num_tests + 1
+        level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
+        rules = Rules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
+        keeps, discards, ends = (bool(one) for one in decided(screen, test, rules))
+        known = screen + test
+        pairs = [seed for seed in (*screen_seeds, *decision.seeds) if values.has(seed)]
+        seconds = values.core_seconds(pairs, test_seeds)
+        is_over = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
+        answer: Answer | None = None
+        if keeps or discards or ends or is_over:
+            answer = Answer.KEEP if keeps else Answer.DISCARD if discards else Answer.UNDECIDED
+        reason = _reason(answer, known, test, rules, is_over) if answer is not None else ""
+        mean = float(test.mean) + decision.margin
+        return dataclasses.replace(
+            decision,
+            answer=answer,
+            reason=reason,
+            e_value=float(np.exp(log_evidence(test))),
+            difference=mean if math.isfinite(mean) else None,
+            pairs=len(pairs),
+            fresh_pairs=len(test_seeds),
+            diverged=values.num_diverged(pairs),
+            core_seconds=seconds,
+        )
+
+    def _with_more_seeds(self, decision: Decision) -> Decision:
+        """Returns a decision with further fresh seeds. The first ones make it the next test of the sequence."""
+        start = self.sequence.next_seed
+        count = min(self.batch, decision.max_seeds - len(decision.seeds))
+        if not decision.test:
+            number = self.sequence.num_tests + 1
+            level = e_lond_level(self.sequence.terms.fdr, number, self.sequence.num_kept)
+            decision = dataclasses.replace(decision, test=number, level=level)
+        return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
+
+    def _run_pairs(self, seeds: Sequence[int], values: _Values) -> None:
+        """Runs both sides on consecutive seeds, the candidate first on odd ones."""
+        start, count = seeds[0], 1
+        while count < len(seeds) and seeds[count] == start + count:
+            count += 1
+        revisions = [self.old, self.new] if start % 2 == 0 else [self.new, self.old]
+        evaluate_into(
+            self.folder,
+            [GivenCheckpoint(uri=str(one.path), label=one.label) for one in revisions],
+            str(self.folder / "keep" / "suite"),
+            name="keep",
+            complete_when=MANIFEST,
+            gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),
+            **self.options,
+        )
+
+    def _write(self, decision: Decision) -> None:
+        self.sequence = self.sequence.with_decision(decision)
+        self.decisions.write(self.sequence)
+
+    def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> Kept:
+        if error and (note := ignored_note(self.new.ignored)):
+            error = f"{error}; {note}"
+        return Kept(
+            decision=decision,
+            terms=self.sequence.terms,
+            error=error,
+            is_new=is_new,
+            num_tests=self.sequence.num_tests,
+            num_kept=self.sequence.num_kept,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Values:
+    """Stored runs of both sides by seed: the candidate's and the incumbent's."""
+
+    sides: tuple[Revision, Revision]
+    runs: tuple[Mapping[int, EvaluationRow], Mapping[int, EvaluationRow]]
+    terms: Terms
+
+    @classmethod
+    def read(cls, store: Path, new: Revision, old: Revision, terms: Terms) -> _Values:
+        runs: tuple[dict[int, EvaluationRow], dict[int, EvaluationRow]] = ({}, {})
+        if (store / "ledger.sqlite").is_file():
+            with Ledger.open(store, read_only=True) as ledger:
+                for row in ledger.evaluations(all_codes=True):
+                    names = {Path(one.uri).name for one in row.sightings}
+                    for side, found in zip((new, old), runs, strict=True):
+                        if side.name in names:
+                            found[row.key.seed_block.start] = row
+        return cls(sides=(new, old), runs=runs, terms=terms)
+
+    def has(self, seed: int) -> bool:
+        return all(seed in runs and runs[seed].has_curves for runs in self.runs)
+
+    def missing(self, seeds: Iterable[int]) -> list[int]:
+        return [seed for seed in seeds if not self.has(seed)]
+
+    def error(self, seeds: Iterable[int]) -> str:
+        """Returns a description of the first run without a result; "" if all have one."""
+        for seed in seeds:
+            for side, runs in zip(self.sides, self.runs, strict=True):
+                row = runs.get(seed)
+                if row is None:
+                    return f"{side.label}, seed {seed}: no result"
+                if row.outcome in ERRORS or not row.has_curves:
+                    return f"{side.label}, seed {seed}: {row.message or row.outcome}"
+        return ""
+
+    def sums(self, seeds: Sequence[int], margin: float) -> PairSums:
+        """Returns the sums of pairs; the scores of the candidate are `a`, less the margin."""
+        a, b = ([_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs)
+        if margin == 0 and _are_binary([*a, *b]):  # a failure counts as a divergence, and all successes are equal
+            a, b = ([0.0 if value else -math.inf for value in side] for side in (a, b))
+        step = Samples.of(a, b).step
+        return PairSums.of(np.array([a]) - margin, np.array([b]), np.array([step]))
+
+    def num_diverged(self, seeds: Sequence[int]) -> tuple[int, int]:
+        new, old = (sum(_score(runs[seed], self.terms) == -math.inf for seed in seeds) for runs in self.runs)
+        return new, old
+
+    def core_seconds(self, seeds: Sequence[int], test_seeds: Sequence[int]) -> float:
+        """Returns the core-seconds of the candidate on all seeds, and of the incumbent on those of the test."""
+        new, old = self.runs
+        rows = [*(new[seed] for seed in seeds), *(old[seed] for seed in test_seeds)]
+        return math.fsum(_curves(row).wall_seconds * row.case.num_cpus for row in rows)
+
+    def refuse_ignored_seed(self, seeds: Sequence[int]) -> None:
+        """Raises UsageError if a side has the same curve for all seeds.
+
+        Values of 0 and 1 may repeat by chance.
+        """
+        for side, runs in zip(self.sides, self.runs, strict=True):
+            rows = [runs[seed] for seed in seeds if seed in runs and runs[seed].has_curves]
+            scores = [_score(row, self.terms) for row in rows]
+            if len(rows) < _LEAST_SCREEN or _are_binary(scores) or not all(map(math.isfinite, scores)):
+                continue
+            found = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
+            if len(found) == 1:
+                raise UsageError(
+                    "the command ignores {seed}: all its seeds have the same results",
+                    where=side.label,
+                    got=f"{self.terms.metric} {abs(scores[0]):g} on {len(rows)} seeds",
+                    expected="a script whose draws depend on the seed",
+                )
+
+
+def _curves(row: EvaluationRow) -> Curves:
+    curves = row.curves
+    assert curves is not None
+    return curves
+
+
+def _score(row: EvaluationRow, terms: Terms) -> float:
+    """Returns the last value of the metric, higher is better; -infinity if the run diverged."""
+    curves = _curves(row)
+    (value,) = curves.final(row.case.primary_metric)
+    (has_exploded,) = curves.exploded(row.case)
+    if has_exploded or not math.isfinite(value):
+        return -math.inf
+    return value if terms.maximize else -value
+
+
+def _are_binary(scores: Sequence[float]) -> bool:
+    return len(scores) > 0 and all(score in (0.0, 1.0) for score in scores)
+
+
+def _reason(answer: Answer, known: PairSums, test: PairSums, rules: Rules, is_over: bool) -> str:
+    if answer is Answer.KEEP:
+        return f"the evidence reaches {1 / rules.level:.3g}"
+    if answer is Answer.DISCARD:
+        if float(known.lost_by_a) > float(known.lost_by_b):
+            return "it diverges more often"
+        if not float(test.seeds):
+            return "it does not look better on the shared seeds"
+        return f"less than {rules.futility:.0%} of chance is left to show an improvement"
+    if is_over:
+        return "--max-core-hours is used up"
+    if float(test.seeds) >= rules.max_seeds:
+        return "--max-seeds is used up"
+    return "it looks better, but --max-seeds would not suffice to show it; more of them continue"
+
+
+def _terms(fdr: float, metric: str, maximize: bool | None, curves: str, screen: int) -> Terms:
+    if not 0 < fdr < 1:
+        raise UsageError("--fdr", got=repr(fdr), expected="a number between 0 and 1")
+    if screen < _LEAST_SCREEN:
+        raise UsageError("--screen", got=str(screen), expected=f"at least {_LEAST_SCREEN} seeds")
+    if maximize is None:
+        known = direction_of(metric_name(metric), {})
+        if known is None:
+            raise UsageError(
+                "the direction of the metric is not known", got=metric, next_step="add --minimize or --maximize"
+            )
+        maximize = known is Direction.MAX
+    return Terms(fdr=fdr, metric=metric, maximize=maximize, curves=curves, screen=screen)
+
+
+def _check(command: str, against_command: str, curves: str, against: str, max_seeds: int, margin: float) -> None:
+    for name, text in (("--command", command), ("--against-command", against_command or command)):
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise UsageError(name, got=f"{text!r}: {error}") from error
+        if not words:
+            raise UsageError(name, got=repr(text), expected="'python train.py --seed {seed} --out {out}'")
+        for placeholder in ("{seed}", "{out}") if "{out}" in curves else ("{seed}",):
+            if placeholder not in text:
+                raise UsageError(f"{name} has no {placeholder}", got=text, expected=f"a place for {placeholder}")
+    if "{out}" not in curves:
+        raise UsageError("--curves", got=curves, expected="a file below {out}, such as '{out}/metrics.jsonl'")
+    if not against and not against_command:
+        raise UsageError("no incumbent", next_step="--against git:REV, --against FOLDER, or --against-command COMMAND")
+    if max_seeds < _LEAST_SCREEN:
+        raise UsageError("--max-seeds", got=str(max_seeds), expected=f"at least {_LEAST_SCREEN}")
+    if not (math.isfinite(margin) and margin >= 0):
+        raise UsageError("--margin", got=repr(margin), expected="a number of at least 0, in units of the metric")
+
+
+def _values_of(names: Sequence[str]) -> dict[str, str]:
+    if lacking := [name for name in names if name not in os.environ]:
+        raise UsageError("--environment: no such variable", got=", ".join(lacking))
+    return {name: os.environ[name] for name in names}
+
+
+def _gin_text(terms: Terms, timeout_seconds: float, num_cpus: int, num_gpus: float) -> str:
+    direction = str(Direction.MAX if terms.maximize else Direction.MIN)
+    text = _GIN.format(case=_CASE, curves=terms.curves, metric=terms.metric, directions={terms.metric: direction})
+    limits = {"timeout_seconds": timeout_seconds, "num_cpus": num_cpus, "num_gpus": num_gpus}
+    return text + "".join(f"{_CASE}/Case.{name} = {value!r}\n" for name, value in limits.items())
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Writes a file, unless it has this content already."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_whole(path, text)

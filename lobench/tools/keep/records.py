@@ -1,0 +1,109 @@
+"""JSON documents of `lobench keep`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from lobench.core.json_numbers import finite_or_none
+from lobench.tools.keep.keep import Kept
+from lobench.tools.keep.sequence import Decision, Sequence, Side
+
+__all__ = ["DecisionRecord", "KeepLogRecord", "KeepRecord", "log_record", "record_of"]
+
+
+class SideRecord(TypedDict):
+    name: Annotated[str, "Hash of files, command and environment; the name of its folder in STORE/keep/revisions."]
+    label: str
+
+
+class DecisionRecord(TypedDict):
+    """One decision of a store."""
+
+    number: int
+    candidate: SideRecord
+    incumbent: SideRecord
+    description: str
+    answer: Annotated[Literal["keep", "discard", "undecided"] | None, "null while it is open, or if a run failed."]
+    reason: str
+    margin: float
+    difference: Annotated[float | None, "Mean improvement on fresh seeds, in units of the metric."]
+    e_value: Annotated[float | None, "Evidence for the candidate on fresh seeds."]
+    level: Annotated[float, "KEEP requires an e-value of at least 1 / level. 0: it was not tested."]
+    test: Annotated[int, "Number of the test in the sequence whose error rate is held. 0: it was not tested."]
+    pairs: int
+    fresh_pairs: int
+    max_seeds: int
+    diverged: Annotated[list[int], "Numbers of seeds on which the candidate and the incumbent diverged."]
+    core_seconds: float
+
+
+class KeepRecord(TypedDict):
+    """`lobench keep`: one decision, and the error rate that it belongs to."""
+
+    decision: DecisionRecord
+    metric: str
+    maximize: bool
+    fdr: float
+    num_tests: int
+    num_kept: int
+    error: Annotated[str, 'Run that had an error; "" without one.']
+
+
+class KeepLogRecord(TypedDict):
+    """`lobench keep --log`: all decisions of a store, in their order."""
+
+    metric: str
+    maximize: bool
+    fdr: float
+    num_tests: int
+    num_kept: int
+    decisions: list[DecisionRecord]
+
+
+def record_of(found: Kept) -> KeepRecord:
+    return {
+        "decision": _decision(found.decision),
+        "metric": found.terms.metric,
+        "maximize": found.terms.maximize,
+        "fdr": found.terms.fdr,
+        "num_tests": found.num_tests,
+        "num_kept": found.num_kept,
+        "error": found.error,
+    }
+
+
+def log_record(found: Sequence) -> KeepLogRecord:
+    return {
+        "metric": found.terms.metric,
+        "maximize": found.terms.maximize,
+        "fdr": found.terms.fdr,
+        "num_tests": found.num_tests,
+        "num_kept": found.num_kept,
+        "decisions": [_decision(one) for one in found.decisions],
+    }
+
+
+def _decision(one: Decision) -> DecisionRecord:
+    record: DecisionRecord = {
+        "number": one.number,
+        "candidate": _side(one.candidate),
+        "incumbent": _side(one.incumbent),
+        "description": one.description,
+        "answer": None if one.answer is None else one.answer.value,
+        "reason": one.reason,
+        "margin": one.margin,
+        "difference": one.difference,
+        "e_value": one.e_value,
+        "level": one.level,
+        "test": one.test,
+        "pairs": one.pairs,
+        "fresh_pairs": one.fresh_pairs,
+        "max_seeds": one.max_seeds,
+        "diverged": list(one.diverged),
+        "core_seconds": one.core_seconds,
+    }
+    return finite_or_none(record)
+
+
+def _side(one: Side) -> SideRecord:
+    return {"name": one.name, "label": one.label}

@@ -1,0 +1,272 @@
+"""Revisions: the files, command and environment that a decision compares, kept below the store by their content.
+
+`STORE/keep/trees/HASH/` has the files of a revision, and `STORE/keep/revisions/HASH/revision.json` names the tree, the
+command and the environment. This file holds no path of this machine, so its content identifies the revision, and a
+store evaluates it as it would a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import cause, first_of
+from lobench.engine.whole_file import write_whole
+
+__all__ = ["GIT_PREFIX", "MANIFEST", "Revision", "RevisionFiles", "ignored_note"]
+
+GIT_PREFIX = "git:"
+MANIFEST = "revision.json"
+_NEVER = (".git", "__pycache__")  # names that no folder without git has as files of its own
+_SUBMODULE = b"160000"
+_MOST_NAMED = 3
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # a number in a name would be read as an outer step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """Files, command and environment of one side of a decision.
+
+    Attributes:
+      name: Hash of the manifest, 16 letters; the name of its folder.
+      label: Name shown to people, such as `git:main (3f2a9c1)`.
+      path: Folder of the manifest.
+      ignored: Folders beside the files that git ignores, which runs do not see.
+    """
+
+    name: str
+    label: str
+    path: Path
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionFiles:
+    """Keeper of revisions below a store.
+
+    Attributes:
+      home: Folder `STORE/keep`.
+      links: Paths, relative to the folder in which the command runs, that runs see as links to the present ones.
+    """
+
+    home: Path
+    links: tuple[str, ...] = ()
+
+    def keep(self, place: str, *, near: Path, command: str, environment: Mapping[str, str]) -> Revision:
+        """Copies the files of a revision, unless they are kept already, and returns it.
+
+        Args:
+          place: `git:REV`, or a folder. In a folder of a git repository, the files of the whole repository count that
+            are tracked or that git does not ignore; in another one, all files.
+          near: Folder whose repository `git:REV` means. The command runs in the same folder of the copy.
+          command: Command with placeholders.
+          environment: Variables and their values.
+        Raises:
+          UsageError: There is no such folder, revision, submodule or link.
+        """
+        is_of_git = place.startswith(GIT_PREFIX)
+        folder = (near if is_of_git else Path(place)).resolve()
+        if not folder.is_dir():
+            raise UsageError("no such folder", where=place, next_step="a folder, or git:REV for a revision")
+        root = _root_of(folder)
+        if is_of_git and root is None:
+            raise UsageError("not in a git repository", where=str(folder), got=place)
+        self._check_links(folder)
+        trees = self.home / "trees"
+        trees.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
+        try:
+            label, ignored = place, tuple[str, ...]()
+            if is_of_git and root is not None:
+                commit = _commit_of(root, place.removeprefix(GIT_PREFIX))
+                label = f"{place} ({commit[:7]})"
+                _check_out(root, commit, temporary)
+                self._leave_out_store(root, temporary)
+            else:
+                names = _listed(root) if root is not None else _all_below(folder)
+                self._copy(root or folder, names, temporary)
+                ignored = self._ignored(root) if root is not None else ()
+            tree = _hash_of(temporary)
+            _move(temporary, trees / tree)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        inside = folder.relative_to(root).as_posix() if root is not None else "."
+        if not (trees / tree / inside).is_dir():
+            raise UsageError("the revision has no such folder", where=label, got=inside)
+        manifest = {
+            "command": command,
+            "environment": dict(sorted(environment.items())),
+            "folder": inside,
+            "links": sorted(self.links),
+            "tree": tree,
+        }
+        text = json.dumps(manifest, indent=1) + "\n"
+        name = hashlib.sha256(text.encode()).hexdigest()[:16].translate(_LETTERS)
+        path = self.home / "revisions" / name
+        write_whole(path / MANIFEST, text)
+        return Revision(name=name, label=label, path=path, ignored=tuple(x for x in ignored if x not in self.links))
+
+    def _check_links(self, folder: Path) -> None:
+        for name in self.links:
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise UsageError("--link", got=name, expected="a path below the folder of the command")
+            if not (folder / name).exists():
+                raise UsageError("--link: no such file or folder", where=str(folder), got=name)
+
+    def _copy(self, root: Path, names: Iterable[str], target: Path) -> None:
+        store = self.home.parent.resolve()
+        for name in names:
+            source, copy = root / name, target / name
+            if source.parent.resolve().joinpath(source.name).is_relative_to(store):
+                continue
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if source.is_symlink():
+                    copy.symlink_to(os.readlink(source))
+                elif source.is_file():
+                    shutil.copy2(source, copy)
+            except FileNotFoundError:
+                continue  # deleted, and git still lists it
+            except OSError as error:
+                raise UsageError("a file cannot be copied", where=str(source), got=cause(error)) from error
+
+    def _ignored(self, root: Path) -> tuple[str, ...]:
+        """Returns the folders that git ignores, without those of the store and of Python."""
+        done = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        names = [os.fsdecode(one).rstrip("/") for one in done.stdout.split(b"\0") if one.endswith(b"/")]
+        store = self.home.parent.resolve()
+        related = {store, *store.parents}
+        return tuple(
+            name
+            for name in names
+            if PurePosixPath(name).name not in _NEVER
+            and root / name not in related
+            and not (root / name).is_relative_to(store)
+        )
+
+    def _leave_out_store(self, root: Path, target: Path) -> None:
+        """Removes a store that was committed: it is no part of any revision."""
+        store = self.home.parent.resolve()
+        if store.is_relative_to(root) and store != root:
+            shutil.rmtree(target / store.relative_to(root), ignore_errors=True)
+
+
+def _git(folder: Path, *words: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    if index is not None:
+        environment["GIT_INDEX_FILE"] = str(index)
+    try:
+        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False, env=environment)
+    except FileNotFoundError as error:
+        raise UsageError("git is not installed", next_step="compare two folders instead") from error
+
+
+def _root_of(folder: Path) -> Path | None:
+    """Returns the repository around a folder; None if there is none."""
+    if not any((one / ".git").exists() for one in (folder, *folder.parents)):
+        return None
+    done = _git(folder, "rev-parse", "--show-toplevel")
+    if done.returncode:
+        raise UsageError("git cannot read this repository", where=str(folder), got=_said(done))
+    return Path(os.fsdecode(done.stdout.rstrip(b"\n"))).resolve()
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
+
+
+def _commit_of(root: Path, revision: str) -> str:
+    done = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if done.returncode or not revision:
+        expected = "a branch, tag or commit; `git log --oneline` lists commits"
+        raise UsageError("no such revision", where=str(root), got=f"{GIT_PREFIX}{revision}", expected=expected)
+    return done.stdout.decode().strip()
+
+
+def _check_out(root: Path, commit: str, target: Path) -> None:
+    """Writes the files of a commit, those of its submodules included."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="lobench-index-") as folder:
+        index = Path(folder) / "index"
+        for words in (("read-tree", commit), ("checkout-index", "--all", "--force", f"--prefix={target}/")):
+            done = _git(root, *words, index=index)
+            if done.returncode:
+                raise UsageError("git cannot check the revision out", where=str(root), got=_said(done))
+    for entry in _git(root, "ls-tree", "-r", "-z", commit).stdout.split(b"\0"):
+        head, _, name = entry.partition(b"\t")
+        if not head.startswith(_SUBMODULE):
+            continue
+        path, wanted = os.fsdecode(name), head.split()[2].decode()
+        if not (root / path / ".git").exists() or _git(root / path, "cat-file", "-e", wanted).returncode:
+            raise UsageError(
+                "a submodule's commit is not here",
+                where=path,
+                got=wanted[:7],
+                next_step="git submodule update --init --recursive",
+            )
+        _check_out(root / path, wanted, target / path)
+
+
+def _listed(root: Path, above: str = "") -> Iterator[str]:
+    """Yields the files of a working tree that git tracks or does not ignore, those of its submodules included."""
+    done = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if done.returncode:
+        raise UsageError("git cannot list the files", where=str(root), got=_said(done))
+    for name in sorted({os.fsdecode(one).rstrip("/") for one in done.stdout.split(b"\0") if one}):
+        path = root / name
+        if path.is_dir() and not path.is_symlink():
+            if (path / ".git").exists():
+                yield from _listed(path, f"{above}{name}/")
+        else:
+            yield above + name
+
+
+def _all_below(folder: Path) -> Iterator[str]:
+    for where, folders, files in os.walk(folder):
+        inside = os.path.relpath(where, folder)
+        folders[:] = sorted(name for name in folders if name not in _NEVER)
+        links = [name for name in folders if os.path.islink(os.path.join(where, name))]
+        for name in sorted([*files, *links]):
+            yield os.path.normpath(os.path.join(inside, name))
+
+
+def _hash_of(tree: Path) -> str:
+    """Returns the hash of the files below a folder: their paths, contents and executable bits. 16 hex digits."""
+    found = hashlib.sha256()
+    for name in sorted(_all_below(tree)):
+        path = tree / name
+        if path.is_symlink():
+            kind, content = "link", os.fsencode(os.readlink(path))
+        else:
+            kind = "program" if path.stat().st_mode & 0o100 else "file"
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+        found.update(repr((name, kind, content)).encode(errors="surrogateescape"))
+    return found.hexdigest()[:16]
+
+
+def _move(temporary: Path, target: Path) -> None:
+    if target.is_dir():
+        return
+    temporary.chmod(0o755)
+    try:
+        temporary.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+
+
+def ignored_note(names: Sequence[str]) -> str:
+    """Returns advice on folders that git ignores, for a run that failed; "" without such folders."""
+    if not names:
+        return ""
+    return f"runs do not see what git ignores, such as {first_of(names, _MOST_NAMED)}; --link PATH shows it to them"

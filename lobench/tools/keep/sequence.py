@@ -1,0 +1,184 @@
+"""Sequence of the decisions of a store, in the file `STORE/keep/decisions.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lobench.core.errors import StoreError, UsageError
+from lobench.core.wording import cause
+from lobench.engine.whole_file import write_whole
+from lobench.tools.keep.decision import Answer
+
+__all__ = ["Decision", "DecisionStore", "Sequence", "Side", "Terms"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Revision in a decision: the name of its folder, and its label."""
+
+    name: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Terms that all decisions of a store share.
+
+    Attributes:
+      fdr: Bound of the false discovery rate of KEEP.
+      metric: Metric that decides, by its last value.
+      maximize: Whether higher is better.
+      curves: File that the command writes, with placeholders.
+      screen: Number of seeds that all candidates share.
+    """
+
+    fdr: float
+    metric: str
+    maximize: bool
+    curves: str
+    screen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision.
+
+    Attributes:
+      number: Number of the decision in its store, from 1 on.
+      candidate, incumbent: The two revisions.
+      description: Description of the change.
+      margin: Improvement that KEEP requires, in units of the metric.
+      max_seeds: Largest number of pairs on fresh seeds.
+      test: Number of the test in the sequence whose error rate is held. 0: not tested, because the shared seeds were
+        enough to discard it.
+      level: Level of the test.
+      seeds: Seeds of the test. No other decision uses them.
+      answer: None as long as it is open.
+      reason: Reason for the answer, one clause.
+      e_value: Evidence for the candidate, by the seeds of the test.
+      difference: Mean improvement on the seeds of the test on which both converged. None without such a seed.
+      pairs: Number of pairs with results, those on shared seeds included.
+      fresh_pairs: Number of pairs with results on the seeds of the test.
+      diverged: Number of pairs in which the candidate diverged, and in which the incumbent did.
+      core_seconds: Core-seconds of the candidate's runs, and of the incumbent's on the seeds of the test.
+    """
+
+    number: int
+    candidate: Side
+    incumbent: Side
+    description: str = ""
+    margin: float = 0.0
+    max_seeds: int
+    test: int = 0
+    level: float = 0.0
+    seeds: tuple[int, ...] = ()
+    answer: Answer | None = None
+    reason: str = ""
+    e_value: float = 0.0
+    difference: float | None = None
+    pairs: int = 0
+    fresh_pairs: int = 0
+    diverged: tuple[int, int] = (0, 0)
+    core_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """Decisions of a store, in their order.
+
+    Attributes:
+      terms: Terms of all decisions.
+      decisions: The decisions.
+    """
+
+    terms: Terms
+    decisions: tuple[Decision, ...] = field(default=())
+
+    @property
+    def num_tests(self) -> int:
+        return max((one.test for one in self.decisions), default=0)
+
+    @property
+    def num_kept(self) -> int:
+        return sum(one.answer is Answer.KEEP for one in self.decisions)
+
+    @property
+    def next_seed(self) -> int:
+        """Smallest seed that no decision has used."""
+        used = [seed for one in self.decisions for seed in one.seeds]
+        return max(used, default=self.terms.screen - 1) + 1
+
+    def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
+        """Returns the decision about the same two revisions with the same margin."""
+        wanted = (candidate.name, incumbent.name, margin)
+        for one in self.decisions:
+            if (one.candidate.name, one.incumbent.name, one.margin) == wanted:
+                return one
+        return None
+
+    def with_decision(self, decision: Decision) -> Sequence:
+        """Returns the sequence with a decision in place of the one of its number, or added."""
+        place = decision.number - 1
+        decisions = (*self.decisions[:place], decision, *self.decisions[place + 1 :])
+        return dataclasses.replace(self, decisions=decisions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionStore:
+    """File of a sequence."""
+
+    path: Path
+
+    def read(self, terms: Terms | None = None) -> Sequence:
+        """Returns the sequence of the store; an empty one for a new store.
+
+        Args:
+          terms: Terms of the caller. None: those of the store.
+        Raises:
+          StoreError: The file is damaged, or is missing and no terms are given.
+          UsageError: The store has other terms.
+        """
+        try:
+            record = json.loads(self.path.read_text(encoding="utf-8"))
+            found = _sequence(record)
+        except FileNotFoundError:
+            if terms is None:
+                raise StoreError("no decisions here", where=str(self.path.parent.parent)) from None
+            return Sequence(terms=terms)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise StoreError(
+                "the decisions cannot be read", where=str(self.path), got=cause(error), next_step="move the store away"
+            ) from error
+        for name in Terms.__slots__ if terms is not None else ():
+            asked, own = getattr(terms, name), getattr(found.terms, name)
+            if asked != own:
+                raise UsageError(
+                    "all decisions of a store have the same terms",
+                    where=str(self.path.parent.parent),
+                    got=f"{name} {asked!r}",
+                    expected=repr(own),
+                    next_step="another --store begins another sequence",
+                )
+        return found
+
+    def write(self, sequence: Sequence) -> None:
+        record = {"version": _VERSION, **dataclasses.asdict(sequence)}
+        write_whole(self.path, json.dumps(record, indent=1) + "\n", durable=True)
+
+
+def _sequence(record: dict[str, Any]) -> Sequence:
+    if record["version"] != _VERSION:
+        raise ValueError(f"version {record['version']} of the file is newer than this lobench")
+    decisions = []
+    for one in record["decisions"]:
+        sides = {name: Side(**one[name]) for name in ("candidate", "incumbent")}
+        answer = None if one["answer"] is None else Answer(one["answer"])
+        tuples = {name: tuple(one[name]) for name in ("seeds", "diverged")}
+        decisions.append(Decision(**{**one, **sides, **tuples, "answer": answer}))
+    return Sequence(terms=Terms(**record["terms"]), decisions=tuple(decisions))

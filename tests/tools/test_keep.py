@@ -1,0 +1,185 @@
+"""`lobench keep`: the decision as a function of sums, and real scripts in real repositories."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Done
+from commands import lobench_here as lobench
+from tiny import results
+
+from lobench.analysis.stats.racing import PairSums
+from lobench.engine.store.database import StoreLock
+from lobench.tools.keep.decision import Rules, decided, log_evidence
+
+NO_SEEDS = PairSums.of(np.zeros((1, 0)), np.zeros((1, 0)))
+
+SCRIPT = """
+import json, random, sys
+
+lr = LR
+seed, out = int(sys.argv[1]), sys.argv[2]
+loss = 1 + (lr - 0.3) ** 2 + random.Random(f"{seed} {lr}").gauss(0, 0.005)
+open(out + "/metrics.json", "w").write(json.dumps({"val/loss": loss}))
+"""
+COMMAND = "python train.py {seed} {out}"
+
+
+def sums(differences: list[float]) -> PairSums:
+    return PairSums.of(np.array([differences]), np.zeros((1, len(differences))))
+
+
+def answer(screen: PairSums, test: PairSums, **rules: float) -> str:
+    found = decided(screen, test, Rules(**{"level": 0.025, "max_seeds": 32, **rules}))  # type: ignore[arg-type]
+    names = [name for name, holds in zip(("keep", "discard", "undecided"), found, strict=True) if holds]
+    assert len(names) < 2
+    return names[0] if names else "open"
+
+
+def test_evidence_of_five_alike_pairs_is_half_the_bayes_factor() -> None:
+    y = np.array([1.0, 1.2, 0.9, 1.1, 1.0])
+    n, g = 5, 20.0
+    rest = (y**2).sum() - n**2 * g / (1 + n * g) * y.mean() ** 2
+    expected = -math.log(1 + n * g) / 2 + n / 2 * math.log((y**2).sum() / rest) - math.log(2)
+    assert log_evidence(sums([*y])) == pytest.approx(expected)
+
+
+def test_decision_needs_three_pairs_of_the_test_to_keep_whatever_the_screen_says() -> None:
+    lucky = sums([5.0, 5.1, 5.2, 5.0, 4.9, 5.1])
+    assert answer(lucky, NO_SEEDS) == "open"
+    assert answer(lucky, sums([5.0, 5.1])) == "open"
+    assert answer(NO_SEEDS, sums([5.0, 5.1, 5.2, 5.0, 4.9, 5.1])) == "keep"
+
+
+def test_decision_of_a_worse_candidate_is_discard_by_the_screen_alone() -> None:
+    assert answer(sums([-1.0, -1.1, -0.9]), NO_SEEDS) == "discard"
+
+
+def test_decision_of_a_promising_candidate_without_budget_is_undecided() -> None:
+    pairs = [0.6, -0.1, 0.7, 0.2, 0.5, -0.2, 0.9, 0.1]
+    assert answer(NO_SEEDS, sums(pairs), max_seeds=8) == "undecided"
+    assert answer(NO_SEEDS, sums(pairs), max_seeds=64) == "open"
+
+
+def test_decision_of_a_candidate_that_diverges_is_discard_though_its_mean_is_better() -> None:
+    a = np.array([[*[-math.inf] * 4, 5.0, 5.1, 5.2, 5.0, 4.9, 5.1]])
+    assert answer(NO_SEEDS, PairSums.of(a, np.zeros((1, 10)))) == "discard"
+
+
+def test_decision_of_a_candidate_that_diverges_less_is_keep_at_equal_means() -> None:
+    b = np.array([[*[-math.inf] * 12, 0.0, 0.0]])
+    assert answer(NO_SEEDS, PairSums.of(np.zeros((1, 14)), b)) == "keep"
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ("-c", "user.email=a@example.org", "-c", "user.name=a")
+    subprocess.run(["git", "-C", folder, *who, *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Repository with a script whose learning rate is 0.1; 0.3 is best."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT.replace("LR", "0.1"))
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def keep(*options: str, command: str = COMMAND, against: str = "git:HEAD") -> Done:
+    shared = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--executor", "inline")
+    return lobench("keep", "--command", command, "--against", against, *shared, *options)
+
+
+def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(repository: Path) -> None:
+    store = repository / ".lobench" / "keep"
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3"))
+    better = keep("--format", "json", "--description", "lr 0.3")
+    assert better.returncode == 0, better.stderr
+    record = json.loads(better.stdout)
+    decision = record["decision"]
+    assert decision["answer"] == "keep" and decision["difference"] == pytest.approx(0.04, abs=0.01)
+    assert decision["e_value"] >= 1 / decision["level"] and decision["test"] == 1
+    assert len(results(store)) == 2 * decision["pairs"]
+
+    again = keep()
+    assert again.returncode == 0 and "KEEP (decided before)" in again.stdout
+    assert len(results(store)) == 2 * decision["pairs"]
+
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.0"))
+    worse = keep("--format", "json")
+    assert worse.returncode == 1, worse.stderr
+    discarded = json.loads(worse.stdout)["decision"]
+    assert (discarded["pairs"], discarded["fresh_pairs"], discarded["test"]) == (3, 0, 0)
+    assert len(results(store)) == 2 * decision["pairs"] + 3  # the incumbent's are in the store
+
+    log = json.loads(lobench("keep", "--log", "--format", "json").stdout)
+    assert [one["answer"] for one in log["decisions"]] == ["keep", "discard"]
+    assert (log["num_tests"], log["num_kept"]) == (1, 1)
+    assert git_status(repository) == ["M train.py"]
+
+
+def git_status(folder: Path) -> list[str]:
+    done = subprocess.run(["git", "-C", folder, "status", "--short"], check=True, capture_output=True, text=True)
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_keep_of_two_commands_in_a_folder_without_git_is_undecided_with_few_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("LR", "float(sys.argv[3])"))
+    monkeypatch.chdir(tmp_path)
+    command = ("--command", f"{COMMAND} 0.3", "--against-command", f"{COMMAND} 0.25")
+    shared = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--executor", "inline", "--max-seeds", "3")
+    done = lobench("keep", *command, *shared)
+    assert done.returncode in (1, 4), done.stderr
+    other = lobench("keep", *command, *shared, "--fdr", "0.2")
+    assert other.returncode == 2 and "all decisions of a store have the same terms" in other.stderr
+
+
+def test_keep_refuses_wrong_input_in_one_line(repository: Path) -> None:
+    same = keep()
+    assert same.returncode == 2 and "candidate and incumbent are the same" in same.stderr
+    unknown = keep(against="git:nothere")
+    assert unknown.returncode == 2 and "no such revision; got git:nothere" in unknown.stderr
+    seedless = keep(command="python train.py 0 {out}")
+    assert seedless.returncode == 2 and "--command has no {seed}" in seedless.stderr
+    unlinked = keep("--link", "data")
+    assert unlinked.returncode == 2 and "--link: no such file or folder" in unlinked.stderr
+    for done in (same, unknown, seedless, unlinked):
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_keep_notices_a_command_that_ignores_its_seed(repository: Path) -> None:
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3").replace('f"{seed} {lr}"', "0"))
+    done = keep()
+    assert done.returncode == 2 and "the command ignores {seed}" in done.stderr
+
+
+def test_keep_of_a_failing_candidate_ends_with_3_and_names_the_ignored_folder(repository: Path) -> None:
+    (repository / "data").mkdir()
+    (repository / "data" / "x.txt").write_text("0.3")
+    (repository / ".gitignore").write_text("data/\n")
+    (repository / "train.py").write_text(SCRIPT.replace("LR", 'float(open("data/x.txt").read())'))
+    failed = keep("--max-seeds", "3")
+    assert failed.returncode == 3 and "--link PATH shows it to them" in failed.stdout.replace("\n  ", " ")
+    linked = keep("--max-seeds", "3", "--link", "data")
+    assert linked.returncode in (0, 4), linked.stderr
+
+
+def test_keep_refuses_a_store_in_which_another_call_decides(repository: Path) -> None:
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3"))
+    lock = StoreLock(repository / ".lobench" / "keep", "keep", file="keep.lock")
+    try:
+        done = keep()
+    finally:
+        lock.release()
+    assert done.returncode == 2 and "another `lobench keep` decides in this store" in done.stderr
