@@ -155,3 +155,12 @@ def test_suite_of_commands_evaluates_its_example_with_the_next_command(tmp_path:
     assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
     done = lobench("new", "task", "mine", "--command", cwd=tmp_path)
     assert done.returncode == 2 and "--command is of a suite" in done.stderr
+
+
+def test_suite_of_tests_evaluates_its_example_with_the_next_command(tmp_path: Path) -> None:
+    done = lobench("new", "suite", "evals", "--test", cwd=tmp_path)
+    assert done.returncode == 0 and "next: lobench watch evals/example --suite evals --once" in done.stdout
+    done = lobench("watch", "evals/example", "--suite", "evals", "--once", cwd=tmp_path)
+    assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
+    done = lobench("new", "suite", "other", "--test", "--command", cwd=tmp_path)
+    assert done.returncode == 2 and "--command and --test exclude each other" in done.stderr

@@ -19,6 +19,7 @@ _KINDS = ["suite", "task", "optimizer", "sink", "plugin"]
 Examples:
   lobench new suite mysuite
   lobench new suite myevals --command
+  lobench new suite mytests --test
   lobench new task my_task --into mysuite
   lobench new optimizer MyLOpt
   lobench new sink mydb --into mysuite
@@ -32,15 +33,16 @@ Exit codes: 0, 2 usage: nothing was written."""
     "--into", type=click.Path(path_type=Path), help="Existing folder to write into (default: a new folder NAME)."
 )
 @click.option("--command", is_flag=True, help="With suite: cases that are commands, in any framework.")
+@click.option("--test", is_flag=True, help="With suite: ordinary tests that run once for each checkpoint.")
 @format_option("text", "json", prints={"new": "lobench.tools.new.new:NewRecord"})
-def new(what: str, name: str, into: Path | None, command: bool, kind: str) -> None:
+def new(what: str, name: str, into: Path | None, command: bool, test: bool, kind: str) -> None:
     """Write a new suite, task, optimizer, sink or plugin: working files with their tests, for you to edit.
 
     NAME is the name of the module; a class gets it in CamelCase. Nothing is overwritten.
     """
     from lobench.tools.new.new import new as made
 
-    found = made(what, name, into=into, command=command)  # type: ignore[arg-type]  # checked by click
+    found = made(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
     for path in found.files:
         click.echo(path)
     click.echo(f"\nnext: {found.next_command}")

@@ -32,10 +32,12 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST = 60  # characters; some file systems reject longer paths
 _COMMANDS = "command_suite"  # templates of a suite of commands
+_TESTS = "test_suite"  # templates of a suite of ordinary tests
 _DECLARES = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
 _NEXT = {
     "suite": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
     _COMMANDS: "lobench watch {folder}/example --suite {folder} --once",
+    _TESTS: "lobench watch {folder}/example --suite {folder} --once",
     "task": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
     "optimizer": "python {file} && pytest {folder} --lobench-checkpoint {theta}",
     "sink": "pytest {folder}",
@@ -65,7 +67,9 @@ class Skeleton:
 NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: the written files."]
 
 
-def new(kind: Kind, name: str, *, into: str | Path | None = None, command: bool = False) -> Skeleton:
+def new(
+    kind: Kind, name: str, *, into: str | Path | None = None, command: bool = False, test: bool = False
+) -> Skeleton:
     """Writes a skeleton.
 
     Example:
@@ -77,25 +81,30 @@ def new(kind: Kind, name: str, *, into: str | Path | None = None, command: bool 
       name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`).
       into: Existing folder for the files, such as a suite. None: a new folder, NAME or lobench-NAME.
       command: Whether the cases of a suite are commands that evaluate a checkpoint, in place of tasks.
+      test: Whether they are ordinary tests.
     Raises:
       UsageError: The name is invalid or taken, or a file would be overwritten. Nothing is written then.
     """
-    if command and kind != "suite":
-        raise UsageError("--command is of a suite", got=f"a {kind}", expected="lobench new suite NAME --command")
+    if command and test:
+        raise UsageError("--command and --test exclude each other", expected="one of them")
+    if (command or test) and kind != "suite":
+        option = "--command" if command else "--test"
+        raise UsageError(f"{option} is of a suite", got=f"a {kind}", expected=f"lobench new suite NAME {option}")
+    template = _COMMANDS if command else _TESTS if test else kind
     module, title = _names(kind, name)
     folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
     if into is None and _is_there(folder):
         raise UsageError("this is there already", where=str(folder), next_step="take another name, or remove it")
     if into is not None and not folder.is_dir():
         raise UsageError("--into is not a folder", where=str(folder), expected="one that is there")
-    contents = {folder / path: text for path, text in _contents(_COMMANDS if command else kind, module, title).items()}
+    contents = {folder / path: text for path, text in _contents(template, module, title).items()}
     for path in contents:
         if _is_there(path):
             raise UsageError("this is there already", where=str(path), next_step="nothing was written")
     _check_free(kind, module, title)
     _write(contents, new_folder=folder if into is None else None)
     places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
-    line = _NEXT[_COMMANDS if command else kind].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
+    line = _NEXT[template].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
     return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=line)
 
 
