@@ -25,6 +25,11 @@ VERSIONS = "packages of a registry; plugins/lobench-torch/tests/test_other_pytho
 SHIPPED = "--check: the shipped suite, by minutes"
 
 STORIES = {
+    "own_training.md": Story(
+        left_out={
+            "from pylo.optim": "PyLO is not installed; plugins/lobench-torch/tests/test_pylo_export.py trains with it"
+        }
+    ),
     "README.md": Story(
         left_out={
             "meta-training job": DRAWING,

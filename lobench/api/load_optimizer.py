@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lobench.api.resolve import find_trained
 from lobench.core.subject import optimizer_bindings
@@ -13,10 +14,10 @@ from lobench.engine.config.bound import bind_learned_optimizer
 from lobench.evaluation.programs import matched_theta
 from lobench.evaluation.request import ThetaLeaves
 from lobench.inner.adapters import as_learned_optimizer, as_transformation
-from lobench.inner.optimizer import Transformation
+from lobench.inner.optimizer import LearnedOptimizer, Theta, Transformation
 from lobench.plugins import load_plugins
 
-__all__ = ["load_optimizer"]
+__all__ = ["load_learned", "load_optimizer"]
 
 
 def load_optimizer(
@@ -54,13 +55,31 @@ def load_optimizer(
       ConfigError: Nothing names the optimizer, or a binding is invalid.
       CheckpointError, ThetaMismatch: The checkpoint cannot be read, or is one of another optimizer.
     """
+    learned, theta, name = load_learned(
+        checkpoint, optimizer=optimizer, gin_params=gin_params, store=store, allow_pickle=allow_pickle
+    )
+    return as_transformation(learned.opt_fn(theta, num_steps), num_steps, name=name)
+
+
+def load_learned(
+    checkpoint: str | Path,
+    *,
+    optimizer: str = "",
+    gin_params: Sequence[str] = (),
+    store: str | Path | None = None,
+    allow_pickle: bool = False,
+) -> tuple[LearnedOptimizer, Theta, str]:
+    """Returns the learned optimizer of a checkpoint, its theta, and the name of its class.
+
+    Arguments and errors are those of `load_optimizer`.
+    """
     found = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
     manager = load_plugins()
     _, theta = ThetaLeaves.read(found.checkpoint, manager, allow_pickle=allow_pickle)
     named = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
     layers = layers_at(found.checkpoint, manager, gin_params=(*found.gin_params, *named, *gin_params))
     layers = dataclasses.replace(layers, own_bindings=theta.own_bindings)
+    bound: Any
     bound, part = bind_learned_optimizer(layers, where=found.checkpoint)
     learned = as_learned_optimizer(bound)
-    made = learned.opt_fn(matched_theta(theta, learned, part), num_steps)
-    return as_transformation(made, num_steps, name=type(bound).__name__)
+    return learned, matched_theta(theta, learned, part), type(bound).__name__

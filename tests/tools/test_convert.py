@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from commands import lobench
 from etils import epath
-from reference import ROOT
-from safetensors.numpy import save_file
+from reference import ROOT, reference_theta
+from safetensors.numpy import load_file, save_file
 
 from lobench import CheckpointError, evaluate
 from lobench.core.errors import PickleRefused
@@ -209,3 +209,46 @@ def test_half_a_file_is_one_clear_error(tmp_path: Path, kept: int) -> None:
     (tmp_path / "old.pt").write_bytes(buffer.getvalue())
     with pytest.raises(PickleRefused, match="weights_only=True"):
         read(tmp_path / "old.pt")
+
+
+@pytest.mark.parametrize(
+    ("weights", "optimizer"),
+    [
+        (META, "ELO(hidden_size=32)"),
+        (META, "AdafacMLPLOpt(hidden_size=32)"),
+        (META, "MuLO(hidden_size=32, hidden='w1', base_width=4)"),
+        (CELO2, "Celo2"),
+        (CELO2, "EloCelo2"),
+    ],
+    ids=["ELO", "AdafacMLPLOpt", "MuLO", "Celo2", "EloCelo2"],
+)
+def test_export_to_pylo_is_the_inverse_of_the_import(
+    tmp_path: Path, weights: dict[str, np.ndarray], optimizer: str
+) -> None:
+    np.savez(tmp_path / "in.npz", **weights)
+    name = optimizer.partition("(")[0]
+    assert lobench("convert", "in.npz", "--optimizer", name, "--output", "t.npz", cwd=tmp_path).returncode == 0
+    words = ("--to", "pylo", "--optimizer", optimizer, "--output", "out/model.safetensors", "--format", "json")
+    done = lobench("convert", "t.npz", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    exported = load_file(tmp_path / "out/model.safetensors")
+    assert set(exported) == set(weights)
+    for path, leaf in weights.items():
+        np.testing.assert_array_equal(exported[path], leaf)
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config == ({} if weights is CELO2 else {"input_size": 39, "hidden_layers": 1, "hidden_size": 32})
+    bindings = json.loads(done.stdout)["bindings"]
+    kinds = ("momentum", "rms", "adafactor") if name in ("AdafacMLPLOpt", "MuLO") else ()
+    assert [line.partition(" = ")[0].partition(".")[2] for line in bindings] == [f"{kind}_decays" for kind in kinds]
+
+
+def test_export_of_what_pylo_lacks_is_an_error(tmp_path: Path) -> None:
+    np.savez(tmp_path / "dm.npz", **reference_theta("dm"))
+    words = ("--to", "pylo", "--optimizer", "L2ODM", "--output")
+    done = lobench("convert", "dm.npz", *words, "model.safetensors", cwd=tmp_path)
+    assert done.returncode == 2 and "PyLO's format has no such optimizer; got L2ODM" in done.stderr.replace(
+        "dm.npz: ", ""
+    )
+    np.savez(tmp_path / "celo2.npz", **CELO2)
+    done = lobench("convert", "celo2.npz", "--to", "pylo", "--optimizer", "Celo2", "--output", "a.npz", cwd=tmp_path)
+    assert done.returncode == 2 and "expected a file that ends in .safetensors" in done.stderr

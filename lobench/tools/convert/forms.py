@@ -9,7 +9,7 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 
-__all__ = ["FORMS", "Converted", "WeightsForm", "convert_leaves"]
+__all__ = ["FORMS", "Converted", "WeightsForm", "convert_leaves", "export_leaves"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class WeightsForm:
       constants: Leaves that are not in the file, because they are in the package's code, by optimizer.
       sizes: Settings of optimizers that are sizes of weights, as name -> (published name, axis).
       settings: Other settings for which the package and lobench have different defaults, by optimizer.
+      classes: The package's optimizer, by optimizer of lobench. Weights of other optimizers are not exported.
+      config: Arguments of the package's network besides `sizes`, as in its config.json.
     """
 
     name: str
@@ -36,6 +38,8 @@ class WeightsForm:
     constants: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     sizes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,9 @@ class Converted:
       optimizer: Optimizer of lobench that uses the weights.
       theta: float32 leaves by path.
       matched: Published name, path and shape of each leaf. The name is "" for a leaf that is not in the file.
-      bindings: Settings of the optimizer as gin lines, such as "ELO.hidden_size = 32".
+      bindings: Settings of the optimizer as gin lines, such as "ELO.hidden_size = 32". Of an export, arguments of the
+        package's optimizer: "AdafacLO_naive.rms_decays = [0.1]".
+      config: Arguments of the package's network, for an export.
     """
 
     form: str
@@ -55,6 +61,7 @@ class Converted:
     theta: Mapping[str, np.ndarray]
     matched: tuple[tuple[str, str, tuple[int, ...]], ...]
     bindings: tuple[str, ...]
+    config: Mapping[str, int] = field(default_factory=dict)
 
 
 _LAYERS = {"network.input": 0, "network.linear_0": 1, "network.output": 2}
@@ -86,8 +93,15 @@ FORMS = (
         constants={"AdafacMLPLOpt": _SHIFTS, "MuLO": _SHIFTS},
         sizes={"hidden_size": ("network.input.weight", 0)},
         settings={"AdafacMLPLOpt": {"step_mult": 0.01}},
+        classes={"ELO": "ELO_naive", "AdafacMLPLOpt": "AdafacLO_naive", "MuLO": "MuLO_naive"},
+        config={"input_size": 39, "hidden_layers": 1},
     ),
-    WeightsForm(name="CELO2MLP", optimizers=("Celo2", "EloCelo2"), leaves={name: name for name in _CELO2}),
+    WeightsForm(
+        name="CELO2MLP",
+        optimizers=("Celo2", "EloCelo2"),
+        leaves={name: name for name in _CELO2},
+        classes={"Celo2": "CELO2_naive", "EloCelo2": "ELO_CELO2_naive"},
+    ),
     WeightsForm(
         name="VeLORNN and VeLOMLP",
         optimizers=("VeLO",),
@@ -162,6 +176,38 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
     settings |= form.settings.get(chosen, {})
     bindings = tuple(f"{chosen}.{name} = {value}" for name, value in settings.items())
     return Converted(form=form.name, optimizer=chosen, theta=theta, matched=tuple(matched), bindings=bindings)
+
+
+def export_leaves(theta: Mapping[str, np.ndarray], optimizer: str, where: str) -> Converted:
+    """Returns a theta under a package's names: the inverse of `convert_leaves`.
+
+    Args:
+      theta: Leaves by path, in the structure of the optimizer.
+      optimizer: Class of the optimizer.
+      where: Name of the checkpoint, for messages.
+    Raises:
+      UsageError: The package has no such optimizer, or keeps its weights in several files.
+    """
+    form = next((each for each in FORMS if optimizer in each.classes), None)
+    if form is None:
+        known = ", ".join(name for each in FORMS for name in each.classes)
+        raise UsageError("PyLO's format has no such optimizer", where=where, got=optimizer, expected=f"one of {known}")
+    leaves, matched = {}, []
+    for theirs, ours in form.leaves.items():
+        leaf = np.asarray(theta[str(ours)], np.float32)
+        leaves[theirs] = np.ascontiguousarray(leaf.T if form.transposed and "weight" in theirs else leaf)
+        matched.append((theirs, str(ours), leaf.shape))
+    shifts = form.constants.get(optimizer, {})
+    bindings = [f"{form.classes[optimizer]}.{path} = {[float(value) for value in theta[path]]}" for path in shifts]
+    sizes = {name: leaves[theirs].shape[axis] for name, (theirs, axis) in form.sizes.items()}
+    return Converted(
+        form=form.name,
+        optimizer=optimizer,
+        theta=leaves,
+        matched=tuple(matched),
+        bindings=tuple(bindings),
+        config={**form.config, **sizes},
+    )
 
 
 def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import TypedDict
 
@@ -13,7 +14,7 @@ from lobench.engine.whole_file import write_whole
 from lobench.report.tables.text import text_table
 from lobench.tools.convert.forms import Converted
 
-__all__ = ["ConvertRecord", "convert_record", "convert_text", "write_theta"]
+__all__ = ["ConvertRecord", "convert_record", "convert_text", "export_text", "write_export", "write_theta"]
 
 
 class LeafRecord(TypedDict):
@@ -46,6 +47,31 @@ def write_theta(path: Path, found: Converted) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **found.theta)  # type: ignore[arg-type]  # any names
     write_whole(path, buffer.getvalue())
+
+
+def write_export(path: Path, found: Converted) -> None:
+    """Writes a .safetensors file, and a config.json next to it, from which PyLO's `from_pretrained` makes the network.
+
+    Raises:
+      UsageError: The path has another suffix.
+    """
+    from safetensors.numpy import save
+
+    if path.suffix != ".safetensors":
+        raise UsageError("--output", got=str(path), expected="a file that ends in .safetensors")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, save(dict(found.theta)))
+    write_whole(path.parent / "config.json", (json.dumps(found.config) + "\n").encode())
+
+
+def export_text(found: Converted, output: Path) -> str:
+    rows = [("ours", "theirs", "shape")]
+    rows += [(ours, theirs, str(list(shape))) for theirs, ours, shape in found.matched]
+    size = sum(leaf.size for leaf in found.theta.values())
+    lines = [text_table(rows), f"{found.form}, {size:,} parameters: {output}, config.json"]
+    lines += ["arguments of PyLO's optimizer:", *found.bindings] if found.bindings else []
+    lines.append("next: pass PyLO's optimizer the settings with which theta was trained, since its defaults may differ")
+    return "\n".join(lines)
 
 
 def convert_record(found: Converted, output: Path) -> ConvertRecord:
