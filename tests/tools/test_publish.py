@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import shutil
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from commands import lobench
 from report_store import make_store
 
 from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.tables.frames import open_results
 from lobench.core.errors import StoreError
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.bundle import ResultBundle, merkle_root, write_bundle
@@ -188,3 +190,34 @@ def test_audit_of_an_event_that_lacks_its_parts_is_one_line(bundle: Path, tmp_pa
     done = lobench("audit", tmp_path / "changed.lobench")
     assert done.returncode == 2 or "contradiction" in done.stdout, done.stdout
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 1
+
+
+def test_curves_are_a_croissant_data_set(bundle: Path, tmp_path: Path) -> None:
+    mlcroissant = pytest.importorskip("mlcroissant")
+    folders = [tmp_path / "of_store", tmp_path / "of_bundle"]
+    for source, folder in zip((bundle.parent / "store", bundle), folders, strict=True):
+        options = ("--output", tmp_path / "r.lobench", "--croissant", folder, "--license", "CC-BY-4.0")
+        assert f"{folder}: the curves as a Croissant data set" in lobench("publish", source, *options).stdout
+    contents = [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders]
+    assert contents[0] == contents[1] and sorted(contents[0]) == ["croissant.json", "curves.csv"]
+    assert str(tmp_path).encode() not in b"".join(contents[0].values())
+    data = mlcroissant.Dataset(jsonld=folders[0] / "croissant.json")
+    assert not data.metadata.ctx.issues.errors
+    expected = open_results(bundle).curves_frame()
+    records = list(data.records("curves"))
+    values = [math.nan if one["curves/value"] is None else one["curves/value"] for one in records]
+    assert values == pytest.approx([*expected["value"]], nan_ok=True, rel=1e-7)
+    assert [one["curves/metric"].decode() for one in records] == [*expected["metric"]]
+
+
+def test_croissant_never_overwrites_and_says_what_is_wrong(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "own.txt").write_text("mine")
+    output = ("--output", tmp_path / "r.lobench")
+    done = lobench("publish", bundle, *output, "--croissant", tmp_path / "full")
+    assert done.returncode == 2
+    assert "--croissant; got" in done.stderr and "expected a folder that is missing or empty" in done.stderr
+    done = lobench("publish", bundle, *output, "--license", "MIT")
+    assert done.returncode == 2
+    assert "--license is of the data set that --croissant writes" in done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["full"]

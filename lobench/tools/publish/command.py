@@ -18,6 +18,7 @@ Examples:
   lobench publish .lobench/experiment --output results.lobench
   lobench publish .lobench/experiment --output results.lobench --without-patch
   lobench publish .lobench/experiment --output results.lobench --sign ~/.ssh/id_ed25519
+  lobench publish .lobench/experiment --output results.lobench --croissant dataset --license CC-BY-4.0
   lobench report --store results.lobench --output report.html
   lobench audit results.lobench
 
@@ -37,6 +38,12 @@ Exit codes: 0, 2 usage, or a file or a store that cannot be read."""
     "--without-patch", is_flag=True, help="Leave out the patch of uncommitted changes; the bundle names its hash."
 )
 @click.option("--sign", "key", type=click.Path(exists=True, path_type=Path), help="SSH key that signs the root.")
+@click.option(
+    "--croissant",
+    type=click.Path(path_type=Path),
+    help="Empty or new folder for the curves as a Croissant data set: curves.csv and croissant.json.",
+)
+@click.option("--license", default="", help="License that the data set states, such as CC-BY-4.0.")
 @format_option("text", "json", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
 def publish(
     store: Path,
@@ -45,6 +52,8 @@ def publish(
     no_thetas: bool,
     without_patch: bool,
     key: Path | None,
+    croissant: Path | None,
+    license: str,
     kind: str,
 ) -> None:
     """Put a store with everything that its results depend on into one file that others can check.
@@ -65,6 +74,8 @@ def publish(
         has_thetas=not no_thetas,
         has_patches=not without_patch,
         key=key,
+        croissant=croissant,
+        license=license,
         log=functools.partial(click.echo, err=kind == "json"),
     )
     emit("publish", record) if kind == "json" else show(published_text(record))

@@ -27,6 +27,7 @@ from lobench.engine.store.signature import sign
 from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
+from lobench.tools.publish.croissant import require_free_folder, write_croissant
 from lobench.tools.publish.suites import LARGEST, BundledSuites, suites_in, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
@@ -47,6 +48,7 @@ class PublishRecord(TypedDict):
     suites: dict[str, str]
     left_out: list[str]
     patch_files: list[str]
+    croissant: str
 
 
 def publish(
@@ -57,6 +59,8 @@ def publish(
     has_thetas: bool = True,
     has_patches: bool = True,
     key: Path | None = None,
+    croissant: Path | None = None,
+    license: str = "",
     log: Callable[[str], None] = lambda line: None,
 ) -> PublishRecord:
     """Writes the bundle of a store.
@@ -72,6 +76,8 @@ def publish(
       has_thetas: Whether to include thetas.
       has_patches: Whether to include the patches of uncommitted changes.
       key: Private SSH key that signs the root. None: no signature.
+      croissant: Folder for the curves as a Croissant data set. None: none is written.
+      license: License that the data set states, as an SPDX identifier or an address. "": none.
       log: Receives lines on private content, before anything is written.
     Raises:
       StoreError: The folder is not a store, or the store has no evaluations.
@@ -83,6 +89,10 @@ def publish(
     if not output.suffix:
         raise UsageError("--output", got=str(output), expected="a file such as results.lobench")
     require_writable(output)
+    if croissant is not None:
+        require_free_folder(croissant)
+    elif license:
+        raise UsageError("--license is of the data set that --croissant writes", got=license)
     with Ledger.open(store, read_only=True) as ledger:
         rows, subjects = list(ledger.evaluations()), list(ledger.sightings().values())
         about = ledger_about(ledger, rows)
@@ -115,6 +125,8 @@ def publish(
     with Ledger.open(store, read_only=True) as ledger:
         signature_of = None if key is None else functools.partial(sign, key=key)
         root = write_bundle(ledger.connection, output, members, has_patches=has_patches, sign=signature_of)
+    if croissant is not None:
+        write_croissant(store, croissant, name=output.stem, license=license)
     return PublishRecord(
         output=str(output),
         root=root,
@@ -125,6 +137,7 @@ def publish(
         suites=found.places,
         left_out=left_out,
         patch_files=patch_files if has_patches else [],
+        croissant="" if croissant is None else str(croissant),
     )
 
 
@@ -133,6 +146,7 @@ def published_text(record: PublishRecord) -> str:
     lines = [
         f"{record['output']}: {counted(record['num_evaluations'], 'evaluation')}, {record['num_bytes'] / 1000:,.0f} kB",
         f"root {record['root']}" + (", signed" if record["is_signed"] else ""),
+        *([f"{record['croissant']}: the curves as a Croissant data set"] if record["croissant"] else []),
         *(f"left out: {line}" for line in record["left_out"]),
         "publish the root before the beacon of an audit is known: a draw then hangs on nothing that you chose",
     ]

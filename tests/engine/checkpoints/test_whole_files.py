@@ -23,7 +23,7 @@ from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.checkpoints.whole_files import BY_CONTENT, BY_NAMES, identity_of, whole_readers
 from lobench.evaluation.request import RewrittenCheckpoint
 from lobench.hookspecs import SourceContext
-from lobench.pytest_plugin.commanded import _Files
+from lobench.pytest_plugin.commanded import CheckpointFiles
 
 
 def torch_file() -> bytes:
@@ -180,14 +180,14 @@ def test_spool_keeps_twenty_gigabytes_in_a_moment(tmp_path: Path, checkpoint: Pa
 def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: Path) -> None:
     spool = FileSpool(tmp_path / "spool")
     path = spool.location(taken(spool, checkpoint))
-    files = _Files(path)
+    files = CheckpointFiles(path)
     files.check()
     assert files.identified_by == BY_CONTENT
     (checkpoint / "trainer_state.json").write_text('{"rewritten": true}')
     with pytest.raises(RewrittenCheckpoint, match="rewritten in place during the evaluation"):
         files.check()
     with pytest.raises(RewrittenCheckpoint, match="rewritten in place since it was kept"):
-        _Files(path)
+        CheckpointFiles(path)
 
 
 def test_identity_of_files_ignores_place_and_own_name(tmp_path: Path, checkpoint: Path) -> None:

@@ -25,12 +25,12 @@ def test_minimum_is_zero_and_flat(task, minimum):
     ("task", "x", "expected"),
     [
         (Rosenbrock(), [-1.2, 1.0], 24.2),
-        (Rosenbrock(dim=3), [0.0, 0.0, 2.0], 402.0),
+        pytest.param(Rosenbrock(dim=3), [0.0, 0.0, 2.0], 402.0, id="three dimensions"),
         (Beale(), [0.0, 0.0], 1.5**2 + 2.25**2 + 2.625**2),
         (Ackley(), [1.0, 1.0], 20 - 20 * np.exp(-0.2)),
         (StyblinskiTang(dim=2), [0.0, 0.0], 2 * 39.16616570377142),
     ],
-    ids=str,
+    ids=lambda x: type(x).__name__,
 )
 def test_known_values(task, x, expected):
     assert float(task.loss({"x": jnp.float32(x)}, KEY, None)) == pytest.approx(expected, rel=1e-5)
