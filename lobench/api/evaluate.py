@@ -41,7 +41,7 @@ def evaluate(
 
     Example:
         result = lobench.evaluate("quick/quick.gin", case="relu32", optimizer="adam(); adam.learning_rate = 1e-3")
-        result.curves.metrics["train/loss"]  # [seeds, evaluations]
+        result.metrics["train/loss"]  # [seeds, evaluations]
 
     Args:
       suite: `.gin` file with cases, or the name of a shipped one, such as "quick/quick.gin".
