@@ -12,11 +12,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from lobench.api.settings import WatchSettings, num_workers
+from lobench.api.settings import HERE, WatchSettings, min_workers, num_workers
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.containment import plugin_errors, plugins_contained
-from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError
 from lobench.core.wording import described, headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
@@ -104,7 +104,12 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
-    make_executor = manager.find(_EXECUTORS, settings.executor, kind="executor").make_guarded
+    executor, _, executor_argument = settings.executor.partition(":")
+    if executor in HERE and executor_argument:
+        raise UsageError(
+            "this executor takes no argument", got=f"--executor {settings.executor}", next_step=f"--executor {executor}"
+        )
+    make_executor = manager.find(_EXECUTORS, executor, kind="executor").make_guarded
     readers = readers_for(
         settings.suites, manager, allow_pickle=settings.allow_pickle, complete_when=settings.complete_when
     )
@@ -161,6 +166,8 @@ def worker_config(
         compilation_cache=cache_folder(store).absolute(),
         state_folder=state_folder(store).absolute(),
         max_cores=None if settings.workers == "auto" else num_workers(settings.workers),
+        min_cores=min_workers(settings.workers),
+        argument=settings.executor.partition(":")[2],
         address=settings.ray_address,
         insecure=settings.insecure,
         with_tests=with_tests,

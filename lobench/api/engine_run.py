@@ -14,7 +14,7 @@ from typing import Protocol
 
 from lobench.analysis.scores.baseline_places import record_suites
 from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
-from lobench.api.settings import WatchSettings, num_cores, num_workers
+from lobench.api.settings import HERE, WatchSettings, num_cores, num_workers
 from lobench.api.utilisation import Measuring
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import CheckpointError
@@ -38,8 +38,6 @@ from lobench.engine.workers.devices import devices_here
 from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
 
 __all__ = ["HERE", "Guest", "Watched", "run_rounds"]
-
-HERE = ("local", "inline")  # executors whose workers run on this machine
 
 
 class Guest(Protocol):

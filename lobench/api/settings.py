@@ -18,17 +18,20 @@ from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
 __all__ = [
+    "HERE",
     "BaselineSettings",
     "ImportSettings",
     "TuneSettings",
     "WatchSettings",
     "command_text",
     "default_store",
+    "min_workers",
     "num_cores",
     "num_workers",
     "texts",
 ]
 
+HERE = ("local", "inline")  # executors whose workers run on this machine
 NAME = r"[A-Za-z_]\w*"
 
 
@@ -47,8 +50,8 @@ class WatchSettings(WatchOptions):
         MISSING, "Suite folder, .gin file or name of a shipped suite; repeatable.", flag="--suite", required=True
     )
     name: str = option("", "Name of this watch and its store (default: the suite's).")
-    workers: str | int = option("auto", "Worker processes, one core each; a number or auto.")
-    executor: str = option("local", "local, inline, or a plugin's.")
+    workers: str | int = option("auto", "Worker processes, one core each: a number, MIN:MAX or auto.")
+    executor: str = option("local", "local, inline, or a plugin's.", metavar="NAME[:ARG]")
     ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
     insecure: bool = option(False, "Use a cluster without authentication.")
     checkpoints: str = option("latest", "latest (the newest of each run), all, or every:N.")
@@ -221,17 +224,25 @@ def _is_of_users_group(store: Path) -> bool:
 
 
 def num_workers(workers: str | int) -> int:
-    """Returns the number of cores that `--workers` allows.
+    """Returns the largest number of cores that `--workers` allows.
 
     Raises:
-      UsageError: The value is neither a number nor "auto".
+      UsageError: The value is neither a number, nor MIN:MAX, nor "auto".
     """
-    text = str(workers)
-    if text == "auto":
-        return num_cores()
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError("--workers", got=repr(text), expected="a number >= 1, or auto")
-    return int(text)
+    return num_cores() if workers == "auto" else _worker_range(workers)[1]
+
+
+def min_workers(workers: str | int) -> int:
+    """Returns the number of cores that an elastic executor keeps without work: MIN of MIN:MAX, otherwise 0."""
+    return 0 if workers == "auto" else _worker_range(workers)[0]
+
+
+def _worker_range(workers: str | int) -> tuple[int, int]:
+    least, is_range, most = str(workers).partition(":")
+    least, most = (least, most) if is_range else ("0", least)
+    if not (least.isdecimal() and most.isdecimal() and int(least) <= int(most) and int(most) >= 1):
+        raise UsageError("--workers", got=repr(workers), expected="a number >= 1, MIN:MAX, or auto")
+    return int(least), int(most)
 
 
 def num_cores() -> int:

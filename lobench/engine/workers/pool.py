@@ -44,6 +44,8 @@ class WorkerConfig:
       log_folder: Folder of the workers' logs, one file each.
       max_cores: Number of cores that all workers may use together. None: the number of available cores, even if that
         changes.
+      min_cores: Number of cores that an elastic executor keeps when there is no work.
+      argument: Text after `NAME:` in `--executor NAME:ARGUMENT`; "" if omitted.
       address: Address of a cluster, for an executor of many machines; "" if it needs none.
       insecure: Whether machines without access control may be used.
     """
@@ -54,6 +56,8 @@ class WorkerConfig:
     log_folder: Path
     compilation_cache: Path
     max_cores: int | None = None
+    min_cores: int = 0
+    argument: str = ""
     address: str = ""
     insecure: bool = False
     file_folder: Path | None = None

@@ -1,0 +1,1 @@
+"""SLURM executor: a job per worker."""

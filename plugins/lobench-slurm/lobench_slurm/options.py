@@ -1,0 +1,56 @@
+"""Options of `--executor slurm:NAME=VALUE,...`."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from lobench import UsageError
+
+__all__ = ["SlurmOptions"]
+
+_OF_LOBENCH = ("cpus-per-task", "gpus-per-node", "nodes", "ntasks", "ntasks-per-node", "array", "job-name", "requeue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions:
+    """Options of the executor.
+
+    Example:
+      >>> SlurmOptions.parse("partition=gpu,time=1:00:00,idle=60").sbatch
+      {'partition': 'gpu', 'time': '1:00:00'}
+
+    Attributes:
+      sbatch: Options of sbatch by their long names, without dashes. The value of a flag is True.
+      host: Name or address under which the nodes reach this machine.
+      idle_seconds: Seconds without work after which a job is ended.
+    """
+
+    sbatch: dict[str, str | bool]
+    host: str
+    idle_seconds: float
+
+    @classmethod
+    def parse(cls, argument: str) -> SlurmOptions:
+        """Parses `NAME=VALUE,...`; "+" stands for a comma in a value (`gres=gpu:1+tmpfs:10`).
+
+        Raises:
+          UsageError: An option is set by lobench itself, or a number is invalid.
+        """
+        sbatch: dict[str, str | bool] = {}
+        for part in filter(None, (part.strip() for part in argument.split(","))):
+            name, is_assigned, value = part.partition("=")
+            name = name.strip().lstrip("-").replace("_", "-")
+            if name in _OF_LOBENCH:
+                raise UsageError(
+                    "--executor slurm: this option is set by lobench",
+                    got=part,
+                    next_step="set Case.num_cpus, Case.num_gpus, and --workers",
+                )
+            sbatch[name] = value.strip().replace("+", ",") if is_assigned else True
+        idle, host = sbatch.pop("idle", "120"), sbatch.pop("host", socket.gethostname())
+        try:
+            idle_seconds = float(idle)
+        except ValueError as error:
+            raise UsageError("--executor slurm: idle", got=str(idle), expected="a number of seconds") from error
+        return cls(sbatch=sbatch, host=str(host), idle_seconds=idle_seconds)

@@ -1,0 +1,87 @@
+"""`lobench watch --executor slurm` in a real SLURM, and what becomes of it when jobs and the watch are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lobench_slurm.options import SlurmOptions
+from one_node import OneNode
+from tiny import PATIENCE, content, make_run, make_suite, watch, watch_command
+
+from lobench import UsageError
+
+GATE = '''
+@configurable
+class Gate(Bowl):
+    """Reports that it is being compiled, and waits until it may be."""
+    def __init__(self, *, folder):
+        super().__init__()
+        self.folder = folder
+    def init(self, key):
+        open(os.path.join(self.folder, f"waits-{os.getpid()}"), "w").close()
+        while not os.path.exists(os.path.join(self.folder, "go")):
+            time.sleep(0.05)
+        return super().init(key)
+'''
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def test_options_that_lobench_sets_are_refused() -> None:
+    with pytest.raises(UsageError):
+        SlurmOptions.parse("partition=main,cpus-per-task=4")
+
+
+@pytest.mark.long
+def test_a_watch_whose_jobs_are_cancelled_and_which_is_killed_has_the_ledger_of_a_local_one(
+    in_slurm: OneNode, tmp_path: Path
+) -> None:
+    gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 20\nCase.seed_block = 1\n"
+    for name in "ab":
+        gin += f"{name}/Case.task = @Gate()\n{name}/Gate.folder = '{tmp_path}'\n"
+    suite, run = make_suite(tmp_path, gin=gin), make_run(tmp_path, -3.0)
+    with (suite / "tiny_tasks.py").open("a") as file:
+        file.write(GATE)
+    (tmp_path / "go").touch()
+    done = watch(run, suite, "--once", "--workers", "1", "--store", str(tmp_path / "local"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def waiting() -> int:
+        return len(list(tmp_path.glob("waits-*")))
+
+    def shut() -> None:
+        for path in (tmp_path / "go", *tmp_path.glob("waits-*")):
+            path.unlink(missing_ok=True)
+
+    shut()
+    options = ("--executor", "slurm:host=127.0.0.1", "--workers", "0:2", "--once", "--store", str(tmp_path / "store"))
+    command, environment = watch_command(run, suite, *options), {**os.environ, **in_slurm.environment}
+    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: waiting() == 2, "two jobs evaluate")
+        cancelled = in_slurm.jobs()
+        in_slurm.run("scancel", *cancelled)
+        until(lambda: waiting() == 4, "two other jobs evaluate the same")
+        assert not set(cancelled) & set(in_slurm.jobs())
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        until(lambda: not in_slurm.jobs(), "the jobs of a killed watch end")
+    finally:
+        first.kill()
+        first.wait()
+    (tmp_path / "go").touch()
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert len(content(tmp_path / "store")) == 40
+    assert content(tmp_path / "store") == content(tmp_path / "local")
