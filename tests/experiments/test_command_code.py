@@ -75,12 +75,15 @@ def test_command_with_edited_file_has_another_folder_and_a_line(folder: Path, le
         "sh -c './run.sh {out}'",
         "sh -c 'python -m train {out}'",
         "make -f Makefile train",
+        "bash plain.sh {out}",
+        "sh -c '. $HERE/plain.sh {out}'",
     ],
 )
 @pytest.mark.parametrize("name", ["train.py", "helper.py"])
 def test_command_through_a_shell_counts_the_scripts_that_it_starts(folder: Path, command: str, name: str) -> None:
     (folder / "Makefile").write_text("train:\n\t./run.sh\n")
     (folder / "run.sh").write_text('#!/bin/sh\n# starts it\nset -e\npython "${HERE}/train.py" "$@"\n./run.sh\n')
+    (folder / "plain.sh").write_text("HERE=$(dirname $0)\npython $HERE/train.py $1\n")
     method = Method(name="mine", command=command, curves=METHOD.curves)
     first = code_of(folder, None, method=method).todays
     assert code_of(folder, None, method=method).todays.id == first.id

@@ -47,6 +47,7 @@ _MAKERS: Mapping[str, Sequence[str]] = {
 _READ_AS_SHELL = frozenset(os.path.basename(one) for made in _MAKERS.values() for one in made if one[-3:] != ".py")
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
+_VARIABLE = re.compile(r"\$\w+")
 _WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
 _PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
 _MOST_BYTES = 100_000  # of a script that pip wrote for an entry point
@@ -213,6 +214,7 @@ class _Named:
 
 def _words_in(text: str) -> list[str]:
     """Returns the words of a shell's lines that may name files; of `$HERE/x.py`, the last part."""
+    text = _VARIABLE.sub(" ", text)
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
     named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
     modules = [f"{name}{end}" for name in named for end in (".py", "/__init__.py", "/__main__.py")]

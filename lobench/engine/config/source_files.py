@@ -32,6 +32,9 @@ _SUFFIX = re.compile(r"[^/]\.([A-Za-z]\w{0,9}|\w*\*)$")
 _NAMED = re.compile(rb"[\w./+-]+\.(?:%s)\b" % b"|".join(one[1:].encode() for one in sorted(CODE_SUFFIXES)))
 _CYTHON = re.compile(rb"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
 IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)  # in a text that is Python
+_STARTED_MODULE = re.compile(r"\s-m\s+([^\W\d]\w*(?:\.[^\W\d]\w*)*)")  # `python -m package.module` in a text
+_WORD = re.compile(r"[^\s\"'`;&|()<>]+")
+_SPACE = re.compile(r"\s")
 _IMPORTERS = ("import_module", "__import__")
 _IMPORTERS_OF_OBJECTS = ("run_module", "resolve_name", "locate")  # given a module, or an object in one
 _MODULE_LISTERS = ("iter_modules", "walk_packages")
@@ -294,6 +297,7 @@ class _NamesIn:
                 used.update(map(id, ast.walk(written)))
             values = self._values_of(node)
             found.update(dict.fromkeys(values))
+            found.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
                 if keyword.arg == "config_path":  # of hydra, from the file of code
                     named = (one for one in self._values_of(keyword.value) if one != _UNKNOWN)  # None names no folder
@@ -499,8 +503,16 @@ def _is_path(path: str) -> bool:
     return bool(suffix_of(path)) or _IS_FOLDER.fullmatch(path) is not None
 
 
+def _scripts_in(line: str) -> Iterator[str]:
+    """Yields the files of code that a text names as a line for a shell: of `python train.py --fast`, train.py."""
+    if _SPACE.search(line):
+        yield from (word for word in _WORD.findall(line) if suffix_of(word) in CODE_SUFFIXES)
+
+
 def _imported_by_text(text: str) -> Iterator[ImportedNames]:
-    """Yields the module that a text may name, or the imports of a text that is Python, as `exec` gets it."""
+    """Yields the modules of a text: that which it names, those of `python -m`, or those that it imports as code."""
+    for module in _STARTED_MODULE.findall(text):
+        yield from (ImportedNames(0, name, is_text=True) for name in (module, f"{module}.__main__"))
     if len(text) <= _LONGEST and _IS_MODULE.fullmatch(text):
         module, _, name = text.partition(":")
         yield ImportedNames(0, module, (name,) if name else (), is_text=True)

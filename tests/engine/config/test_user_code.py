@@ -214,6 +214,9 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "INNER = HERE / 'package' / 'inner'\nexec(INNER.joinpath('deep').with_suffix('.py').read_text())\n",
         "from pathlib import Path\nX = [*Path(__file__).parent.joinpath('package').rglob('*.py')]\n",
         "RULES = {'_target_': 'package.inner.deep.Scale'}\n",
+        "import os\nos.system('python package/inner/deep.py ' + NAME)\n",
+        "import subprocess\nsubprocess.run(f'cd {NAME} && python -m package.inner.deep', shell=True)\n",
+        "import os\nos.system(f'{NAME} \"{os.path.dirname(__file__)}/package/inner/deep.py\"')\n",
     ],
 )
 def test_fingerprint_of_import_by_a_computed_name_or_path_reaches_the_module(tree: Path, text: str) -> None:
