@@ -180,7 +180,7 @@ def compare(
     check_baselines(given or map(Path, places))
     asked = None if target is None else parse_target(str(target))
     rules = GateRules(alpha=alpha, max_diverged=max_diverged)
-    specs = specs_called(cases, *places) if cases and places else []
+    specs = specs_called(cases, *places, with_tests=True) if cases and places else []
     chosen = _subjects(
         names,
         store,

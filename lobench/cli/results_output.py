@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.cli.output import json_parts, json_text, kept_to_the_end
-from lobench.core.case import CaseInfo, case_name
+from lobench.core.case import CaseInfo, case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
 from lobench.core.program import describe_programs
@@ -240,11 +240,13 @@ def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Itera
     if pattern == "*":
         yield from rows
         return
-    patterns, matches = {pattern, case_name(pattern)}, dict[CaseInfo, bool]()
+    patterns, matches = {pattern, case_name(pattern), ordinary_test_name(pattern)}, dict[CaseInfo, bool]()
     for row in rows:
         if row.case not in matches:
             names = row.case.names
-            matches[row.case] = any(fnmatchcase(name, one) for name in names for one in patterns)
+            matches[row.case] = row.case.is_called(pattern) or any(
+                fnmatchcase(name, one) for name in names for one in patterns
+            )
         if matches[row.case]:
             yield row
     if not any(matches.values()):

@@ -32,6 +32,7 @@ __all__ = [
     "axis_text",
     "case_name",
     "names_of",
+    "ordinary_test_name",
     "seed_blocks",
     "split_case",
 ]
@@ -49,6 +50,7 @@ TEST = "test"  # `CaseInfo.evaluator` of a case that is an ordinary test
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # fields of `Case` and `Phase`
 _GIN_NODE = re.compile(r"((?:.*/)?[^/:]+\.gin)::?([^:]+)")  # digits.gin:relu32, suites/quick/digits.gin::relu32
 _TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/test_quick.py::test_digits[relu32]
+_ORDINARY_NODE = re.compile(r"(?:(?:.*/)?([^/:]+)/)?([^/:]+)\.py::(.+)")  # suites/lm/test_lm.py::test_loss[long]
 
 
 class LeftToDefault(float):
@@ -282,11 +284,19 @@ class CaseInfo:
         """All names of the case; see `names_of`."""
         node = PurePath(self.node_id.partition("::")[0])
         file = self.file or (node.stem if node.suffix == ".gin" else "")
-        return names_of(self.suite, file, self.own_name or self.name, self.name)
+        own_name = self.own_name or self.name
+        names = names_of(self.suite, file, own_name, self.name)
+        function, bracket, _ = own_name.partition("[")
+        if self.evaluator == TEST and bracket:  # a test's name without parameters stands for all of them
+            names = (*names_of(self.suite, file, function), *names)
+        return names
 
     def is_called(self, name: str) -> bool:
-        """Returns whether a name, in any spelling that lobench prints, names this case."""
-        return name in self.names or case_name(name) in self.names
+        """Returns whether a name, in any spelling that lobench or pytest prints, names this case."""
+        spelled = {name, case_name(name)}
+        if self.evaluator == TEST:
+            spelled.add(ordinary_test_name(name))
+        return not spelled.isdisjoint(self.names)
 
     @property
     def key(self) -> str:
@@ -393,7 +403,10 @@ class CaseSpec:
     def is_called(self, name: str) -> bool:
         """Returns whether a name names this case, or its scope, which stands for all of the scope's cases."""
         scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
-        return any(one in self.names or one in scope_names for one in (name, case_name(name)))
+        spelled = {name, case_name(name)}
+        if self.is_test:
+            spelled.add(ordinary_test_name(name))
+        return not spelled.isdisjoint((*self.names, *scope_names))
 
     @property
     def relative_path(self) -> str:
@@ -431,6 +444,19 @@ def case_name(text: str) -> str:
     if path.suffix == ".gin":
         path, name = path.parent, f"{path.stem}.{name}"
     return f"{path.name}/{name}" if path.name else name
+
+
+def ordinary_test_name(text: str) -> str:
+    """Returns the name of an ordinary test's case from a node id of pytest; another text as it is.
+
+    >>> [ordinary_test_name(text) for text in ("test_loss", "suites/lm/test_lm.py::test_loss[long]")]
+    ['test_loss', 'lm/test_lm.test_loss[long]']
+    """
+    node = _ORDINARY_NODE.fullmatch(text)
+    if node is None:
+        return text
+    suite, file, name = node.groups()
+    return f"{suite}/{file}.{name}" if suite else f"{file}.{name}"
 
 
 def names_of(suite: str, file: str, *names: str) -> tuple[str, ...]:

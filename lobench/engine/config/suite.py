@@ -7,6 +7,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ __all__ = [
     "specs_in",
     "specs_of",
     "takes_any_checkpoint",
+    "tests_of",
 ]
 
 _TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")  # pytest's default `python_files`
@@ -56,6 +58,36 @@ def specs_in(path: Path) -> list[CaseSpec]:
 def specs_of(*suites: str | Path) -> list[CaseSpec]:
     """Returns all cases of gin files and of the gin files in folders, in order."""
     return [spec for file in _files_of(suites) for spec in specs_in(file)]
+
+
+def tests_of(*suites: str | Path) -> list[CaseSpec]:
+    """Returns the ordinary tests of suites, without their parameters. Files are parsed, not imported."""
+    files = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
+    return [
+        CaseSpec(path=str(file), scope=name, root=str(file.parent.parent)) for file in files for name in _tests_in(file)
+    ]
+
+
+def _tests_in(file: Path) -> list[str]:
+    """Returns the names of a file's tests that take no case of a gin file, such as `test_loss` or `TestLM::test_loss`.
+
+    The names begin as pytest expects by default.
+    """
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError):
+        return []  # pytest reports it when it collects the file
+    waiting: list[tuple[str, ast.stmt]] = [("", node) for node in tree.body]
+    names = []
+    while waiting:
+        group, node = waiting.pop(0)
+        if isinstance(node, ast.ClassDef):
+            waiting = [*((f"{group}{node.name}::", each) for each in node.body), *waiting]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            if all(one.arg != "case" for one in arguments):
+                names.append(f"{group}{node.name}")
+    return list(dict.fromkeys(names))
 
 
 def _files_of(suites: Iterable[str | Path]) -> list[Path]:
@@ -112,26 +144,46 @@ def _test_files_of(suite: Path) -> list[Path]:
     return [suite] if suite.suffix == ".py" else []
 
 
-def specs_called(names: Sequence[str], *suites: str | Path) -> list[CaseSpec]:
+def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = False) -> list[CaseSpec]:
     """Returns the cases with given names, in the suites' order. Without names, returns all cases.
 
     A case is called `relu32`, `quick/relu32`, or with its file's name `digits.relu32` (`CaseSpec.names`). The name of a
-    scope with axes stands for all its cells.
+    scope with axes stands for all its cells, and that of a test for all its parameters.
 
+    Args:
+      names: Names of cases.
+      suites: Folders and files.
+      with_tests: Whether ordinary tests are cases, because only checkpoints are evaluated. Parameters of a test, as in
+        `test_loss[long]`, are not checked, since only pytest knows them.
     Raises:
       SuiteError: No case has a given name, or the suites have no cases.
     """
     specs = specs_of(*suites)
-    for name in names or ([] if specs else [""]):
-        if not any(spec.is_called(name) for spec in specs):
-            known = ", ".join(dict.fromkeys(spec.name for spec in specs))
-            raise SuiteError(
-                f"no case {name!r}" if name else "the suite holds no case",
-                where=", ".join(map(str, suites)),
-                expected=f"one of {known}" if specs else "a scope that binds Case.task or Case.command",
-                next_step=suggestion(name, [each for spec in specs for each in spec.names]),
-            )
-    return [spec for spec in specs if not names or any(map(spec.is_called, names))]
+    tests = tests_of(*suites) if with_tests else []
+    found = {name: [*_called(name, specs), *_tests_called(name, tests)] for name in names}
+    known_specs = [*specs, *tests]
+    for name in [name for name in names if not found[name]] or ([] if known_specs else [""]):
+        known = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
+        raise SuiteError(
+            f"no case {name!r}" if name else "the suite holds no case",
+            where=", ".join(map(str, suites)),
+            expected=f"one of {known}" if known_specs else "a scope that binds Case.task or Case.command",
+            next_step=suggestion(name, [each for spec in known_specs for each in spec.names]),
+        )
+    if not names:
+        return known_specs
+    of_tests = dict.fromkeys(spec for each in found.values() for spec in each if spec.is_test)
+    return [*(spec for spec in specs if any(map(spec.is_called, names))), *of_tests]
+
+
+def _called(name: str, specs: Iterable[CaseSpec]) -> list[CaseSpec]:
+    return [spec for spec in specs if spec.is_called(name)]
+
+
+def _tests_called(name: str, tests: Iterable[CaseSpec]) -> list[CaseSpec]:
+    """Returns the tests of a name, with the parameters that it names."""
+    function, bracket, parameters = name.partition("[")
+    return [replace(test, scope=f"{test.scope}{bracket}{parameters}") for test in _called(function, tests)]
 
 
 def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
@@ -176,13 +228,14 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
 
 
 def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
-    """Returns a case's name and its unambiguous other names, by which older stores may know it.
+    """Returns a name of a case or ordinary test and its unambiguous other names, by which older stores may know it.
 
     Raises:
       SuiteError: No case has this name.
     """
-    counts = Counter(each for spec in specs_of(*suites) for each in spec.names)
-    found = specs_called([name], *suites)
+    found = specs_called([name], *suites, with_tests=True)
+    every = {*specs_of(*suites), *tests_of(*suites), *found}
+    counts = Counter(each for spec in every for each in spec.names)
     return frozenset({name, *(each for spec in found for each in spec.names if counts[each] == 1)})
 
 

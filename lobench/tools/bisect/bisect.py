@@ -107,6 +107,7 @@ def bisect(
     )
     progress = progress or default_progress()
     names = names_of_one(case, places)
+    specs = specs_called([case], *places, with_tests=True)
     options = {
         "name": "bisect",
         "workers": workers,
@@ -114,8 +115,8 @@ def bisect(
         "keep_results": keep_results,
     }
 
-    def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock) -> None:
-        own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
+    def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
+        own = [] if block is None else [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
         evaluate_into(
             store / "bisect",
             [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
@@ -123,7 +124,7 @@ def bisect(
             location=location,
             progress=RoundProgress(progress),
             gin_params=(*own_params, *own),
-            cases=(case,),
+            cases=tuple(spec.names[-1] for spec in specs),
             **options,
         )
 
@@ -157,7 +158,7 @@ def bisect(
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
     search = _Search(
         checkpoints=checkpoints,
-        first=_first_block(specs_called([case], *places)[0], layers),
+        first=_first_block(specs[0], layers),
         evaluate=evaluate,
         look=look,
         log=progress.log,
@@ -204,7 +205,7 @@ class _Search:
 
     Attributes:
       checkpoints: Checkpoints of the run in order.
-      first: First seed block of the case, used until a store knows the case's blocks.
+      first: First seed block of the case, used until a store knows the case's blocks. None: all of the case's own.
       evaluate: Evaluates checkpoints on a seed block.
       look: Reads the results of the stores.
       log: Prints a line of progress.
@@ -216,8 +217,8 @@ class _Search:
     """
 
     checkpoints: Sequence[Checkpoint]
-    first: SeedBlock
-    evaluate: Callable[[Sequence[Checkpoint], SeedBlock], None]
+    first: SeedBlock | None
+    evaluate: Callable[[Sequence[Checkpoint], SeedBlock | None], None]
     look: Callable[[], Probed]
     log: Callable[[str], None]
     level: float
@@ -265,7 +266,7 @@ class _Search:
         """
         steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
         self.log(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}{sure}")
-        by_block: dict[SeedBlock, list[int]] = {}
+        by_block: dict[SeedBlock | None, list[int]] = {}
         for place in wanted:
             by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
         for block, places in by_block.items():
@@ -279,12 +280,14 @@ class _Search:
         return after
 
 
-def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock:
+def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
+    if spec.is_test:
+        return None  # only pytest knows the settings of its marks
     num_seeds, seed_block, start = (number_of(name, spec, layers) for name in ("num_seeds", "seed_block", "first_seed"))
     return next(seed_blocks(num_seeds or 1, seed_block, start or 0))
 
 
-def _free_block(seen: Probed, place: int, first: SeedBlock) -> SeedBlock:
+def _free_block(seen: Probed, place: int, first: SeedBlock | None) -> SeedBlock | None:
     """Returns the first block on which a checkpoint was not evaluated: one of the case's own, else of further seeds.
 
     Args:

@@ -57,5 +57,28 @@ def test_what_names_none_or_several_is_one_clear_line(suite: Path) -> None:
         specs_called([], suite / "empty.gin")
 
 
+def test_tests_go_by_their_names_and_node_ids(suite: Path) -> None:
+    (suite / "test_lm.py").write_text(
+        "def test_loss(checkpoint): ...\n\n"
+        "def test_cases(case, evaluate): ...\n\n"
+        "class TestLM:\n    def test_loss(self, size): ...\n"
+    )
+    tests = ["test_loss", "TestLM::test_loss"]
+    specs = specs_called(["relu32", *tests], suite, with_tests=True)
+    assert [spec.name for spec in specs if spec.is_test] == tests and len(specs) == 4
+    for name in (
+        "TestLM::test_loss[8]",
+        "quick/test_lm.TestLM::test_loss[8]",
+        "x/quick/test_lm.py::TestLM::test_loss[8]",
+    ):
+        assert [spec.name for spec in specs_called([name], suite, with_tests=True)] == ["TestLM::test_loss[8]"]
+    assert "quick/test_lm.test_loss" in names_of_one("test_loss", [str(suite)])
+    for name in ("test_cases", "test_lm.TestLM", "TestLM"):
+        with pytest.raises(SuiteError):
+            specs_called([name], suite, with_tests=True)
+    with pytest.raises(SuiteError):
+        specs_called(["test_loss"], suite)
+
+
 def test_names_that_another_case_has_too_are_left_out(suite: Path) -> None:
     assert names_of_one("digits.relu32", [str(suite)]) == {"digits.relu32", "quick/relu32", "quick/digits.relu32"}
