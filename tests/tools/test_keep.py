@@ -175,6 +175,51 @@ def test_keep_of_a_failing_candidate_ends_with_3_and_names_the_ignored_folder(re
     assert linked.returncode in (0, 4), linked.stderr
 
 
+def test_keep_refuses_a_link_over_files_of_the_revision(repository: Path) -> None:
+    (repository / "data").mkdir()
+    (repository / "data" / "README").write_text("where to get it")
+    done = keep("--link", "data")
+    assert done.returncode == 2 and "--link: the revision has files there" in done.stderr
+
+
+def test_keep_undecided_by_its_cost_continues_with_a_larger_limit(repository: Path) -> None:
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3"))
+    stopped = keep("--max-core-hours", "1e-9")
+    assert stopped.returncode == 4 and "--max-core-hours is used up" in stopped.stdout, stopped.stderr
+    same = keep("--max-core-hours", "1e-9")
+    assert same.returncode == 4 and "(decided before)" in same.stdout
+    assert keep().returncode == 0
+
+
+def test_keep_after_failed_runs_repeats_them_and_counts_no_later_pair_before(repository: Path, tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    script = SCRIPT.replace("LR", "0.3") + f"\nassert sys.argv[1] not in open({str(failing)!r}).read().split()"
+    (repository / "train.py").write_text(script)
+    options = ("--workers", "6", "--format", "json")
+    failing.write_text("0 2")
+    assert keep(*options).returncode == 3
+    failing.write_text("3")
+    for _ in range(2):
+        failed = keep(*options)
+        record = json.loads(failed.stdout)
+        assert failed.returncode == 3 and "seed 3" in record["error"], record
+    assert (record["decision"]["pairs"], record["decision"]["fresh_pairs"]) == (3, 0)
+    failing.write_text("")
+    assert keep(*options).returncode == 0
+
+
+def test_keep_of_errors_of_0_and_1_compares_the_pairs_that_differ(repository: Path) -> None:
+    script = f"{SCRIPT}\nopen(out + '/metrics.json', 'w').write(json.dumps({{'val/loss': float(lr < 0.2)}}))"
+    (repository / "train.py").write_text(script.replace("LR", "0.1"))
+    git(repository, "commit", "-qam", "errors")
+    (repository / "train.py").write_text(script.replace("LR", "0.3"))
+    done = keep("--workers", "6", "--format", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    decision = json.loads(done.stdout)["decision"]
+    assert decision["difference"] == 1.0
+    assert decision["fresh_pairs"] >= 8  # 7 pairs that all differ have an e-value of 13
+
+
 def test_keep_refuses_a_store_in_which_another_call_decides(repository: Path) -> None:
     (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3"))
     lock = StoreLock(repository / ".lobench" / "keep", "keep", file="keep.lock")

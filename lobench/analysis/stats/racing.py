@@ -100,7 +100,7 @@ class PairSums:
         return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, np.inf)
 
     def log_evidence_of_mean(self) -> Floats:
-        """Returns the log evidence that the mean of `a` is above that of `b`; -infinity if that of the seeds is not.
+        """Returns the log evidence that `a` has a higher mean than `b`; -infinity if it has none so far.
 
         This is the t Bayes factor without the factor 2 of a one-sided prior. So it is at most the one-sided factor,
         which is an e-process: at any look its expectation is at most 1 if `a` is not better.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -228,26 +229,25 @@ class _Session:
                 margin=margin,
                 max_seeds=max_seeds,
             )
-        elif decision.answer is not None and (
-            decision.answer is not Answer.UNDECIDED or max_seeds <= decision.max_seeds
-        ):
+        elif decision.answer in (Answer.KEEP, Answer.DISCARD):
             return self._result(decision, is_new=False)
         else:
-            most = max(max_seeds, decision.max_seeds)
-            decision = dataclasses.replace(decision, answer=None, reason="", max_seeds=most)
+            decision = dataclasses.replace(decision, max_seeds=max(max_seeds, decision.max_seeds))
+        earlier = decision
         while True:
             values = _Values.read(self.folder, self.new, self.old, self.sequence.terms)
             decision = self._judged(decision, values)
             self._write(decision)
             if decision.answer is not None:
-                return self._result(decision)
+                return self._result(decision, is_new=decision != earlier)
             missing = values.missing([*range(self.sequence.terms.screen)]) or values.missing(decision.seeds)
             if not missing:
                 decision = self._with_more_seeds(decision)
                 self._write(decision)
                 missing = values.missing(decision.seeds)
-            self._run_pairs(missing[: self.batch], values)
-            error = _Values.read(self.folder, self.new, self.old, self.sequence.terms).error(missing[: self.batch])
+            seeds = _consecutive(missing[: self.batch])
+            self._run_pairs(seeds)
+            error = _Values.read(self.folder, self.new, self.old, self.sequence.terms).error(seeds)
             if error:
                 return self._result(decision, error=error)
 
@@ -256,27 +256,27 @@ class _Session:
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
         screen = values.sums([one for one in screen_seeds if values.has(one)], decision.margin)
-        test_seeds = [one for one in decision.seeds if values.has(one)]
+        # The order must not depend on the results: a pair after a run that had an error waits for that run.
+        test_seeds = [*itertools.takewhile(values.has, decision.seeds)]
         test = values.sums(test_seeds, decision.margin)
         test_number = decision.test or self.sequence.num_tests + 1
         level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
         rules = Rules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
         keeps, discards, ends = (bool(one) for one in decided(screen, test, rules))
         known = screen + test
-        pairs = [seed for seed in (*screen_seeds, *decision.seeds) if values.has(seed)]
+        pairs = [*(seed for seed in screen_seeds if values.has(seed)), *test_seeds]
         seconds = values.core_seconds(pairs, test_seeds)
         is_over = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
         answer: Answer | None = None
         if keeps or discards or ends or is_over:
             answer = Answer.KEEP if keeps else Answer.DISCARD if discards else Answer.UNDECIDED
         reason = _reason(answer, known, test, rules, is_over) if answer is not None else ""
-        mean = float(test.mean) + decision.margin
         return dataclasses.replace(
             decision,
             answer=answer,
             reason=reason,
             e_value=float(np.exp(log_evidence(test))),
-            difference=mean if math.isfinite(mean) else None,
+            difference=values.difference(test_seeds),
             pairs=len(pairs),
             fresh_pairs=len(test_seeds),
             diverged=values.num_diverged(pairs),
@@ -293,11 +293,9 @@ class _Session:
             decision = dataclasses.replace(decision, test=number, level=level)
         return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
 
-    def _run_pairs(self, seeds: Sequence[int], values: _Values) -> None:
-        """Runs both sides on consecutive seeds, the candidate first on odd ones."""
-        start, count = seeds[0], 1
-        while count < len(seeds) and seeds[count] == start + count:
-            count += 1
+    def _run_pairs(self, seeds: Sequence[int]) -> None:
+        """Runs both sides on consecutive seeds, the candidate first if the first seed is odd."""
+        start, count = seeds[0], len(seeds)
         revisions = [self.old, self.new] if start % 2 == 0 else [self.new, self.old]
         evaluate_into(
             self.folder,
@@ -366,10 +364,19 @@ class _Values:
     def sums(self, seeds: Sequence[int], margin: float) -> PairSums:
         """Returns the sums of pairs; the scores of the candidate are `a`, less the margin."""
         a, b = ([_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs)
-        if margin == 0 and _are_binary([*a, *b]):  # a failure counts as a divergence, and all successes are equal
-            a, b = ([0.0 if value else -math.inf for value in side] for side in (a, b))
+        if margin == 0 and _are_binary([*a, *b], self.terms):
+            # A failure counts as a divergence, and all successes are equal.
+            success = float(self.terms.maximize)
+            a, b = ([0.0 if value == success else -math.inf for value in side] for side in (a, b))
         step = Samples.of(a, b).step
         return PairSums.of(np.array([a]) - margin, np.array([b]), np.array([step]))
+
+    def difference(self, seeds: Sequence[int]) -> float | None:
+        """Returns the mean improvement on the seeds on which both sides converged; None without such a seed."""
+        new, old = self.runs
+        found = [_score(new[seed], self.terms) - _score(old[seed], self.terms) for seed in seeds]
+        finite = [one for one in found if math.isfinite(one)]
+        return math.fsum(finite) / len(finite) if finite else None
 
     def num_diverged(self, seeds: Sequence[int]) -> tuple[int, int]:
         new, old = (sum(_score(runs[seed], self.terms) == -math.inf for seed in seeds) for runs in self.runs)
@@ -389,7 +396,7 @@ class _Values:
         for side, runs in zip(self.sides, self.runs, strict=True):
             rows = [runs[seed] for seed in seeds if seed in runs and runs[seed].has_curves]
             scores = [_score(row, self.terms) for row in rows]
-            if len(rows) < _LEAST_SCREEN or _are_binary(scores) or not all(map(math.isfinite, scores)):
+            if len(rows) < _LEAST_SCREEN or _are_binary(scores, self.terms) or not all(map(math.isfinite, scores)):
                 continue
             found = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
             if len(found) == 1:
@@ -417,8 +424,15 @@ def _score(row: EvaluationRow, terms: Terms) -> float:
     return value if terms.maximize else -value
 
 
-def _are_binary(scores: Sequence[float]) -> bool:
-    return len(scores) > 0 and all(score in (0.0, 1.0) for score in scores)
+def _are_binary(scores: Sequence[float], terms: Terms) -> bool:
+    """Returns whether all values of the metric are 0 or 1."""
+    values = (0.0, 1.0) if terms.maximize else (0.0, -1.0)
+    return len(scores) > 0 and all(score in values for score in scores)
+
+
+def _consecutive(seeds: Sequence[int]) -> Sequence[int]:
+    """Returns the first seeds as far as each is the next number."""
+    return [seed for place, seed in enumerate(seeds) if seed == seeds[0] + place]
 
 
 def _reason(answer: Answer, known: PairSums, test: PairSums, rules: Rules, is_over: bool) -> str:
@@ -426,7 +440,7 @@ def _reason(answer: Answer, known: PairSums, test: PairSums, rules: Rules, is_ov
         return f"the evidence reaches {1 / rules.level:.3g}"
     if answer is Answer.DISCARD:
         if float(known.lost_by_a) > float(known.lost_by_b):
-            return "it diverges more often"
+            return "it diverges or fails more often"
         if not float(test.seeds):
             return "it does not look better on the shared seeds"
         return f"less than {rules.futility:.0%} of chance is left to show an improvement"

@@ -28,6 +28,7 @@ MANIFEST = "revision.json"
 _NEVER = (".git", "__pycache__")  # names that no folder without git has as files of its own
 _SUBMODULE = b"160000"
 _MOST_NAMED = 3
+_LINKED = "a path that git ignores as a whole, such as data/raw for a folder data with tracked files"
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")  # a number in a name would be read as an outer step
 
 
@@ -101,6 +102,9 @@ class RevisionFiles:
         inside = folder.relative_to(root).as_posix() if root is not None else "."
         if not (trees / tree / inside).is_dir():
             raise UsageError("the revision has no such folder", where=label, got=inside)
+        for link in self.links:
+            if os.path.lexists(trees / tree / inside / link):
+                raise UsageError("--link: the revision has files there", where=label, got=link, expected=_LINKED)
         manifest = {
             "command": command,
             "environment": dict(sorted(environment.items())),
