@@ -77,3 +77,84 @@ def test_bisect_of_a_test_finds_the_broken_checkpoint(tmp_path: Path, suite: Pat
 def test_commands_with_an_unknown_test_name_the_known_ones(tmp_path: Path, suite: Path, run: Path) -> None:
     done = lobench("bisect", run, "--suite", suite, "--case", "test_los", cwd=tmp_path)
     assert done.returncode == 2 and "expected one of test_loss, TestGroup::test_inside" in done.stderr
+
+
+FRESH = """
+import hashlib
+import json
+import pytest
+
+def loss_of(checkpoint, seed):
+    noise = int(hashlib.sha256(f"{checkpoint.outer_step} {seed}".encode()).hexdigest(), 16) % 1000 / 1e5
+    return json.loads((checkpoint.path / "model.json").read_text())["loss"] + noise
+
+@pytest.mark.lobench(num_seeds=4)
+def test_fresh(checkpoint, record):
+    for seed in record.seeds:
+        record("valid/loss", loss_of(checkpoint, seed), seed=seed)
+"""
+FIXED = """
+def test_fixed(checkpoint, record):
+    record("valid/loss", loss_of(checkpoint, 0))
+"""
+
+
+def watched(run: Path, suite: Path, tests: str) -> Path:
+    (suite / "test_lm.py").write_text(tests)
+    done = lobench("watch", run, "--suite", suite, "--once", "--checkpoints", "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run / "lobench_results/lm"
+
+
+def test_best_takes_fresh_seeds_of_tests_that_read_them(run: Path, suite: Path) -> None:
+    store = watched(run, suite, FRESH + FIXED)
+    done = lobench("best", run, "--suite", suite, "--top", "2", "--seeds", "3", "--format", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["best"].endswith("checkpoint-3")
+    assert "no fresh seeds of lm/test_fixed" in done.stderr
+    fresh, further = (
+        [(one["case"]["name"], one["checkpoint"]["outer_step"], tuple(one["seeds"])) for one in results(folder)]
+        for folder in (store / "best", store / "best/winner")
+    )
+    assert sorted(fresh) == [("test_fresh", step, (4, 5, 6)) for step in (2, 3)]
+    assert further == [("test_fresh", 3, (7, 8, 9))]
+
+
+def test_best_of_tests_with_fixed_seeds_is_one_line(run: Path, suite: Path) -> None:
+    watched(run, suite, FRESH.replace("record.seeds", "range(4)"))
+    done = lobench("best", run, "--suite", suite)
+    assert done.returncode == 2 and "no fresh seeds of lm/test_fresh" in done.stderr, done.stderr
+    assert "`record.seeds`" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_alarm_confirms_on_seeds_that_a_test_reads(run: Path, suite: Path) -> None:
+    store = watched(run, suite, FRESH + FIXED)
+    done = lobench("alarm", run, "--suite", suite, "--seeds", "4", "--format", "json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (alarm,) = json.loads(done.stdout)["alarms"]
+    assert (alarm["outer_step"], alarm["reference_outer_step"]) == (4, 3)
+    assert done.stderr.count("no fresh seeds of lm/test_fixed") == 1
+    found = results(store / "alarm")
+    assert {one["case"]["name"] for one in found} == {"test_fresh"}
+    assert all(one["seeds"][0] > 1000 and len(one["seeds"]) == 4 for one in found)
+
+
+def test_alarm_of_tests_with_fixed_seeds_says_why_nothing_is_confirmed(run: Path, suite: Path) -> None:
+    store = watched(run, suite, FRESH.replace("record.seeds", "range(4)"))
+    done = lobench("alarm", run, "--suite", suite, "--seeds", "4", "--format", "json")
+    assert done.returncode == 0 and json.loads(done.stdout)["alarms"] == []
+    assert done.stderr.count("no fresh seeds of lm/test_fresh") == 1 and not (store / "alarm/ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize("seeds", ["record.seeds", "range(4)"])
+def test_bisect_asks_a_test_for_further_seeds_if_it_reads_them(run: Path, suite: Path, seeds: str) -> None:
+    for step in range(1, 7):
+        (run / f"checkpoint-{step}/model.json").write_text(json.dumps({"loss": 1.0, "step": step}))
+    store = watched(run, suite, FRESH.replace("record.seeds", seeds))
+    done = lobench("bisect", run, "--suite", suite, "--case", "test_fresh", "--probability", "0.999", "--most", "3")
+    assert done.returncode == 4, done.stdout + done.stderr
+    further = [one["seeds"] for one in results(store / "bisect")] if (store / "bisect").exists() else []
+    if seeds == "record.seeds":
+        assert further and min(map(min, further)) >= 4 and "no fresh seeds" not in done.stderr
+    else:
+        assert not further and "no fresh seeds of lm/test_fresh" in done.stderr

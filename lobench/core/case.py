@@ -245,6 +245,8 @@ class CaseInfo:
       task_code: Fingerprint of the code behind the task alone, on which a tuned baseline depends.
       evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command, "test" for an ordinary
         test.
+      fixed_seeds: Whether the case is never evaluated on other seeds than its own, as an ordinary test that does not
+        read `record.seeds`.
     """
 
     identity: str
@@ -275,6 +277,7 @@ class CaseInfo:
     subject_code: str = ""
     task_code: str = ""
     evaluator: str = ""
+    fixed_seeds: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON has no tuples

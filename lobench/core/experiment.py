@@ -266,11 +266,13 @@ class SessionBlocks:
         return None, tuple(lines)
 
     def cut(self, case: CaseInfo, own: Sequence[str]) -> CaseInfo:
-        """Returns a case with these blocks in place of those that it has.
+        """Returns a case with these blocks in place of those that it has. One with fixed seeds keeps its own.
 
         Args:
           own: gin lines of a subject, which take precedence over the blocks.
         """
+        if case.fixed_seeds:
+            return case
         if self.first_seed is not None and not any(line.startswith("Case.first_seed") for line in own):
             case = replace(case, first_seed=self.first_seed)
         if not any(line.startswith("Case.block_sizes") for line in own):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_test
 from lobench.pytest_plugin.item_names import plain_node_id
+from lobench.pytest_plugin.options import layers_of
 
 __all__ = ["PASSED", "bound_test", "spec_of"]
 
@@ -20,7 +22,7 @@ PASSED = "passed"  # primary metric of a test that records none: 1.0 if it passe
 _MARK = "lobench"
 
 
-def spec_of(item: pytest.Function) -> CaseSpec:
+def spec_of(item: pytest.Item) -> CaseSpec:
     """Returns the place of an ordinary test as that of a case."""
     path = item.path.resolve()
     return CaseSpec(path=str(path), scope=plain_node_id(item).partition("::")[2], root=str(path.parent.parent))
@@ -28,6 +30,8 @@ def spec_of(item: pytest.Function) -> CaseSpec:
 
 def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
     """Returns the case of an ordinary test: its place, and the settings of its `lobench` marks.
+
+    It is evaluated on other seeds only if its own code reads `record.seeds`.
 
     Raises:
       ConfigError: A setting is unknown or invalid.
@@ -37,17 +41,22 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
         if mark.args:
             raise ConfigError("the mark `lobench` takes settings by name", where=item.nodeid, got=repr(mark.args[0]))
         settings |= mark.kwargs
-    settings.setdefault("primary_metric", _first_recorded(item) or PASSED)
-    return bind_test(spec, settings)
+    nodes = [*ast.walk(_source_of(item))]
+    settings.setdefault("primary_metric", _first_recorded(nodes) or PASSED)
+    return bind_test(spec, settings, layers_of(item.config) if _reads_seeds(nodes) else None)
 
 
-def _first_recorded(item: pytest.Item) -> str:
-    """Returns the name in the first call of `record` in a test's own code; "" if there is none with a literal name."""
+def _source_of(item: pytest.Item) -> ast.Module:
+    """Returns the syntax tree of a test's own code; an empty one if it has no source."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(item, "function", None))))  # type: ignore[arg-type]
+        return ast.parse(textwrap.dedent(inspect.getsource(getattr(item, "function", None))))  # type: ignore[arg-type]
     except (OSError, TypeError, SyntaxError):
-        return ""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _first_recorded(nodes: Iterable[ast.AST]) -> str:
+    """Returns the name in the first call of `record`; "" if there is none with a literal name."""
+    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
     found = [
         (node.lineno, node.col_offset, node.args[0].value)
         for node in calls
@@ -55,3 +64,9 @@ def _first_recorded(item: pytest.Item) -> str:
     ]
     name = min(found)[2] if found else ""
     return name if isinstance(name, str) else ""
+
+
+def _reads_seeds(nodes: Iterable[ast.AST]) -> bool:
+    """Returns whether `record.seeds` occurs."""
+    found = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
+    return any(isinstance(value, ast.Name) and value.id == "record" for value in found)

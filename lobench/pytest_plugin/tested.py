@@ -25,8 +25,9 @@ from lobench.engine.workers.devices import cpu_class
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.commanded import CheckpointFiles, without_jax
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
+from lobench.pytest_plugin.items import blocks_of
 from lobench.pytest_plugin.options import evaluates_whole_files, loaded_subject, manager_of, option
-from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test
+from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test, spec_of
 
 __all__ = ["MetricRecorder", "TestedCheckpoint", "begin", "checkpoint_of", "evaluating", "recorder_of"]
 
@@ -74,10 +75,17 @@ class TestedCheckpoint:
 
 
 class MetricRecorder:
-    """Collects the metrics of one run of a test: the value of the fixture `record`."""
+    """Collects the metrics of one run of a test: the value of the fixture `record`.
 
-    def __init__(self, nodeid: str, num_seeds: int | None) -> None:
-        self._nodeid, self._num_seeds = nodeid, num_seeds
+    Args:
+      nodeid: Node id of the test.
+      seeds: Seeds to record the primary metric for.
+    Attributes:
+      seeds: As given. A test that reads them is also evaluated on other seeds than its own, as by `lobench best`.
+    """
+
+    def __init__(self, nodeid: str, seeds: tuple[int, ...]) -> None:
+        self._nodeid, self.seeds = nodeid, seeds
         self.values: dict[str, dict[int, float]] = {}  # by metric, then by seed
 
     def __call__(self, name: str, value: Any, seed: int = 0) -> None:
@@ -86,9 +94,9 @@ class MetricRecorder:
         Args:
           name: Name of the metric, such as `valid/loss`.
           value: A number, or an array or tensor of one. NaN and infinity count as diverged.
-          seed: Number from 0 to below `num_seeds` of the mark `lobench`.
+          seed: One of `seeds`, which are 0 to below `num_seeds` of the mark `lobench` unless others are asked for.
         Raises:
-          LobenchError: The value is no number, the seed is out of range, or the seed has a value.
+          LobenchError: The value is no number, the seed is not one of `seeds`, or it has a value.
         """
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise self._error("the name of a metric", got=repr(name), expected="a text such as 'valid/loss'")
@@ -97,10 +105,10 @@ class MetricRecorder:
         except (TypeError, ValueError, RuntimeError) as error:
             got = f"{type(value).__name__} {str(value)[:40]}"
             raise self._error(f"the value of {name} is no number", got=got, expected="one number") from error
-        limit = self._num_seeds
-        if type(seed) is not int or seed < 0 or (limit is not None and seed >= limit):
-            expected = f"below {limit}" if limit is not None else "a number from 0"
-            advice = f"@pytest.mark.lobench(num_seeds={seed + 1})" if type(seed) is int and seed >= 0 else ""
+        if type(seed) is not int or seed not in self.seeds:
+            is_usual = self.seeds == tuple(range(len(self.seeds)))
+            expected = f"below {len(self.seeds)}" if is_usual else f"one of `record.seeds`, {self.seeds}"
+            advice = f"@pytest.mark.lobench(num_seeds={seed + 1})" if is_usual and type(seed) is int else ""
             raise self._error(f"the seed of {name}", got=repr(seed), expected=expected, next_step=advice)
         by_seed = self.values.setdefault(name, {})
         if seed in by_seed:
@@ -157,8 +165,9 @@ def recorder_of(item: pytest.Item, spec: CaseSpec | None) -> MetricRecorder:
         )
     recorder = item.stash.get(_RECORDER, None)
     if recorder is None:
-        num_seeds = bound_test(item, spec).case.num_seeds if spec is not None else None
-        item.stash[_RECORDER] = recorder = MetricRecorder(item.nodeid, num_seeds)
+        blocks = blocks_of(item, bound_test(item, spec or spec_of(item)).info)
+        seeds = tuple(seed for block in blocks for seed in block.seeds)
+        item.stash[_RECORDER] = recorder = MetricRecorder(item.nodeid, seeds)
     return recorder
 
 
@@ -210,7 +219,7 @@ def _keep(
     has_passed: bool,
 ) -> None:
     case, values = bound.case, {name: dict(by_seed) for name, by_seed in recorder.values.items()}
-    seeds = range(case.num_seeds)
+    seeds = recorder.seeds
     if case.primary_metric == PASSED and PASSED not in values:
         values[PASSED] = dict.fromkeys(seeds, float(has_passed))
     lacking = [seed for seed in seeds if seed not in values.get(case.primary_metric, {})]

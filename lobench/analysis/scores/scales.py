@@ -201,11 +201,15 @@ class Scales:
         """Returns the start values from which the seeds of a cell are scored.
 
         Seeds that lobench did not draw have none. They are scored from the untrained mean, so that their scores depend
-        on where they end, and not on where their curves begin.
+        on where they end, and not on where their curves begin. So are seeds of commands and tests with a single value,
+        if no subject that sets the scale has them.
         """
         if cell.draws != LOBENCH_SEEDS:
             return {}
-        return {**cell.untrained.get(metric, {}), **self.starts(cell.case, metric)}
+        own = cell.untrained.get(metric, {})
+        if cell.case.evaluator and own == cell.final.get(metric):
+            own = {}  # a single value, which is not a start
+        return {**own, **self.starts(cell.case, metric)}
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
         """Returns the start of each of lobench's seeds, common to all subjects: the first one stored."""

@@ -84,6 +84,8 @@ _OF_TESTS = (
     "primary_metric", "num_seeds", "metric_directions", "num_cpus", "num_gpus", "timeout_seconds", "scale", "minimum"
 )  # fmt: skip
 
+_OF_SEEDS = ("num_seeds", "first_seed", "block_sizes")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCase:
@@ -304,12 +306,13 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
     )
 
 
-def bind_test(spec: CaseSpec, settings: Mapping[str, Any]) -> BoundCase:
+def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None) -> BoundCase:
     """Returns the case of an ordinary test. Its code is that of its file, which callers add.
 
     Args:
       spec: Place of the test.
       settings: Fields of `Case`, with `primary_metric`.
+      layers: gin text whose overrides choose the seeds, as `Case.first_seed = 100`. None: the test's seeds are fixed.
     Raises:
       ConfigError: A setting is unknown or invalid.
     """
@@ -320,13 +323,21 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any]) -> BoundCase:
         raise ConfigError(
             f"the mark `lobench` has no setting {unknown[0]}", where=where, expected=expected, next_step=advice
         )
-    case = replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings})
+    seeds = {} if layers is None else _asked_seeds(layers)
+    case = replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seeds})
     check_case(case, Expectations(), where)
     spread_directions(case.metric_directions, [case.primary_metric], where=where)
     line = f"primary_metric = {case.primary_metric!r}"
     identity = _sha256(spec.relative_path, spec.name, TEST, line)
     info = _info(
-        spec, case, identity=identity, optimizer_hash=_sha256(), problem=identity, headline=HEADLINES[0], evaluator=TEST
+        spec,
+        case,
+        identity=identity,
+        optimizer_hash=_sha256(),
+        problem=identity,
+        headline=HEADLINES[0],
+        evaluator=TEST,
+        fixed_seeds=layers is None,
     )
     return BoundCase(
         spec=spec,
@@ -338,6 +349,13 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any]) -> BoundCase:
         prefixes=(),
         settings=Settings(),
     )
+
+
+def _asked_seeds(layers: Layers) -> dict[str, Any]:
+    """Returns the fields of `Case` on seeds that the overrides of all cases bind."""
+    bindings = only_bindings(parse_layers(None, layers).overrides)
+    asked = [one for one in bindings if not one.parameter or (one.name == "Case" and one.parameter in _OF_SEEDS)]
+    return _plain_values([asked], "", "lobench.Case")
 
 
 def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
@@ -367,7 +385,7 @@ def _file_of(where: str) -> Path:
     return Path(where.rpartition(":")[0])
 
 
-def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
+def _info(spec: CaseSpec, case: Case, **found: Any) -> CaseInfo:
     """Returns the description of a case from its file, its values and further fields."""
     return CaseInfo(
         suite=spec.suite,

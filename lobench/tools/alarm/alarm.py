@@ -15,6 +15,7 @@ from typing import Any
 
 from lobench.api.components import make_sinks, plugins_of
 from lobench.api.evaluate import evaluate_into
+from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder, find_run, is_store
 from lobench.api.settings import WatchSettings, command_text, default_store, texts
 from lobench.core.containment import plugins_contained
@@ -286,6 +287,9 @@ class _Follower:
                 got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in by_role.items()),
                 expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
             )
+        note = note_on_fixed_seeds(found.cases.values())
+        if note and any(kind != "stall" for kind in self._kinds):
+            self._progress.log(note)
         self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
     def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
@@ -299,7 +303,12 @@ class _Follower:
         )
         self._tried.add(found.name_of(asked))
         own = (f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)")
+        cases = found.cases.values()
         options = {**self._options, "gin_params": (*self._options["gin_params"], *own)}
+        if note_on_fixed_seeds(cases):
+            options["cases"] = names_on_fresh_seeds(cases)
+            if not options["cases"]:
+                return
         places = [self._place_of(one) for one in sides]
         given = [
             GivenCheckpoint(uri=place, sha256=one.sha256) for place, one in zip(places, sides, strict=True) if place

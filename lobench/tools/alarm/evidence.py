@@ -124,7 +124,8 @@ class StoredRun:
 
     def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
         a, b = self._fresh_cells(asked)
-        wanted = self._cells(asked.reference).keys() & self._cells(asked.place).keys()
+        common = self._cells(asked.reference).keys() & self._cells(asked.place).keys()
+        wanted = [identity for identity in common if not self.cases[identity].fixed_seeds]
         whole = all(self._is_whole(cells.get(identity)) for cells in (a, b) for identity in wanted)
         return self._samples(a, b, asked.place) if whole or self.name_of(asked) in self.tried else None
 

@@ -20,6 +20,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.evaluate import evaluate_into
+from lobench.api.fresh_seeds import FOLLOW_SEEDS, names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.rounds import RoundProgress
 from lobench.api.settings import default_store, texts
@@ -76,7 +77,8 @@ def best(
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
-      UsageError: No subject has the metric, or the store has no checkpoint to choose from.
+      UsageError: No subject has the metric, the store has no checkpoint to choose from, or all cases are tests that
+        keep their own seeds.
       UnknownDirection: The metric's direction is not declared.
       StoreError: The folder is not a store, or its `best.json` is damaged.
       LobenchError: No candidate could be evaluated again.
@@ -88,6 +90,7 @@ def best(
     store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
 
     shown = progress or default_progress()
+    cases: tuple[str, ...] = ()  # all
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Checkpoint]) -> None:
         steps = ", ".join(str(one.outer_step) for one in chosen)
@@ -99,6 +102,7 @@ def best(
             places,
             location=location,
             name="best",
+            cases=cases,
             workers=workers,
             gin_files=texts(gin_files),
             gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
@@ -108,7 +112,12 @@ def best(
 
     _kept(store / "best.json")  # raises before hours of work instead of after
     require_writable(store / "best.json")
-    first_seed = _next_seed(read_store(store).rows)
+    snapshot = read_store(store)
+    first_seed = _next_seed(snapshot.rows)
+    if note := note_on_fixed_seeds(snapshot.cases):
+        if not (cases := names_on_fresh_seeds(snapshot.cases)):
+            raise UsageError(note.partition("; ")[0], where=str(store), next_step=FOLLOW_SEEDS)
+        shown.log(note)
     measured, scales, every = ranked_run(store, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]
     chosen, gone = _readable(ranked, top, run, store)

@@ -15,6 +15,7 @@ from lobench.analysis.stats.change_point import Belief, believe, is_located, nex
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.evaluate import evaluate_into
+from lobench.api.fresh_seeds import note_on_fixed_seeds
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.rounds import RoundProgress
 from lobench.api.settings import command_text, default_store, num_workers, texts
@@ -169,6 +170,8 @@ def bisect(
     )
     status, seen, belief = search.run()
     assert seen.case is not None
+    if status == "undecided" and (note := note_on_fixed_seeds([seen.case])):
+        progress.log(note)
     return Bisection(
         status=status,
         name=f"{seen.case.suite}/{seen.case.name}",
@@ -230,6 +233,7 @@ class _Search:
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
         closed = {place for place, one in enumerate(self.checkpoints) if holds_theta(one.uri, one.sha256) is False}
+        closed |= _places_with_fixed_seeds(seen)
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
         while True:
@@ -275,9 +279,15 @@ class _Search:
         self.num_new += max(after.num_evaluations - seen.num_evaluations, 0)
         counts = [Counter(probe.place for probe in one.probes) for one in (seen, after)]
         closed.update(place for place in wanted if counts[1][place] <= counts[0][place])
+        closed |= _places_with_fixed_seeds(after)
         if after.case is None:
             raise SuiteError("the case was not evaluated: the suite's tests do not collect it")
         return after
+
+
+def _places_with_fixed_seeds(seen: Probed) -> set[int]:
+    """Returns the positions of the evaluated checkpoints if the case has fixed seeds, of which there are no further."""
+    return {*seen.looked_at} if seen.case is not None and seen.case.fixed_seeds else set()
 
 
 def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:

@@ -1,0 +1,24 @@
+"""Cases that can be evaluated on fresh seeds, which no choice was made on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lobench.core.case import CaseInfo
+from lobench.core.wording import first_of
+
+__all__ = ["FOLLOW_SEEDS", "names_on_fresh_seeds", "note_on_fixed_seeds"]
+
+FOLLOW_SEEDS = "a test is evaluated on them if it records a value for each seed of `record.seeds`"
+_MOST_SHOWN = 3
+
+
+def names_on_fresh_seeds(cases: Iterable[CaseInfo]) -> tuple[str, ...]:
+    """Returns the names of the cases whose seeds are not fixed, as `WatchSettings.cases` takes them."""
+    return tuple(case.names[-1] for case in cases if not case.fixed_seeds)
+
+
+def note_on_fixed_seeds(cases: Iterable[CaseInfo]) -> str:
+    """Returns a line on the cases that have no fresh seeds; "" if there are none."""
+    names = sorted({f"{case.suite}/{case.name}" for case in cases if case.fixed_seeds})
+    return f"no fresh seeds of {first_of(names, _MOST_SHOWN)}; {FOLLOW_SEEDS}" if names else ""
