@@ -153,6 +153,43 @@ def test_session_with_a_checkpoint_stores_each_test_without_jax(tmp_path: Path, 
     check(store)
 
 
+OWN_FIXTURES = """
+import unittest
+import pytest
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+@pytest.fixture
+def record():
+    return lambda event, user: None
+
+def test_own_record(record):
+    record("click", "somebody")
+
+def test_path(checkpoint):
+    assert (checkpoint.path / "model.json").is_file()
+
+class TestGroup(unittest.TestCase):
+    def test_parts(self):
+        for number in range(2):
+            with self.subTest(number=number):
+                assert number < 2
+"""
+
+
+def test_session_with_fixtures_of_its_own_and_relative_paths_stores_each_test(tmp_path: Path, run: Path) -> None:
+    write_suite(tmp_path, OWN_FIXTURES)
+    words = [sys.executable, "-m", "pytest", "lm", "-p", "no:cacheprovider"]
+    words += ["--lobench-checkpoint", "run/checkpoint-2", "--lobench-store", "store"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = sorted((one["case"]["name"], one["outcome"]) for one in results(tmp_path / "store"))
+    assert found == [(name, "passed") for name in ("TestGroup::test_parts", "test_own_record", "test_path")]
+    assert done.stdout.count("TestGroup::test_parts") == 1  # a line for the test, none for its parts
+
+
 @pytest.mark.parametrize("executor", ["local", "inline"])
 def test_watch_stores_each_test_without_jax(tmp_path: Path, run: Path, executor: str) -> None:
     suite, store = write_suite(tmp_path), tmp_path / "store"

@@ -29,6 +29,7 @@ _INTERRUPTED_COLLECTION = (
 )
 
 
+_IS_RUNNING: pytest.StashKey[bool] = pytest.StashKey()
 _MARK = "lobench(primary_metric, num_seeds, num_cpus, num_gpus, timeout_seconds, ...): case of an ordinary test"
 
 
@@ -166,12 +167,16 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     spec = case_of(item)
-    if spec is None or not spec.is_test:
-        return (yield)
-    from lobench.pytest_plugin.items import blocks_of, case_info, variant_of
-    from lobench.pytest_plugin.tested import evaluating
+    item.stash[_IS_RUNNING] = True
+    try:
+        if spec is None or not spec.is_test:
+            return (yield)
+        from lobench.pytest_plugin.items import blocks_of, case_info, variant_of
+        from lobench.pytest_plugin.tested import evaluating
 
-    return (yield from evaluating(item, spec, blocks_of(item, case_info(item, variant_of(item)))))
+        return (yield from evaluating(item, spec, blocks_of(item, case_info(item, variant_of(item)))))
+    finally:
+        item.stash[_IS_RUNNING] = False
 
 
 def _is_evaluation(item: pytest.Item) -> bool:
@@ -183,7 +188,8 @@ def _is_evaluation(item: pytest.Item) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
-    if case_of(item) is not None:
+    is_of_subtest = item.stash.get(_IS_RUNNING, False)
+    if case_of(item) is not None and not is_of_subtest:
         from lobench.pytest_plugin.evaluate import attach_evaluations
         from lobench.pytest_plugin.planned import attach_plan
 

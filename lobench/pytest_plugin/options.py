@@ -48,6 +48,7 @@ MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
 _GIVE_ONE = "give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
 _MOST_SHOWN = 3  # most names of cases in a line
+_WHOLE_FILES: pytest.StashKey[bool] = pytest.StashKey()
 _SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()  # by method; "": the session's own
 
 
@@ -272,8 +273,10 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
 
 def evaluates_whole_files(config: pytest.Config) -> bool:
     """Returns whether the session's cases are commands or ordinary tests, which take a checkpoint in any format."""
-    paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
-    return takes_any_checkpoint(*paths)
+    if _WHOLE_FILES not in config.stash:  # each test asks, and all files of the suites are parsed
+        paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
+        config.stash[_WHOLE_FILES] = takes_any_checkpoint(*paths)
+    return config.stash[_WHOLE_FILES]
 
 
 def _given(config: pytest.Config) -> Given:

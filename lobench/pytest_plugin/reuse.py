@@ -46,10 +46,10 @@ KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 
 
 def store_path(config: pytest.Config, suite: str) -> Path:
-    """Returns the folder of the session's store."""
+    """Returns the folder of the session's store. Fixtures may have changed the working directory."""
     given, selected = option(config, "store"), config.stash.get(EXPERIMENT, None)
     name = suite if selected is None else selected.file.experiment.name
-    return Path(given) if given else config.rootpath / ".lobench" / name
+    return config.invocation_params.dir / given if given else config.rootpath / ".lobench" / name
 
 
 def suites_of_session(config: pytest.Config) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -26,7 +27,7 @@ from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.commanded import CheckpointFiles, without_jax
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of
-from lobench.pytest_plugin.options import evaluates_whole_files, loaded_subject, manager_of, option
+from lobench.pytest_plugin.options import evaluates_whole_files, layers_of, loaded_subject, manager_of, option
 from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test, spec_of
 
 __all__ = ["MetricRecorder", "TestedCheckpoint", "begin", "checkpoint_of", "evaluating", "recorder_of"]
@@ -143,7 +144,7 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
         raise UsageError("no checkpoint to test", where=item.nodeid, next_step="give --lobench-checkpoint PATH")
     loaded = loaded_subject(item)
     return TestedCheckpoint(
-        path=Path(option(config, "checkpoint")).absolute(),
+        path=_given_path(config),
         outer_step=loaded.subject.outer_step,
         run=loaded.subject.run,
         generation=loaded.subject.generation,
@@ -151,6 +152,11 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
         _leaves=loaded.theta,
         _config=config,
     )
+
+
+def _given_path(config: pytest.Config) -> Path:
+    """Returns the absolute path of the session's checkpoint. Fixtures may have changed the working directory."""
+    return config.invocation_params.dir / option(config, "checkpoint")
 
 
 def recorder_of(item: pytest.Item, spec: CaseSpec | None) -> MetricRecorder:
@@ -180,8 +186,12 @@ def begin(item: pytest.Item) -> None:
     item.stash[_RECORDER], item.stash[_FILES] = None, None
     job = item.config.stash.get(CURRENT_JOB, None)
     path = job.theta_path if job is not None else ""
+    if job is None:
+        with contextlib.suppress(LobenchError):  # the fixture `checkpoint` or the session's end reports it
+            layers_of(item.config)
+            loaded_subject(item)  # now, because fixtures may change the working directory
     if not path and evaluates_whole_files(item.config):
-        path = str(Path(option(item.config, "checkpoint")).absolute())
+        path = str(_given_path(item.config))
     if path and "://" not in path:
         item.stash[_FILES] = CheckpointFiles(path)
 
