@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lobench.api.evaluate import evaluate
     from lobench.api.load_optimizer import load_optimizer
     from lobench.api.race import race
+    from lobench.api.wait import wait_for_evaluations
     from lobench.api.watch import watch
     from lobench.core.case import Case
     from lobench.core.errors import (
@@ -88,6 +89,7 @@ __all__ = [
     "open_results",
     "race",
     "run",
+    "wait_for_evaluations",
     "watch",
     "with_extra_inputs",
 ]

@@ -1,0 +1,60 @@
+"""Backpressure: a trainer waits until its evaluations have caught up."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from lobench.core.errors import UsageError
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["wait_for_evaluations"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between looks
+
+
+def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: float | None = None) -> bool:
+    """Waits until a watch has evaluated the checkpoints that it has seen, except for a few.
+
+    Call it in a trainer after a checkpoint was saved. It reads the store alone, so it needs neither jax nor the watch:
+    if the watch was killed, the trainer waits until another one continues, or until the timeout. A store that does
+    not exist yet has nothing to wait for.
+
+    Example:
+        save(step)
+        if not lobench.wait_for_evaluations("runs/today/lobench_results/quick", max_pending=3, timeout=3600):
+            print("evaluations lag behind")
+
+    Args:
+      store: Folder of the watch's store.
+      max_pending: Largest number of checkpoints that may still be evaluated. Checkpoints that the watch skips do not
+        count.
+      timeout: Longest wait in seconds. None: no limit.
+
+    Returns:
+      Whether at most `max_pending` checkpoints are left; False after the timeout.
+
+    Raises:
+      UsageError: `max_pending` or `timeout` is negative.
+      StoreError: The store cannot be read.
+    """
+    if max_pending < 0 or (timeout is not None and not timeout >= 0):
+        raise UsageError("wait_for_evaluations", got=f"{max_pending=}, {timeout=}", expected="numbers >= 0")
+    end = time.monotonic() + (math.inf if timeout is None else timeout)
+    pause = _FIRST_PAUSE
+    while _num_pending(Path(store)) > max_pending:
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True
+
+
+def _num_pending(store: Path) -> int:
+    """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
+    if not (store / "ledger.sqlite").exists():
+        return 0
+    with Ledger.open(store, read_only=True) as ledger:
+        return sum(not is_finished for _, _, is_finished in ledger.standings())

@@ -1,0 +1,62 @@
+"""`lobench.wait_for_evaluations`: a trainer that waits for its evaluations."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import lobench
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+
+
+def seen(ledger: Ledger, step: int) -> int:
+    return ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=str(step), outer_step=step)))
+
+
+def test_what_is_neither_evaluated_nor_skipped_is_waited_for(tmp_path: Path) -> None:
+    assert lobench.wait_for_evaluations(tmp_path / "store", timeout=0), "no watch has begun"
+    with Ledger.open(tmp_path / "store") as ledger:
+        positions = [seen(ledger, step) for step in range(4)]
+        ledger.set_admission(positions[0], "skipped")
+        ledger.set_admission(positions[1], "admitted")
+        ledger.finish_checkpoint(positions[1], programs=[], case_keys=[])
+        assert lobench.wait_for_evaluations(tmp_path / "store", max_pending=2, timeout=0)
+        assert not lobench.wait_for_evaluations(tmp_path / "store", max_pending=1, timeout=0)
+        assert not lobench.wait_for_evaluations(tmp_path / "store", max_pending=1, timeout=0.2)
+
+
+def test_it_ends_when_the_watch_has_caught_up(tmp_path: Path) -> None:
+    found: list[bool] = []
+    waiter = threading.Thread(target=lambda: found.append(lobench.wait_for_evaluations(tmp_path)))
+    with Ledger.open(tmp_path) as ledger:
+        position = seen(ledger, 1)
+        waiter.start()
+        waiter.join(0.5)
+        assert not found
+        ledger.set_admission(position, "admitted")
+        ledger.finish_checkpoint(position, programs=[], case_keys=[])
+        waiter.join(60)
+    assert found == [True]
+
+
+def test_a_trainer_that_waits_imports_no_jax(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path) as ledger:
+        seen(ledger, 1)
+    script = f"""
+import sys, lobench
+print(lobench.wait_for_evaluations({str(tmp_path)!r}, timeout=0), {{"jax", "optax", "gin"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False set()\n"
+
+
+@pytest.mark.parametrize("wrong", [{"max_pending": -1}, {"timeout": -1.0}, {"timeout": float("nan")}])
+def test_a_negative_number_is_one_line(tmp_path: Path, wrong: dict[str, float]) -> None:
+    with pytest.raises(lobench.UsageError, match=r"wait_for_evaluations; got .*; expected numbers >= 0"):
+        lobench.wait_for_evaluations(tmp_path, **wrong)
