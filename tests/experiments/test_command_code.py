@@ -165,13 +165,14 @@ def test_command_counts_the_files_that_its_program_finds_itself(tmp_path: Path, 
     assert code_of(tmp_path, None, method=method).todays.id != first.id
 
 
+@pytest.mark.parametrize("start", ["#!/usr/bin/env python3", "#!/bin/sh\n'''exec' '/a b/python' \"$0\" \"$@\"\n' '''"])
 @pytest.mark.parametrize("command", ["mytrain --out {out}", "uv run mytrain", "sh -c 'A=1 mytrain {out}'", "./go.sh"])
 def test_command_of_an_installed_package_counts_the_modules_of_its_entry_point(
-    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: str, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "bin" / "mytrain"
     script.parent.mkdir()
-    script.write_text("#!/usr/bin/env python3\nimport re, sys\nfrom odd_package.cli import main\nsys.exit(main())\n")
+    script.write_text(f"{start}\nimport re, sys\nfrom odd_package.cli import main\nsys.exit(main())\n")
     script.chmod(0o755)
     package = tmp_path / "installed" / "odd_package"
     package.mkdir(parents=True)

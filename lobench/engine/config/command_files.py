@@ -50,6 +50,8 @@ _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _VARIABLE = re.compile(r"\$\w+")
 _WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
 _PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
+# If the path of Python is long or has a space, pip writes `#!/bin/sh` and starts Python in the second line.
+_IS_PYTHON = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
 _MOST_BYTES = 100_000  # of a script that pip wrote for an entry point
 _BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
 
@@ -191,7 +193,7 @@ class _Named:
         found = shutil.which(word, path=path)
         if found and os.path.getsize(found) < _MOST_BYTES:
             text = Path(found).read_text(encoding="utf-8", errors="replace")
-            if re.match(r"#!.*\bpython", text):
+            if _IS_PYTHON.match(text):
                 self.modules |= dict.fromkeys(_imported_by(text))
 
     def _add_file(self, file: Path, near: Sequence[Path]) -> None:
