@@ -242,6 +242,16 @@ def test_export_to_pylo_is_the_inverse_of_the_import(
     assert [line.partition(" = ")[0].partition(".")[2] for line in bindings] == [f"{kind}_decays" for kind in kinds]
 
 
+def test_export_next_to_another_config_is_an_error_and_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    np.savez(tmp_path / "in.npz", **CELO2)
+    words = ("--optimizer", "Celo2", "--output", "model.safetensors")
+    done = lobench("convert", "in.npz", "--to", "pylo", *words, cwd=tmp_path)
+    assert done.returncode == 2 and "the folder has another config.json" in done.stderr
+    assert (tmp_path / "config.json").read_text() == '{"model_type": "bert"}'
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def test_export_of_what_pylo_lacks_is_an_error(tmp_path: Path) -> None:
     np.savez(tmp_path / "dm.npz", **reference_theta("dm"))
     words = ("--to", "pylo", "--optimizer", "L2ODM", "--output")

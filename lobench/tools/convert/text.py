@@ -53,15 +53,22 @@ def write_export(path: Path, found: Converted) -> None:
     """Writes a .safetensors file, and a config.json next to it, from which PyLO's `from_pretrained` makes the network.
 
     Raises:
-      UsageError: The path has another suffix.
+      UsageError: The path has another suffix, or the folder has another config.json.
     """
     from safetensors.numpy import save
 
     if path.suffix != ".safetensors":
         raise UsageError("--output", got=str(path), expected="a file that ends in .safetensors")
+    config, text = path.parent / "config.json", json.dumps(found.config) + "\n"
+    if config.exists() and config.read_text(encoding="utf-8", errors="replace") != text:
+        raise UsageError(
+            "--output: the folder has another config.json, and PyLO reads this name",
+            got=str(config),
+            next_step="choose a new folder",
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, save(dict(found.theta)))
-    write_whole(path.parent / "config.json", (json.dumps(found.config) + "\n").encode())
+    write_whole(config, text.encode())
 
 
 def export_text(found: Converted, output: Path) -> str:

@@ -39,7 +39,7 @@ _COLUMNS = {
     "seed": ("Integer", "Seed of the inner training."),
     "metric": ("Text", "Metric. batch/NAME is measured on the training batch."),
     "step": ("Integer", "Inner step."),
-    "value": ("Float", "Value of the metric; NaN from the step at which the seed diverged."),
+    "value": ("Float", "Value of the metric; empty from the step at which the seed diverged."),
 }
 
 
