@@ -221,7 +221,7 @@ class _Server:
             # A thread of its own of OpenBLAS would be missing in what is forked.
             environment = {**others, **at_import, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
             subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), json.dumps(at_import)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
@@ -342,7 +342,7 @@ def _serve_program(program: socket.socket) -> NoReturn:
     received = _received(program)
     if received is None:
         os._exit(1)
-    if _at_import(received[0]["env"]) != _at_import(os.environ):
+    if _at_import(received[0]["env"]) != json.loads(sys.argv[2]):
         program.sendall(b"0\n")
         os._exit(0)
     pid = os.fork()

@@ -118,6 +118,7 @@ def test_programs_of_a_shell_are_forked_with_its_input_output_and_codes(tmp_path
     assert shell("lobench --version && pytest --version").stdout.startswith("lobench, version ")
     code = "import jax, sys; print(jax.config.jax_enable_x64)"
     assert shell(f"python -c '{code}'", JAX_ENABLE_X64="1").stdout == "True\n"
+    assert shell("python script.py", PYTHONHASHSEED="1").stdout.endswith("False\n"), "another server imports with it"
     waiting = "import signal; print(1, flush=True); signal.pause()"
     with subprocess.Popen([f"{programs()}/python", "-c", waiting], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"1\n"

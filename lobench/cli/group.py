@@ -33,7 +33,7 @@ _MEANT = {  # likely names of commands that have another name
 _SECTIONS = {  # of `lobench --help`; other commands are under "Other"
     "Run": ("watch", "run", "tune", "baseline"),
     "Look": ("results", "compare", "report", "view", "list"),
-    "Ask": ("best", "bisect", "ablate", "falsify", "alarm", "budget", "suite", "history", "debug"),
+    "Ask": ("best", "bisect", "ablate", "falsify", "keep", "alarm", "budget", "suite", "history", "debug"),
     "Share": ("publish", "audit", "site", "merge", "import", "convert", "score"),
     "Set up": ("new", "doctor", "plugins", "schema"),
 }
