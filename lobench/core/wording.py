@@ -19,6 +19,7 @@ __all__ = [
     "groups_text",
     "headline",
     "one_line_of",
+    "seed_ranges",
     "short_path",
     "significant",
 ]
@@ -44,6 +45,17 @@ def groups_text(groups: Iterable[Sequence[str]]) -> str:
     return (
         one_line(f"cases in one group, of which a seed has one value, their mean: {'; '.join(shown)}") if shown else ""
     )
+
+
+def seed_ranges(seeds: Sequence[int]) -> str:
+    """Returns sorted seeds as text: `0 to 3, 7`."""
+    runs: list[list[int]] = []
+    for seed in seeds:
+        if runs and seed == runs[-1][1] + 1:
+            runs[-1][1] = seed
+        else:
+            runs.append([seed, seed])
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
 
 
 def first_of(names: Sequence[str], most: int) -> str:

@@ -228,3 +228,31 @@ def test_keep_refuses_a_store_in_which_another_call_decides(repository: Path) ->
     finally:
         lock.release()
     assert done.returncode == 2 and "another `lobench keep` decides in this store" in done.stderr
+
+
+def test_keep_log_measures_the_total_of_the_chain_on_seeds_that_no_decision_uses(repository: Path) -> None:
+    store = repository / ".lobench" / "keep"
+    empty = lobench("keep", "--log")
+    assert empty.returncode == 2 and "no decisions here" in empty.stderr
+    for lr in ("0.2", "0.0", "0.3"):  # kept, discarded, kept
+        (repository / "train.py").write_text(SCRIPT.replace("LR", lr))
+        if keep("--description", f"lr {lr}").returncode == 0:
+            git(repository, "commit", "-qam", f"lr {lr}")
+    before = json.loads(lobench("keep", "--log", "--format", "json").stdout)
+    assert (before["chain"], before["total"]) == ([1, 3], None)
+    used = {seed for one in before["decisions"] for seed in (0, 1, 2, *one["seeds"])}
+
+    measured = lobench("keep", "--log", "--measure", "4", "--executor", "inline", "--format", "json")
+    assert measured.returncode == 0, measured.stderr
+    total = json.loads(measured.stdout)["total"]
+    assert len(total["seeds"]) == total["pairs"] == 4 and not used & set(total["seeds"])
+    assert total["lower"] < 0.04 < total["upper"] and total["difference"] == pytest.approx(0.04, abs=0.02)
+    count = len(results(store))
+    text = lobench("keep", "--log", "--measure", "4", "--executor", "inline").stdout
+    assert len(results(store)) == count, "the same measurement runs nothing"
+    first, last = total["seeds"][0], total["seeds"][-1]
+    assert "1 lr 0.2; 3 lr 0.3" in text and f"4 pairs on fresh seeds {first} to {last}" in text
+
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.301"))
+    later = json.loads(keep("--format", "json").stdout)["decision"]
+    assert not set(later["seeds"]) & set(total["seeds"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.comparisons.summary import Summary
@@ -13,7 +12,7 @@ from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, one_line, seed_ranges
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.latex import engine_notes, escape
@@ -163,19 +162,8 @@ def _seeds(summary: Summary) -> _Part:
         found.setdefault(name, set()).update(block.seeds)
     by_seeds: dict[str, list[str]] = {}
     for name, seeds in found.items():
-        by_seeds.setdefault(_ranges(sorted(seeds)), []).append(name)
+        by_seeds.setdefault(seed_ranges(sorted(seeds)), []).append(name)
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in by_seeds.items()))
-
-
-def _ranges(seeds: Sequence[int]) -> str:
-    """Formats sorted seeds: `0 to 3, 7`."""
-    runs: list[list[int]] = []
-    for seed in seeds:
-        if runs and seed == runs[-1][1] + 1:
-            runs[-1][1] = seed
-        else:
-            runs.append([seed, seed])
-    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
 
 
 def _machines(summary: Summary) -> _Part:

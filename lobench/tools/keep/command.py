@@ -25,6 +25,7 @@ Examples:
   lobench keep --command 'python train.py --lr 0.02 --seed {seed} --out {out}' \\
       --against-command 'python train.py --lr 0.01 --seed {seed} --out {out}' --metric val_loss
   lobench keep --log
+  lobench keep --log --measure 8
 
 Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
 )
@@ -70,7 +71,13 @@ Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
 )
 @click.option("--workers", default="1", show_default=True, help="Runs at the same time; with 2, both sides of a pair.")
 @options_of(WatchSettings, "executor", "ray_address", "insecure")
-@click.option("--log", "is_log", is_flag=True, help="List the decisions of the store, and run nothing.")
+@click.option("--log", "is_log", is_flag=True, help="List the decisions of the store and the chain of kept changes.")
+@click.option(
+    "--measure",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="With --log: measure the total improvement of the chain on N fresh seeds.",
+)
 @format_option(
     "text",
     "json",
@@ -85,6 +92,7 @@ def keep(
     metric: str | None,
     store: Path,
     is_log: bool,
+    measure: int | None,
     kind: str,
     **options: object,
 ) -> None:
@@ -95,12 +103,18 @@ def keep(
     false discovery rate.
     """
     from lobench.tools.keep.keep import keep as kept
-    from lobench.tools.keep.keep import kept_log
+    from lobench.tools.keep.keep import kept_log, measure_total
     from lobench.tools.keep.records import log_record, record_of
     from lobench.tools.keep.text import kept_text, log_text
 
+    if measure is not None and not is_log:
+        raise click.UsageError("--measure needs --log")
     if is_log:
-        decisions = kept_log(store)
+        shared = {name: options[name] for name in ("workers", "executor", "ray_address", "insecure")}
+        if measure is None:
+            decisions = kept_log(store)
+        else:
+            decisions = logged_aside(measure_total, store, num_seeds=measure, **shared)
         emit("keep.log", log_record(decisions)) if kind == "json" else show(log_text(decisions))
         return
     if not command_line or not metric:

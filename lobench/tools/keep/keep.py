@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.stats.online_levels import e_lond_level
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.racing import PairSums
 from lobench.api.evaluate import evaluate_into
 from lobench.api.settings import num_workers
-from lobench.core.errors import UsageError
+from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import Direction, direction_of, metric_name
 from lobench.core.result import Curves
 from lobench.core.subject import GivenCheckpoint
@@ -32,10 +33,10 @@ from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import Answer, Rules, decided, log_evidence
 from lobench.tools.keep.launch import LINKS
 from lobench.tools.keep.revisions import MANIFEST, Revision, RevisionFiles, ignored_note
-from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms
+from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
 from lobench.tools.keep.sequence import Sequence as Decisions
 
-__all__ = ["Kept", "keep", "kept_log"]
+__all__ = ["Kept", "keep", "kept_log", "measure_total"]
 
 _CASE = "decision"
 _LEAST_SCREEN = 3  # below, nothing can be predicted
@@ -180,6 +181,54 @@ def kept_log(store: str | Path = ".lobench/keep") -> Decisions:
     return DecisionStore(path=Path(store) / "keep" / "decisions.json").read()
 
 
+def measure_total(
+    store: str | Path = ".lobench/keep",
+    *,
+    num_seeds: int,
+    workers: str | int = 1,
+    progress: WatchProgress | None = None,
+    **options: Any,
+) -> Decisions:
+    """Runs both ends of the chain of kept changes on fresh seeds, and returns the decisions with the measured total.
+
+    The seeds are used for no decision, so the result is an unbiased estimate of the total improvement. The differences
+    of the decisions are not: a change is kept if its own seeds favour it.
+
+    Args:
+      store: Folder of the results and the decisions.
+      num_seeds: Number of seeds of the measurement, those of earlier calls included.
+      workers: Number of runs at the same time.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`, such as executor.
+    Raises:
+      UsageError: No change was kept.
+      StoreError: The store is busy or damaged, or a run had an error.
+    """
+    folder = Path(store).absolute()
+    home = folder / "keep"
+    decisions = DecisionStore(path=home / "decisions.json")
+    decisions.read()  # before a lock makes the folder
+    with _DecidesAlone(folder):
+        sequence = decisions.read()
+        if not sequence.chain:
+            raise UsageError("no change was kept, so there is no total to measure", where=str(store))
+        first, last = sequence.chain[0].incumbent, sequence.chain[-1].candidate
+        new, old = (
+            Revision(name=one.name, label=one.label, path=home / "revisions" / one.name) for one in (last, first)
+        )
+        session = _Session(
+            folder=folder,
+            decisions=decisions,
+            sequence=sequence,
+            new=new,
+            old=old,
+            max_core_hours=None,
+            batch=max(num_workers(workers) // 2, 1),
+            options={**options, "workers": workers, "progress": progress or default_progress()},
+        )
+        return session.measure(sequence.total or Total(first=first, last=last, seeds=()), num_seeds)
+
+
 class _DecidesAlone:
     """Context in which this process alone decides in a store."""
 
@@ -251,6 +300,34 @@ class _Session:
             if error:
                 return self._result(decision, error=error)
 
+    def measure(self, total: Total, num_seeds: int) -> Decisions:
+        """Runs both revisions on fresh seeds, and returns the sequence with their difference."""
+        start = self.sequence.next_seed
+        added = range(start, start + num_seeds - len(total.seeds))
+        total = dataclasses.replace(total, seeds=(*total.seeds, *added))
+        self._write(total)  # from now on, no decision uses the seeds
+        while True:
+            values = _Values.read(self.folder, self.new, self.old, self.sequence.terms)
+            missing = _consecutive(values.missing(total.seeds)[: self.batch])
+            if not missing:
+                break
+            self._run_pairs(missing)
+            error = _Values.read(self.folder, self.new, self.old, self.sequence.terms).error(missing)
+            if error:
+                raise StoreError("a run had an error", where=str(self.folder), got=error)
+        differences = values.differences(total.seeds)
+        interval = stratified_t_mean([differences]) if differences else Interval()
+        total = dataclasses.replace(
+            total,
+            pairs=len(differences),
+            difference=_finite(interval.mean),
+            lower=_finite(interval.lower),
+            upper=_finite(interval.upper),
+            diverged=values.num_diverged(total.seeds),
+        )
+        self._write(total)
+        return self.sequence
+
     def _judged(self, decision: Decision, values: _Values) -> Decision:
         """Returns a decision with its present numbers, and its answer if it has one."""
         screen_seeds = range(self.sequence.terms.screen)
@@ -271,12 +348,13 @@ class _Session:
         if keeps or discards or ends or is_over:
             answer = Answer.KEEP if keeps else Answer.DISCARD if discards else Answer.UNDECIDED
         reason = _reason(answer, known, test, rules, is_over) if answer is not None else ""
+        differences = values.differences(test_seeds)
         return dataclasses.replace(
             decision,
             answer=answer,
             reason=reason,
             e_value=float(np.exp(log_evidence(test))),
-            difference=values.difference(test_seeds),
+            difference=math.fsum(differences) / len(differences) if differences else None,
             pairs=len(pairs),
             fresh_pairs=len(test_seeds),
             diverged=values.num_diverged(pairs),
@@ -307,8 +385,11 @@ class _Session:
             **self.options,
         )
 
-    def _write(self, decision: Decision) -> None:
-        self.sequence = self.sequence.with_decision(decision)
+    def _write(self, changed: Decision | Total) -> None:
+        if isinstance(changed, Total):
+            self.sequence = self.sequence.with_total(changed)
+        else:
+            self.sequence = self.sequence.with_decision(changed)
         self.decisions.write(self.sequence)
 
     def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> Kept:
@@ -371,12 +452,11 @@ class _Values:
         step = Samples.of(a, b).step
         return PairSums.of(np.array([a]) - margin, np.array([b]), np.array([step]))
 
-    def difference(self, seeds: Sequence[int]) -> float | None:
-        """Returns the mean improvement on the seeds on which both sides converged; None without such a seed."""
+    def differences(self, seeds: Sequence[int]) -> list[float]:
+        """Returns the improvement for each seed on which both sides converged."""
         new, old = self.runs
         found = [_score(new[seed], self.terms) - _score(old[seed], self.terms) for seed in seeds]
-        finite = [one for one in found if math.isfinite(one)]
-        return math.fsum(finite) / len(finite) if finite else None
+        return [one for one in found if math.isfinite(one)]
 
     def num_diverged(self, seeds: Sequence[int]) -> tuple[int, int]:
         new, old = (sum(_score(runs[seed], self.terms) == -math.inf for seed in seeds) for runs in self.runs)
@@ -428,6 +508,10 @@ def _are_binary(scores: Sequence[float], terms: Terms) -> bool:
     """Returns whether all values of the metric are 0 or 1."""
     values = (0.0, 1.0) if terms.maximize else (0.0, -1.0)
     return len(scores) > 0 and all(score in values for score in scores)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _consecutive(seeds: Sequence[int]) -> Sequence[int]:

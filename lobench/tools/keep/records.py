@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypedDict
 
 from lobench.core.json_numbers import finite_or_none
 from lobench.tools.keep.keep import Kept
-from lobench.tools.keep.sequence import Decision, Sequence, Side
+from lobench.tools.keep.sequence import Decision, Sequence, Side, Total
 
 __all__ = ["DecisionRecord", "KeepLogRecord", "KeepRecord", "log_record", "record_of"]
 
@@ -32,6 +32,7 @@ class DecisionRecord(TypedDict):
     test: Annotated[int, "Number of the test in the sequence whose error rate is held. 0: it was not tested."]
     pairs: int
     fresh_pairs: int
+    seeds: Annotated[list[int], "Fresh seeds of the test. No other decision uses them."]
     max_seeds: int
     diverged: Annotated[list[int], "Numbers of seeds on which the candidate and the incumbent diverged."]
     core_seconds: float
@@ -49,6 +50,19 @@ class KeepRecord(TypedDict):
     error: Annotated[str, 'Run that had an error; "" without one.']
 
 
+class TotalRecord(TypedDict):
+    """Improvement from the first incumbent of the chain to its last candidate, on seeds that no decision uses."""
+
+    first: SideRecord
+    last: SideRecord
+    seeds: list[int]
+    pairs: Annotated[int, "Number of pairs in which both sides converged."]
+    difference: Annotated[float | None, "Mean improvement in these pairs, in units of the metric."]
+    lower: Annotated[float | None, "Lower end of its 95% t interval."]
+    upper: Annotated[float | None, "Upper end of its 95% t interval."]
+    diverged: Annotated[list[int], "Numbers of seeds on which the last candidate and the first incumbent diverged."]
+
+
 class KeepLogRecord(TypedDict):
     """`lobench keep --log`: all decisions of a store, in their order."""
 
@@ -58,6 +72,8 @@ class KeepLogRecord(TypedDict):
     num_tests: int
     num_kept: int
     decisions: list[DecisionRecord]
+    chain: Annotated[list[int], "Numbers of the decisions that led to the newest kept candidate, in their order."]
+    total: Annotated[TotalRecord | None, "null until `lobench keep --log --measure N` has measured it."]
 
 
 def record_of(found: Kept) -> KeepRecord:
@@ -80,6 +96,8 @@ def log_record(found: Sequence) -> KeepLogRecord:
         "num_tests": found.num_tests,
         "num_kept": found.num_kept,
         "decisions": [_decision(one) for one in found.decisions],
+        "chain": [one.number for one in found.chain],
+        "total": None if found.total is None else _total(found.total),
     }
 
 
@@ -98,9 +116,24 @@ def _decision(one: Decision) -> DecisionRecord:
         "test": one.test,
         "pairs": one.pairs,
         "fresh_pairs": one.fresh_pairs,
+        "seeds": list(one.seeds),
         "max_seeds": one.max_seeds,
         "diverged": list(one.diverged),
         "core_seconds": one.core_seconds,
+    }
+    return finite_or_none(record)
+
+
+def _total(one: Total) -> TotalRecord:
+    record: TotalRecord = {
+        "first": _side(one.first),
+        "last": _side(one.last),
+        "seeds": list(one.seeds),
+        "pairs": one.pairs,
+        "difference": one.difference,
+        "lower": one.lower,
+        "upper": one.upper,
+        "diverged": list(one.diverged),
     }
     return finite_or_none(record)
 

@@ -13,7 +13,7 @@ from lobench.core.wording import cause
 from lobench.engine.whole_file import write_whole
 from lobench.tools.keep.decision import Answer
 
-__all__ = ["Decision", "DecisionStore", "Sequence", "Side", "Terms"]
+__all__ = ["Decision", "DecisionStore", "Sequence", "Side", "Terms", "Total"]
 
 _VERSION = 1
 
@@ -89,16 +89,43 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """Improvement from the first incumbent of a chain of kept changes to its last candidate.
+
+    It is measured on seeds that no decision uses, so the choice of the changes does not bias it.
+
+    Attributes:
+      first, last: The two revisions.
+      seeds: Seeds of the measurement.
+      pairs: Number of pairs in which both sides converged.
+      difference: Mean improvement in these pairs, in units of the metric. None without such a pair.
+      lower, upper: 95% t interval of the mean. None below two pairs.
+      diverged: Number of seeds on which the last candidate diverged, and on which the first incumbent did.
+    """
+
+    first: Side
+    last: Side
+    seeds: tuple[int, ...]
+    pairs: int = 0
+    difference: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    diverged: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
     """Decisions of a store, in their order.
 
     Attributes:
       terms: Terms of all decisions.
       decisions: The decisions.
+      totals: Measured totals, one for each pair of revisions.
     """
 
     terms: Terms
     decisions: tuple[Decision, ...] = field(default=())
+    totals: tuple[Total, ...] = field(default=())
 
     @property
     def num_tests(self) -> int:
@@ -112,7 +139,34 @@ class Sequence:
     def next_seed(self) -> int:
         """Smallest seed that no decision has used."""
         used = [seed for one in self.decisions for seed in one.seeds]
+        used += [seed for one in self.totals for seed in one.seeds]
         return max(used, default=self.terms.screen - 1) + 1
+
+    @property
+    def chain(self) -> tuple[Decision, ...]:
+        """Kept changes up to the newest one; the incumbent of each is the candidate of the one before."""
+        kept = [one for one in self.decisions if one.answer is Answer.KEEP]
+        chain = kept[-1:]
+        while chain:
+            earlier = [one for one in kept if one.number < chain[0].number]
+            before = [one for one in earlier if one.candidate.name == chain[0].incumbent.name]
+            if not before:
+                break
+            chain.insert(0, before[-1])
+        return tuple(chain)
+
+    @property
+    def total(self) -> Total | None:
+        """Measured total of the chain; None if it is not measured."""
+        if not self.chain:
+            return None
+        ends = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
+        return next((one for one in self.totals if (one.first.name, one.last.name) == ends), None)
+
+    def with_total(self, total: Total) -> Sequence:
+        """Returns the sequence with a total in place of the one of the same revisions, or added."""
+        others = [one for one in self.totals if (one.first.name, one.last.name) != (total.first.name, total.last.name)]
+        return dataclasses.replace(self, totals=(*others, total))
 
     def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
         """Returns the decision about the same two revisions with the same margin."""
@@ -181,4 +235,9 @@ def _sequence(record: dict[str, Any]) -> Sequence:
         answer = None if one["answer"] is None else Answer(one["answer"])
         tuples = {name: tuple(one[name]) for name in ("seeds", "diverged")}
         decisions.append(Decision(**{**one, **sides, **tuples, "answer": answer}))
-    return Sequence(terms=Terms(**record["terms"]), decisions=tuple(decisions))
+    totals = []
+    for one in record.get("totals", ()):
+        sides = {name: Side(**one[name]) for name in ("first", "last")}
+        tuples = {name: tuple(one[name]) for name in ("seeds", "diverged")}
+        totals.append(Total(**{**one, **sides, **tuples}))
+    return Sequence(terms=Terms(**record["terms"]), decisions=tuple(decisions), totals=tuple(totals))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lobench.core.wording import counted, duration, one_line
+from lobench.core.wording import counted, duration, one_line, seed_ranges
 from lobench.report.tables.text import text_table
 from lobench.tools.keep.keep import Kept
 from lobench.tools.keep.sequence import Decision, Sequence, Terms
@@ -47,8 +47,10 @@ def _rate(found: Kept) -> str:
 
 
 def log_text(found: Sequence) -> str:
-    """Returns a table of all decisions, and the error rate."""
-    rows = [["", "answer", "change", "e-value", "needed", "difference", "pairs", "fresh", "cost"]]
+    """Returns a table of all decisions, the error rate, and the chain of kept changes with its measured total."""
+    rows = [
+        ["", "answer", "change", "e-value", "level", "needed", "difference", "pairs", "fresh seeds", "core-seconds"]
+    ]
     for one in found.decisions:
         rows.append(
             [
@@ -56,13 +58,35 @@ def log_text(found: Sequence) -> str:
                 one.answer.value if one.answer is not None else "open",
                 one_line(one.description),
                 f"{one.e_value:.3g}" if one.test else "",
+                f"{one.level:.2g}" if one.test else "",
                 f"{1 / one.level:.3g}" if one.test else "",
                 f"{one.difference:.3g}" if one.difference is not None else "",
                 str(one.pairs),
-                str(one.fresh_pairs),
-                duration(one.core_seconds),
+                seed_ranges(one.seeds),
+                f"{one.core_seconds:.3g}",
             ]
         )
     kept = f"{found.num_kept} kept of {counted(found.num_tests, 'test')}, {counted(len(found.decisions), 'candidate')}"
     rate = f"at most {found.terms.fdr:.0%} of those kept are expected to be no improvement"
-    return "\n".join([text_table(rows), "", f"{kept} by {found.terms.metric}; {rate}"])
+    lines = [text_table(rows), "", f"{kept} by {found.terms.metric}; {rate}"]
+    if found.chain:
+        changes = "; ".join(f"{one.number} {one.description}" for one in found.chain)
+        lines.append(one_line(f"chain of kept changes from {found.chain[0].incumbent.label}: {changes}"))
+        lines.append(one_line(f"in total: {_total(found)}"))
+    return "\n".join(lines)
+
+
+def _total(found: Sequence) -> str:
+    total = found.total
+    if total is None:
+        return "not measured; lobench keep --log --measure 8 runs both ends of the chain on 8 fresh seeds"
+    parts = [f"{counted(total.pairs, 'pair')} on fresh seeds {seed_ranges(total.seeds)}"]
+    if total.difference is not None:
+        word = "better" if total.difference >= 0 else "worse"
+        text = f"{found.terms.metric} {word} by {abs(total.difference):.3g}"
+        if total.lower is not None and total.upper is not None:
+            text += f" (improvement between {total.lower:.3g} and {total.upper:.3g}, 95%)"
+        parts.insert(0, text)
+    if any(total.diverged):
+        parts.append(f"diverged: {total.diverged[0]} of the last version, {total.diverged[1]} of the first")
+    return "; ".join(parts)
