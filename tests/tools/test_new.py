@@ -32,7 +32,7 @@ def in_shell(command: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plugin"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("plugin", "skill")])
 def test_the_next_command_that_it_says_passes_its_tests(kind: str, tmp_path: Path) -> None:
     home = tmp_path / "a home with blanks"
     home.mkdir()
@@ -164,3 +164,18 @@ def test_suite_of_tests_evaluates_its_example_with_the_next_command(tmp_path: Pa
     assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
     done = lobench("new", "suite", "other", "--test", "--command", cwd=tmp_path)
     assert done.returncode == 2 and "--command and --test exclude each other" in done.stderr
+
+
+def test_skill_is_written_into_a_folder_and_names_options_and_exit_codes_of_keep(tmp_path: Path) -> None:
+    done = lobench("new", "skill", "agents/skills/lobench-keep", cwd=tmp_path)
+    path = tmp_path / "agents/skills/lobench-keep/SKILL.md"
+    assert done.returncode == 0, done.stderr
+    text = path.read_text()
+    assert re.match(r"---\nname: lobench-keep\ndescription: .+\n---\n", text)
+    described = lobench("keep", "--help").stdout
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--seed", "--out"}
+    assert {"--against", "--log", "--measure"} <= options
+    assert all(option in described for option in options)
+    assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {"0", "1", "2", "3", "4"}
+    again = lobench("new", "skill", "agents/skills/lobench-keep", cwd=tmp_path)
+    assert again.returncode == 2 and "this is there already" in again.stderr and path.read_text() == text

@@ -11,7 +11,7 @@ from lobench.cli.output import emit, format_option
 
 __all__ = ["new"]
 
-_KINDS = ["suite", "task", "optimizer", "sink", "plugin"]
+_KINDS = ["suite", "task", "optimizer", "sink", "plugin", "skill"]
 
 
 @click.command(
@@ -24,6 +24,7 @@ Examples:
   lobench new optimizer MyLOpt
   lobench new sink mydb --into mysuite
   lobench new plugin mine
+  lobench new skill .claude/skills/lobench-keep
 
 Exit codes: 0, 2 usage: nothing was written."""
 )
@@ -38,7 +39,8 @@ Exit codes: 0, 2 usage: nothing was written."""
 def new(what: str, name: str, into: Path | None, command: bool, test: bool, kind: str) -> None:
     """Write a new suite, task, optimizer, sink or plugin: working files with their tests, for you to edit.
 
-    NAME is the name of the module; a class gets it in CamelCase. Nothing is overwritten.
+    NAME is the name of the module; a class gets it in CamelCase. `skill` writes SKILL.md into the folder NAME: how an
+    agent decides about changes with `lobench keep`. Nothing is overwritten.
     """
     from lobench.tools.new.new import new as made
 

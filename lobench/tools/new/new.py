@@ -1,4 +1,4 @@
-"""`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin.
+"""`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin, and a skill for agents.
 
 Skeletons are copies of the files in `templates/KIND`, which are working examples. The given name replaces `skeleton` in
 contents and paths.
@@ -26,7 +26,7 @@ from lobench.plugins import load_plugins
 
 __all__ = ["KINDS", "Kind", "NewRecord", "Skeleton", "new"]
 
-Kind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin"]
+Kind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin", "skill"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -42,6 +42,7 @@ _NEXT = {
     "optimizer": "python {file} && pytest {folder} --lobench-checkpoint {theta}",
     "sink": "pytest {folder}",
     "plugin": "pip install -e {folder} && lobench plugins && pytest {folder}",
+    "skill": "lobench keep --help",
 }
 
 
@@ -77,8 +78,9 @@ def new(
         skeleton.next_command
 
     Args:
-      kind: "suite", "task", "optimizer", "sink" or "plugin".
-      name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`).
+      kind: "suite", "task", "optimizer", "sink", "plugin" or "skill".
+      name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`). Of a skill: any
+        folder, such as `.claude/skills/lobench-keep`.
       into: Existing folder for the files, such as a suite. None: a new folder, NAME or lobench-NAME.
       command: Whether the cases of a suite are commands that evaluate a checkpoint, in place of tasks.
       test: Whether they are ordinary tests.
@@ -90,6 +92,8 @@ def new(
     if (command or test) and kind != "suite":
         option = "--command" if command else "--test"
         raise UsageError(f"{option} is of a suite", got=f"a {kind}", expected=f"lobench new suite NAME {option}")
+    if kind == "skill":
+        return _skill(name, into)
     template = _COMMANDS if command else _TESTS if test else kind
     module, title = _names(kind, name)
     folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
@@ -106,6 +110,21 @@ def new(
     places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
     line = _NEXT[template].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
     return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=line)
+
+
+def _skill(name: str, into: str | Path | None) -> Skeleton:
+    """Writes the files of the skill into a folder, which may exist."""
+    if into is not None:
+        raise UsageError("--into is not of a skill", expected="lobench new skill FOLDER")
+    folder = Path(name)
+    contents = {folder / path: text for path, text in _contents("skill", "", "").items()}
+    for path in contents:
+        if _is_there(path):
+            raise UsageError("this is there already", where=str(path), next_step="nothing was written")
+    _write(contents, new_folder=None)
+    return Skeleton(
+        kind="skill", name=folder.name, folder=folder, files=tuple(sorted(contents)), next_command=_NEXT["skill"]
+    )
 
 
 def _names(kind: Kind, name: str) -> tuple[str, str]:
