@@ -150,7 +150,7 @@ def test_unknown_names_on_the_command_line(tmp_path: Path, suite: Path) -> None:
     for options, text in {
         ("--sink", "tensorbord"): "did you mean 'tensorboard'?",
         ("--checkpoints", "every:0"): "--checkpoints every; got '0'",
-        ("--executor", "slurm"): "unknown executor 'slurm'",
+        ("--executor", "slrum"): "unknown executor 'slrum'",
         ("--workers", "many"): "--workers; got 'many'",
     }.items():
         done = watch(run, suite, *(ONCE if options[0] not in ONCE else ONCE[:1]), *options)

@@ -76,7 +76,7 @@ MISTAKES = {
     "compare a c --store store": "nothing here is called 'c'",
     # a value of the wrong kind
     "watch runs/today --suite tiny --until-step -1 --once": "-1 is not in the range x>=0",
-    "watch runs/today --suite tiny --workers 0 --once": "--workers; got '0'; expected a number >= 1, or auto",
+    "watch runs/today --suite tiny --workers 0 --once": "--workers; got '0'; expected a number >= 1, MIN:MAX, or auto",
     "watch runs/today --suite tiny --workers two --once": "--workers; got 'two'",
     "watch runs/today --suite tiny --checkpoints every:0 --once": "expected every:N with N >= 1",
     "compare a b --store store --alpha 5": "5.0 is not in the range",
