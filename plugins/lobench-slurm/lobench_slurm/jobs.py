@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import os
 import shlex
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would close all logging handlers of this process
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -20,6 +22,18 @@ from lobench_slurm.slot import serve
 __all__ = ["Jobs"]
 
 _COMMAND_SECONDS = 60.0
+
+
+class _Executor(submitit.SlurmExecutor):
+    """Executor that leaves the error output of sbatch in a file, where submitit would print it."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        super().__init__(folder, python=python)
+        self.errors = folder / "sbatch.err"
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        command = super()._make_submission_command(submission_file_path)
+        return ["sh", "-c", 'exec "$@" 2>"$0"', str(self.errors), *command]
 
 
 class Jobs:
@@ -33,7 +47,7 @@ class Jobs:
         self.name = f"lobench-{hashlib.sha256(str(folder).encode()).hexdigest()[:10]}"
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # the pickled arguments of a job have the key of the connection
-        self._executor = submitit.SlurmExecutor(folder, python=f"{shlex.quote(sys.executable)} -P")
+        self._executor = _Executor(folder, python=f"{shlex.quote(sys.executable)} -P")
 
     def submit(self, num_cpus: int, num_gpus: int, **arguments: Any) -> str:
         """Submits a job that calls `serve`; returns its number.
@@ -53,7 +67,11 @@ class Jobs:
         try:
             job = self._executor.submit(serve, num_cpus=num_cpus, num_gpus=num_gpus, **arguments)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
-            lines = [line.strip() for line in str(error).splitlines() if "error:" in line] or [str(error)]
+            try:
+                output = self._executor.errors.read_text(errors="replace")
+            except OSError:
+                output = ""
+            lines = [line.strip() for line in output.splitlines() if "error:" in line] or [str(error)]
             raise LobenchError(
                 "sbatch refused a job",
                 where=self.name,

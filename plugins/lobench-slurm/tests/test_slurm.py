@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import python
 from lobench_slurm.options import SlurmOptions
 from one_node import OneNode
 from tiny import PATIENCE, content, make_run, make_suite, watch, watch_command
@@ -41,6 +42,27 @@ def until(condition: Callable[[], object], what: str) -> None:
 def test_options_that_lobench_sets_are_refused() -> None:
     with pytest.raises(UsageError):
         SlurmOptions.parse("partition=main,cpus-per-task=4")
+
+
+@pytest.mark.long
+def test_what_sbatch_refuses_is_one_line(in_slurm: OneNode, tmp_path: Path) -> None:
+    run, suite = make_run(tmp_path, -3.0), make_suite(tmp_path)
+    done = watch(run, suite, "--once", "--workers", "1", "--executor", "slurm:partition=nowhere")
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("watching ")]
+    assert line.startswith("lobench: ") and "sbatch refused a job; got sbatch: error: " in line
+
+
+def test_the_process_keeps_its_log(tmp_path: Path) -> None:
+    done = python(
+        "-c",
+        "import logging\n"
+        "logging.basicConfig(filename='log', filemode='w', format='%(message)s')\n"
+        "import lobench_slurm.executor\n"
+        "logging.warning('here')\n",
+        cwd=tmp_path,
+    )
+    assert (tmp_path / "log").read_text() == "here\n", done.stderr
 
 
 @pytest.mark.long
