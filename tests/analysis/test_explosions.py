@@ -18,6 +18,7 @@ from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject
+from lobench.tools.history.history import history_of
 
 EXPLODED = 90.0  # the start is 2
 NUM_SEEDS = 12
@@ -91,3 +92,36 @@ def test_the_output_of_compare_differs_in_the_counts_alone(tmp_path: Path) -> No
     assert [counts for _, counts, _ in records] == [[[0, 2], [0, 10]], [[2, 0], [10, 0]]]
     first, second = ({**record, "a": None, "b": None} for *_, record in records)
     assert records[0][0] == records[1][0] and first == second
+
+
+def nights(folder: Path, lost: float) -> Path:
+    """Adds a night's store for each of 12 revisions; some seeds are lost in every night, and more from the 7th on."""
+    draw = np.random.default_rng(1)
+    for night in range(12):
+        finals = (0.5 * np.exp(0.05 * draw.standard_normal(8))).tolist()
+        num_lost = 1 if night < 6 else 6
+        losses = [*[lost] * num_lost, *finals[num_lost:]]
+        add(folder / f"{night:02}", 0, {"a": {"train/loss": losses}}, optimizer="adam()", revision=f"{night:040x}")
+    return folder
+
+
+def test_history_of_exploded_seeds_has_the_changes_of_diverged_ones(tmp_path: Path) -> None:
+    found = [history_of([nights(tmp_path / str(lost), lost)], "a") for lost in (EXPLODED, math.nan)]
+    assert found[0].changes == found[1].changes and [one.place for one in found[0].changes] == [6]
+    assert [run.scores for run in found[0].runs] == [run.scores for run in found[1].runs]
+
+
+def test_suite_of_exploded_seeds_is_judged_as_that_of_diverged_ones(tmp_path: Path) -> None:
+    found = []
+    for lost in (EXPLODED, math.nan):
+        draw = np.random.default_rng(2)
+        for method in range(13):
+            cases = {}
+            for case in "abc":
+                finals = np.exp(0.2 * method * draw.random() + 0.1 * draw.standard_normal(4) - 2).tolist()
+                cases[case] = {"train/loss": [lost, *finals[1:]] if method % 4 == 0 else finals}
+            add(tmp_path / str(lost), 0, cases, optimizer=f"m{method}()")
+        done = lobench("suite", tmp_path / str(lost), "--format", "json")
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1]
