@@ -335,16 +335,24 @@ class StoreLock:
       StoreError: The folder cannot be written or locked.
     """
 
+    FILE = "chief.lock"
+
     def __init__(
-        self, store: Path, name: str = "", *, file: str = "chief.lock", busy: str = "another chief writes this store"
+        self, store: Path, name: str = "", *, file: str = FILE, busy: str = "another chief writes this store"
     ) -> None:
-        with unusable_store(store):
-            self._file = retried(lambda: _opened_lock(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
-        try:
-            self._take(store, name, busy)
-        except BaseException:
-            os.close(self._file)
-            raise
+        while True:
+            with unusable_store(store):
+                self._file = retried(
+                    lambda: _opened_lock(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS
+                )
+            try:
+                self._take(store, name, busy)
+            except BaseException:
+                os.close(self._file)
+                raise
+            if _is_file_at(self._file, store / file):
+                break
+            os.close(self._file)  # its holder has removed the new store since the file was opened
 
     def _take(self, store: Path, name: str, busy: str) -> None:
         try:
@@ -357,7 +365,7 @@ class StoreLock:
             with unusable_store(store, "this file system cannot lock files, which is what keeps two writers apart"):
                 raise
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "name": name, "since": since})
+        holder = json.dumps({**_this_process(), "name": name, "since": since})
         if fcntl.fcntl(self._file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             return  # another user's file, which cannot be written
         with unusable_store(store):
@@ -367,19 +375,49 @@ class StoreLock:
     def release(self) -> None:
         os.close(self._file)
 
+    @classmethod
+    def is_anothers(cls, store: Path) -> bool:
+        """Returns whether another process was the last to hold the lock of a store; True if that is unknown."""
+        try:
+            holder = json.loads((store / cls.FILE).read_bytes())
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError):
+            return True
+        return not isinstance(holder, dict) or not _this_process().items() <= holder.items()
+
+
+def _this_process() -> dict[str, object]:
+    return {"pid": os.getpid(), "host": socket.gethostname()}
+
 
 def _opened_lock(file: Path) -> int:
     """Opens a lock's file, which follows the umask.
 
     Another user's file is opened read-only, which suffices for locking.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            if file.parent.is_dir():
+                raise
+            # Another process has removed its refused store since `mkdir`.
+        except PermissionError:
+            if not _is_anothers(file):
+                raise
+            return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _is_file_at(descriptor: int, path: Path) -> bool:
+    """Returns whether a path still names an open file; True if the disk fails for the moment."""
     try:
-        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except PermissionError:
-        if not _is_anothers(file):
-            raise
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _lock(file: int) -> None:

@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from lobench.core.errors import CheckpointError, ConfigError, PluginError, SuiteError, UsageError
+from lobench.core.errors import CheckpointError, ConfigError, PluginError, StoreError, SuiteError, UsageError
 from lobench.engine.store.bundle import has_ledger
+from lobench.engine.store.database import StoreLock
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["removed_if_refused", "restored_if_refused"]
@@ -17,11 +18,16 @@ _REFUSALS = (CheckpointError, ConfigError, PluginError, SuiteError, UsageError) 
 
 
 @contextlib.contextmanager
-def removed_if_refused(store: Path) -> Iterator[None]:
+def removed_if_refused(store: Path, refusals: tuple[type[BaseException], ...] = _REFUSALS) -> Iterator[None]:
     """Removes files that the body writes to a new store if the user's input is refused before there is a result.
 
     Workers check suites and bindings, and they need a store. So a mistyped name must not leave a folder behind. A
-    store that already had a ledger is not changed.
+    store that already had a ledger is not changed, and neither is one that another process writes now or has written
+    to since.
+
+    Args:
+      store: Folder of the store.
+      refusals: Exceptions of the body after which the files are removed.
     """
     if not _is_new(store):
         yield
@@ -30,10 +36,27 @@ def removed_if_refused(store: Path) -> Iterator[None]:
     before = set(store.iterdir()) if store.is_dir() else set()
     try:
         yield
-    except _REFUSALS:
-        if not _has_result(store):
-            _remove(store, before, folders)
+    except refusals:
+        _remove_without_result(store, before, folders)
         raise
+
+
+def _remove_without_result(store: Path, kept: set[Path], folders: list[Path]) -> None:
+    """Removes the files of a store that has no result, unless another process has begun to write it."""
+    if not store.is_dir():
+        _remove(store, kept, folders)
+        return
+    if StoreLock.is_anothers(store):
+        return
+    try:
+        lock = StoreLock(store)
+    except StoreError:  # StoreBusy: another process writes it now
+        return
+    try:
+        if not _has_result(store):
+            _remove(store, kept, folders)
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -68,7 +91,9 @@ def _has_result(store: Path) -> bool:
 
 def _remove(store: Path, kept: set[Path], folders: list[Path]) -> None:
     """Removes the entries of a folder except those in `kept`, and then the given folders if they are empty."""
-    for entry in set(store.iterdir()) - kept if store.is_dir() else ():
+    entries = set(store.iterdir()) - kept if store.is_dir() else set()
+    # The lock goes last: until then no other process writes the store.
+    for entry in sorted(entries, key=lambda entry: entry.name == StoreLock.FILE):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from lobench.core.metric import direction_of
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
+from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.imports import (
     Added,
     CurveWriter,
@@ -129,7 +129,7 @@ def import_curves(
       StoreBusy, StoreError: The store cannot be written.
     """
     settings, folder, notes = ImportSettings(**options), Path(store), list[str]()
-    with _removed_if_new(folder), contextlib.ExitStack() as stack:
+    with removed_if_refused(folder, (BaseException,)), contextlib.ExitStack() as stack:
         if not folder.exists():
             sources = sources_of(files, settings.kind, notes)
             ledger = None
@@ -142,18 +142,6 @@ def import_curves(
         for note in collected.notes:
             log(note)
         return import_into(ledger, collected, settings)
-
-
-@contextlib.contextmanager
-def _removed_if_new(store: Path) -> Iterator[None]:
-    """Removes a new store if its import fails."""
-    is_new = not store.exists()
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            shutil.rmtree(store, ignore_errors=True)
-        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
