@@ -21,7 +21,7 @@ from lobench.core.metric import Direction, UnknownDirection, direction_of, is_of
 from lobench.core.result import Curves, Provenance, exploded_seeds
 from lobench.core.step_cost import StepCost
 
-__all__ = ["NUM_SPARKS", "SUMMARY_VERSION", "CurveSummary", "read_summary", "summarize"]
+__all__ = ["NUM_SPARKS", "SUMMARY_VERSION", "CurveSummary", "packed_ends", "packed_steps", "read_summary", "summarize"]
 
 SUMMARY_VERSION = "1"  # stores recompute their summaries if it changes
 NUM_SPARKS = 12
@@ -111,6 +111,8 @@ class _Head:
     places: Mapping[str, int]
     sparks_at: int
     cost_at: int
+    kept: Collection[str]
+    has_sorted_seeds: bool
 
 
 def _read_head(text: str) -> _Head:
@@ -137,6 +139,8 @@ def _read_head(text: str) -> _Head:
         places=places,
         sparks_at=sparks_at,
         cost_at=offset,
+        kept=places.keys(),
+        has_sorted_seeds=list(seeds) == sorted({*seeds}),
     )
 
 
@@ -156,6 +160,34 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
     if len(numbers) < found.cost_at:
         raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {found.cost_at}")
     return CurveSummary(found, numbers, load)
+
+
+def packed_ends(summaries: Sequence[CurveSummary], metric: str) -> tuple[bytes, bytes]:
+    """Returns the first and the last values of many evaluations, one evaluation after another.
+
+    Args:
+      summaries: Summaries that have the metric.
+      metric: Name of the metric.
+
+    Returns:
+      Two arrays of little-endian float32, float32[num_summaries, num_seeds] if all have equally many seeds.
+    """
+    first, last = list[bytes](), list[bytes]()
+    head, at, width = None, 0, 0
+    for one in summaries:
+        if one._head is not head:
+            head = one._head
+            at, width = head.places[metric], head.column.size
+        middle = at + width
+        first.append(one._numbers[at:middle])
+        last.append(one._numbers[middle : middle + width])
+    return b"".join(first), b"".join(last)
+
+
+def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
+    """Returns `diverged_at` of many evaluations, one evaluation after another, as little-endian int64."""
+    at = _SECONDS.size
+    return b"".join([one._numbers[at : at + one._head.steps.size] for one in summaries])
 
 
 class CurveSummary:
@@ -183,6 +215,11 @@ class CurveSummary:
         return self._head.seeds
 
     @property
+    def has_sorted_seeds(self) -> bool:
+        """Whether the seeds are in ascending order, each once."""
+        return self._head.has_sorted_seeds
+
+    @property
     def eval_steps(self) -> tuple[int, ...]:
         return self._head.eval_steps
 
@@ -194,7 +231,7 @@ class CurveSummary:
     @property
     def kept(self) -> Collection[str]:
         """Metrics whose numbers are in the summary: those with values at evaluations."""
-        return self._head.places.keys()
+        return self._head.kept
 
     @property
     def directions(self) -> Mapping[str, Direction]:

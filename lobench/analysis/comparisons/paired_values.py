@@ -131,16 +131,20 @@ def paired_block(
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     ends = a.ends()  # empty without curves
     if finals and scale.is_usable and a.is_whole:
+        seeds = tuple(finals)
         for place, cell in others.items():
-            values = cell.final.get(name, {})
+            own, values = cell.final_column(name)
             if (
-                cell.is_whole
-                and values.keys() == finals.keys()
+                len(own) == len(seeds)
+                and cell.is_whole
                 and ends.issuperset(cell.ends())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
-                kept[place] = list(map(values.__getitem__, finals))
+                if tuple(own) == seeds:
+                    kept[place] = list(values)
+                elif finals.keys() == {*own}:
+                    kept[place] = list(map(dict(zip(own, values, strict=True)).__getitem__, finals))
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())

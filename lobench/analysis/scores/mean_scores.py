@@ -30,21 +30,25 @@ class MeanScore:
     Attributes:
       scores: Score of each seed, by identity of the case. Contains the cases in the mean only.
       num_missing: Number of cases without a curve or a scale, which are not in the mean.
-      num_diverged: Number of diverged seeds. Each of them scores -1.
-      survived: Cases with at least one seed that neither diverged nor exploded.
+      metric: Name of the metric. None: the primary metric of each case.
       cells: Cells by identity of the case, including cases without scores. They determine the groups of cases.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
-    num_diverged: int
-    survived: frozenset[str]
+    metric: str | None = None
     cells: Mapping[str, Cell] = field(default_factory=dict, repr=False)
 
     @property
+    def num_diverged(self) -> int:
+        """Number of diverged seeds. Each of them scores -1."""
+        return sum(len(cell.diverged_at) for cell in self.cells.values())
+
+    @functools.cached_property
     def has_surviving_seed(self) -> bool:
         """Whether any seed in the mean neither diverged nor exploded. Without one, the subject cannot be the best."""
-        return not self.survived.isdisjoint(self.scores)
+        cells = (self.cells[case] for case in self.scores)
+        return any(cell.surviving(self.metric or cell.case.primary_metric) for cell in cells)
 
     @property
     def num_cases(self) -> int:
@@ -106,14 +110,9 @@ def mean_score(
     return MeanScore(
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
-        num_diverged=subject.num_diverged,
+        metric=metric,
         cells=subject.cells,
-        survived=frozenset(key for key in known if _has_survivor(subject.cells[key], metric)),
     )
-
-
-def _has_survivor(cell: Cell, metric: str | None) -> bool:
-    return bool(cell.surviving(metric or cell.case.primary_metric))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

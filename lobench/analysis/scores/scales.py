@@ -22,7 +22,7 @@ from lobench.analysis.scores.baseline_file import (
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.analysis.scores.score_scale import ScoreScale, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names, distinct_labels
-from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted, first_of, one_line
@@ -36,9 +36,24 @@ _NAMED = 4  # number of cases and of next steps in one line
 class _Column(NamedTuple):
     """Final values of a metric in the cells of a case, flat because thousands of cells have a few seeds each."""
 
-    cells: list[Cell]
-    seeds: list[int]  # cell after cell
+    cells: Sequence[Cell]
+    seeds: Sequence[int]  # cell after cell
     finals: NDArray[np.float64]  # float64[len(seeds)]
+    block: CellBlock | None = None  # the same values, if all cells have the same seeds
+
+
+class _CaseScores(NamedTuple):
+    """Scores of a metric in the cells of a case.
+
+    Attributes:
+      places: Index of the first score of each cell, by the cell's `id`.
+      scores: Scores, cell after cell: float64[num_scores].
+      seeds: Seeds of each cell. None if the cells have different seeds.
+    """
+
+    places: Mapping[int, int]
+    scores: NDArray[np.float64]
+    seeds: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +85,7 @@ class Scales:
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
     _best: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
     _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
-    _scored: dict[tuple[str, str], tuple[dict[int, int], list[float]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _scored: dict[tuple[str, str], _CaseScores] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -144,21 +157,27 @@ class Scales:
         name, identity = metric or cell.case.primary_metric, cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        places, found = self._scored[identity, name]
+        places, found, seeds = self._scored[identity, name]
         if (place := places.get(id(cell))) is not None:
-            own = cell.final[name]
-            return dict(zip(own, found[place : place + len(own)], strict=True))
+            own = seeds or cell.final_column(name)[0]
+            return dict(zip(own, found[place : place + len(own)].tolist(), strict=True))
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
 
-    def _scores_among(self, identity: str, metric: str) -> tuple[dict[int, int], list[float]]:
-        """Returns the scores of all cells of a case, and the index of each cell's first score by the cell's `id`.
+    def _scores_among(self, identity: str, metric: str) -> _CaseScores:
+        """Returns the scores of all cells of a case.
 
         They are computed as one array, because there may be thousands of cells with a few seeds each.
         """
-        cells, seeds, finals = self._column(identity, metric)
+        cells, seeds, finals, block = self._column(identity, metric)
         if not cells:
-            return {}, []
+            return _CaseScores({}, finals)
+        if block is not None:
+            known, scale = self.starts(cells[0].case, metric), self.scale(cells[0].case, metric)
+            starts = np.broadcast_to([known.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
+            of_all = scores(block.finals, scale, starts=starts, diverged=block.lost).ravel()
+            of_cells = zip(map(id, cells), range(0, len(of_all), len(block.seeds)), strict=True)
+            return _CaseScores(dict(of_cells), of_all, block.seeds)
         common, began = self.starts(cells[0].case, metric), list[float]()
         # A lobench seed that is not in `common` has no finite start in any cell.
         if all(cell.draws == LOBENCH_SEEDS for cell in cells):
@@ -166,24 +185,29 @@ class Scales:
         else:
             for cell in cells:
                 known = common if cell.draws == LOBENCH_SEEDS else {}
-                began += map(known.get, cell.final[metric], itertools.repeat(math.nan))
+                began += map(known.get, cell.final_column(metric)[0], itertools.repeat(math.nan))
         diverged, lost = None, [cell.unconverged for cell in cells]
         if any(lost):
-            diverged = [seed in own for cell, own in zip(cells, lost, strict=True) for seed in cell.final[metric]]
+            pairs = zip(cells, lost, strict=True)
+            diverged = [seed in own for cell, own in pairs for seed in cell.final_column(metric)[0]]
         scale = self.scale(cells[0].case, metric)
-        places = itertools.accumulate((len(cell.final[metric]) for cell in cells), initial=0)
-        found = scores(finals, scale, starts=began, diverged=diverged).tolist()
-        return dict(zip(map(id, cells), places, strict=False)), found
+        places = itertools.accumulate((len(cell.final_column(metric)[0]) for cell in cells), initial=0)
+        found = scores(finals, scale, starts=began, diverged=diverged)
+        return _CaseScores(dict(zip(map(id, cells), places, strict=False)), found)
 
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
+        if key not in self._columns and (block := CellBlock.of(self.among.get(identity, ()), metric)) is not None:
+            seeds_of_all = block.seeds * len(block.cells)
+            self._columns[key] = _Column(block.cells, seeds_of_all, block.finals.ravel(), block)
         if key not in self._columns:
             cells, seeds, values = list[Cell](), list[int](), list[float]()
             for cell in self.among.get(identity, ()):
-                if own := cell.final.get(metric):
+                own, finals = cell.final_column(metric)
+                if own:
                     cells.append(cell)
                     seeds += own
-                    values += own.values()
+                    values += finals
             self._columns[key] = _Column(cells, seeds, np.asarray(values, np.float64))
         return self._columns[key]
 
@@ -216,9 +240,12 @@ class Scales:
         key = (self._identity(case), metric)
         if key not in self._starts:
             found: dict[int, float] = {}
-            for cell in (one for one in self.among.get(key[0], ()) if one.draws == LOBENCH_SEEDS):
-                begun = cell.untrained.get(metric, {})
-                if not begun.keys() <= found.keys():
+            block, cells = self._column(key[0], metric).block, self.among.get(key[0], ())
+            if block is not None and (block.untrained is None or np.isfinite(block.untrained[0]).all()):
+                cells = block.cells[:1]  # the others have no further seeds
+            for cell in (one for one in cells if one.draws == LOBENCH_SEEDS):
+                if cell.has_further_starts(metric, found):
+                    begun = cell.untrained.get(metric, {})
                     found |= {s: v for s, v in begun.items() if s not in found and math.isfinite(v)}
             self._starts[key] = found
         return self._starts[key]
@@ -264,7 +291,9 @@ class Scales:
         """Returns the primary metrics, or the given one, whose direction no subject declares."""
         asked = ((identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items())
         unknown = ((identity, name) for identity, name in asked if self._direction(identity, name) is None)
-        return sorted({name for identity, name in unknown if any(name in cell.final for cell in self.among[identity])})
+        return sorted(
+            {name for identity, name in unknown if any(name in cell.metric_names for cell in self.among[identity])}
+        )
 
     def _direction(self, identity: str, metric: str) -> Direction | None:
         if identity not in self._declared:
@@ -298,16 +327,30 @@ class Scales:
         if tuned is not None and metric in tuned.tuned:
             return tuned.score_scale(metric, case, direction)
         is_primary = metric == case.primary_metric
+        declared = (case.scale or "") if is_primary else ""
+        minimum = case.minimum if is_primary else None
+        common, block = self.starts(case, metric), self._column(identity, metric).block
+        if block is not None and common.keys() >= {*block.seeds}:
+            return ScoreScale.among_values(
+                metric,
+                direction,
+                finals=(block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)).ravel(),
+                seeds=block.seeds * len(block.cells),
+                sizes=[len(block.seeds)] * len(block.cells),
+                starts=self.starts_of(block.cells[0], metric),
+                declared=declared,
+                minimum=minimum,
+            )
         # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
-        finals, common, starts = list[Mapping[Any, float]](), self.starts(case, metric), dict[Any, float]()
+        finals, starts = list[Mapping[Any, float]](), dict[Any, float]()
         for place, cell in enumerate(cells):
-            values = cell.final.get(metric, {})
+            values = dict(zip(*cell.final_column(metric), strict=True))
             if lost := cell.unconverged:
                 values = {seed: math.nan if seed in lost else value for seed, value in values.items()}
             is_ours = cell.draws == LOBENCH_SEEDS
             if values:
                 finals.append(values if is_ours else {(place, seed): value for seed, value in values.items()})
-            if is_ours and (not starts or not cell.untrained.get(metric, {}).keys() <= common.keys()):
+            if is_ours and (not starts or cell.has_further_starts(metric, common)):
                 starts |= self.starts_of(cell, metric)  # other cells have no further starts
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
@@ -318,13 +361,13 @@ class Scales:
             direction,
             finals=finals,
             starts=starts,
-            declared=(case.scale or "") if is_primary else "",
-            minimum=case.minimum if is_primary else None,
+            declared=declared,
+            minimum=minimum,
         )
 
     def _begins(self, identity: str, metric: str) -> bool:
         """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""
-        cells = [cell for cell in self.among.get(identity, ()) if metric in cell.final]
+        cells = [cell for cell in self.among.get(identity, ()) if metric in cell.metric_names]
         return identity in self.tuned or not cells or any(metric in cell.untrained for cell in cells)
 
     @property
@@ -362,7 +405,7 @@ class Scales:
         if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
             return None
         best: tuple[float, str] | None = None
-        for cell in self.among.get(identity, ()):
+        for cell in self._near_one(identity, case):
             finals = cell.converged_finals(case.primary_metric)
             scores = self.scores(cell, None)
             known = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
@@ -370,6 +413,17 @@ class Scales:
                 distance = abs(math.fsum(known) / len(known) - 1)
                 best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
         return best[1] or None if best is not None and best[0] < _AT_ONE else None
+
+    def _near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
+        """Yields the cells of a case whose mean score may be 1 up to rounding."""
+        cells, _, _, block = self._column(identity, case.primary_metric)
+        if block is None:
+            return self.among.get(identity, ())
+        self.scores(cells[0], None)
+        found = self._scored[identity, case.primary_metric].scores.reshape(block.finals.shape)
+        is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
+        distances = np.abs(np.where(is_known, found - 1, 0.0).sum(axis=1))
+        return [cells[place] for place in np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()]
 
     def describe_shortly(self) -> str:
         """Returns one line that describes 0 and 1, and names baselines that differ from those of the store."""

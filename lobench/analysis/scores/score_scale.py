@@ -163,20 +163,53 @@ class ScoreScale:
           starts: U_s, the value of each seed at step 0, common to all subjects.
           declared, minimum: `Case.scale` ("" if not set) and `Case.minimum`.
         """
+        values = np.asarray([value for column in finals for value in column.values()], np.float64)
+        return cls.among_values(
+            metric,
+            direction,
+            finals=values,
+            seeds=list(itertools.chain.from_iterable(finals)),
+            sizes=[len(column) for column in finals if column],
+            starts=starts,
+            declared=declared,
+            minimum=minimum,
+        )
+
+    @classmethod
+    def among_values(
+        cls,
+        metric: str,
+        direction: Direction | None,
+        *,
+        finals: FloatArray,
+        seeds: Sequence[K],
+        sizes: Sequence[int],
+        starts: Mapping[K, float],
+        declared: str = "",
+        minimum: float | None = None,
+    ) -> ScoreScale:
+        """Returns the scale of `among`, from the final values of all subjects in one array.
+
+        Args:
+          finals: Final values, subject after subject: float64[num_values].
+          seeds: Seed of each value.
+          sizes: Number of values of each subject, each > 0.
+          metric, direction, starts, declared, minimum: As in `among`.
+        """
         low = minimum or 0.0
         begins = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
         zero = float(begins.mean()) if len(begins) else math.nan
         floor = _floor(zero, minimum)
-        begun = {seed: starts.get(seed, zero + low) - low for seed in set[K]().union(*finals)}
+        begun = {seed: starts.get(seed, zero + low) - low for seed in {*seeds}}
         logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in begun.items()}
-        values = np.asarray([value for column in finals for value in column.values()], np.float64) - low
-        is_finite, sizes = np.isfinite(values), np.asarray([len(column) for column in finals if column], int)
+        values = finals - low
+        is_finite, counts = np.isfinite(values), np.asarray(sizes, int)
         gain = math.nan
         if floor > 0:
-            begins_of_all = np.asarray(list(map(logs.__getitem__, itertools.chain.from_iterable(finals))), np.float64)
+            begins_of_all = np.asarray(list(map(logs.__getitem__, seeds)), np.float64)
             ended = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
-            gain = _best_mean(begins_of_all - ended, is_finite, sizes, higher=True)
-        end = _best_mean(values, is_finite, sizes, higher=direction is Direction.MAX)
+            gain = _best_mean(begins_of_all - ended, is_finite, counts, higher=True)
+        end = _best_mean(values, is_finite, counts, higher=direction is Direction.MAX)
         found = _kind(metric, zero, begins, values[is_finite], declared, direction)
         return cls(
             kind=found,

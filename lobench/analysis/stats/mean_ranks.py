@@ -52,11 +52,12 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
     drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
     # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
     kind = np.float32 if len(cases) * len(sides) < 1 << 23 else np.float64
-    chosen, of_case = np.zeros((_NUM_RESAMPLES, len(sides)), kind), np.empty((_NUM_RESAMPLES, len(sides)), kind)
+    times = []  # how often a resample has each draw of a case
     for place, (ranks, rows) in enumerate(resampled):
-        np.take(ranks.astype(kind), rows, axis=0, out=of_case, mode="clip")
-        of_case *= np.count_nonzero(drawn == place, axis=1).astype(kind)[:, None]
-        chosen += of_case
+        times_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), kind)
+        times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn == place, axis=1)
+        times.append(times_of_case)
+    chosen = np.concatenate(times, axis=1) @ np.concatenate([ranks for ranks, _ in resampled]).astype(kind)
     bounds = percentile_bounds(chosen.astype(np.float64) / len(cases))
     found = zip(_ranks(means).mean(0).tolist(), *(bound.tolist() for bound in bounds), strict=True)
     return [Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, low, high in found], len(cases)

@@ -9,19 +9,19 @@ import math
 import operator
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.stats.seed_groups import group_places
 from lobench.analysis.store.trainings import LOBENCH_SEEDS, trainings_of
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, seed_blocks
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
-from lobench.core.curve_summary import CurveSummary
+from lobench.core.curve_summary import CurveSummary, packed_ends, packed_steps
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
@@ -36,6 +36,7 @@ __all__ = [
     "NOT_IMPORTED",
     "NOT_RUN",
     "Cell",
+    "CellBlock",
     "StoredSubject",
     "are_common",
     "bindings_note",
@@ -93,6 +94,25 @@ class Cell:
     def seeds(self) -> tuple[int, ...]:
         """Seeds that gave curves, in order."""
         return tuple(sorted(self.sources))
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of seeds that gave curves."""
+        return len(self.sources)
+
+    def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
+        """Returns the seeds of `final[metric]` and their values; empty if no seed has the metric."""
+        own = self.final.get(metric, {})
+        return own.keys(), own.values()
+
+    @property
+    def metric_names(self) -> Collection[str]:
+        """Metrics that a seed has."""
+        return self.final.keys()
+
+    def has_further_starts(self, metric: str, known: Collection[int]) -> bool:
+        """Returns whether `untrained[metric]` has seeds that are not in `known`."""
+        return not all(seed in known for seed in self.untrained.get(metric, ()))
 
     @functools.cached_property
     def blocks(self) -> tuple[Curves | CurveSummary, ...]:
@@ -206,16 +226,179 @@ class Cell:
 
     def surviving(self, metric: str) -> frozenset[int]:
         """Returns the seeds that ended with a finite value and neither diverged nor exploded."""
-        lost = self.unconverged
-        return frozenset(
-            seed for seed, final in self.final.get(metric, {}).items() if math.isfinite(final) and seed not in lost
-        )
+        lost, (seeds, finals) = self.unconverged, self.final_column(metric)
+        return frozenset(itertools.compress(seeds, map(math.isfinite, finals))) - lost
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at the step at which its curve begins."""
         return {
             seed: curves.first(metric)[row] for seed, (curves, row) in self.sources.items() if metric in curves.shapes
         }
+
+
+_NOTHING: Mapping[Any, Any] = {}  # shared, and never changed
+_NO_SEEDS = frozenset[int]()
+
+
+class _OneBlockCell(Cell):
+    """Cell of one evaluation of lobench's own that was read as a summary. Values by seed are made on first access.
+
+    Most cells of a large store are like this, and tables need the values by seed of few of them.
+    """
+
+    lost = _NOTHING
+    failures = ()
+    _curves: CurveSummary
+    _exploded: frozenset[int]
+
+    def __new__(cls, **fields: Any) -> Cell:  # type: ignore[misc]  # called by `dataclasses.replace` only
+        """Returns an ordinary cell, because replaced fields no longer follow from the summary."""
+        return Cell(**fields)
+
+    @classmethod
+    def of(cls, row: EvaluationRow, curves: CurveSummary, missing: Mapping[int, str]) -> _OneBlockCell:
+        """Returns the cell of an evaluation.
+
+        Args:
+          row: The evaluation.
+          curves: Its summary.
+          missing: Planned seeds that it does not contain, as in `Cell`.
+        """
+        cell = object.__new__(cls)
+        _set(cell, "case", row.case)
+        _set(cell, "missing", missing)
+        _set(cell, "_curves", curves)
+        if row.outcome is not Outcome.PASSED:
+            _set(cell, "failures", ((row.outcome, row.message),))
+        return cell
+
+    def __getattr__(self, name: str) -> Any:
+        """Makes a field when it is first read."""
+        if name not in _MADE_FIELDS:
+            raise AttributeError(name)
+        found = _MADE_FIELDS[name](self)
+        _set(self, name, found)
+        return found
+
+    @property
+    def directions(self) -> Mapping[str, Direction]:
+        return self._curves.directions
+
+    @property
+    def blocks(self) -> tuple[CurveSummary, ...]:
+        return (self._curves,)
+
+    @property
+    def is_imported(self) -> bool:
+        return False
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self._curves.seeds)
+
+    def ends(self) -> set[int]:
+        return {self._curves.eval_steps[-1]}
+
+    def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
+        curves = self._curves
+        return (curves.seeds, curves.final(metric)) if metric in curves.kept else ((), ())
+
+    def has_further_starts(self, metric: str, known: Collection[int]) -> bool:
+        curves = self._curves
+        begins = curves.eval_steps[0] == 0 and metric in curves.kept
+        return begins and not all(seed in known for seed in curves.seeds)
+
+    @property
+    def metric_names(self) -> Collection[str]:
+        return self._curves.kept
+
+    @property
+    def exploded(self) -> frozenset[int]:
+        return self._exploded
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.missing or self._exploded or self.diverged_at)
+
+    def finals(self, metric: str) -> dict[int, float]:
+        if self.diverged_at or not self._curves.has_sorted_seeds:
+            return super().finals(metric)
+        return dict(zip(*self.final_column(metric), strict=True))
+
+
+_set = object.__setattr__  # cells are frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellBlock:
+    """Values of a metric in many cells of a case, as arrays.
+
+    Attributes:
+      cells: The cells. Each has one evaluation of the same seeds by lobench, and was read as a summary.
+      seeds: The seeds.
+      finals: `Cell.final`: float64[num_cells, num_seeds].
+      untrained: `Cell.untrained`: float64[num_cells, num_seeds]. None if no curve begins at step 0.
+      lost: Whether a seed is in `Cell.unconverged`: bool[num_cells, num_seeds]. None if no seed of any cell is.
+    """
+
+    cells: Sequence[Cell]
+    seeds: tuple[int, ...]
+    finals: NDArray[np.float64]
+    untrained: NDArray[np.float64] | None
+    lost: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell], metric: str) -> CellBlock | None:
+        """Returns the values of cells of one case as arrays; None if a cell is of another kind than described above."""
+        if not cells:
+            return None
+        curves = [cell._curves for cell in cells if isinstance(cell, _OneBlockCell)]
+        primary = cells[0].case.primary_metric
+        distinct = {id(one.kept): one for one in curves}.values()  # summaries share what they have in common
+        first = curves[0] if len(curves) == len(cells) else None
+        if first is None or len({*first.seeds}) < len(first.seeds):
+            return None
+        if any(
+            one.seeds != first.seeds
+            or (one.eval_steps[0] == 0) != (first.eval_steps[0] == 0)
+            or not {metric, primary} <= {*one.kept}
+            for one in distinct
+        ):
+            return None
+        shape = len(curves), len(first.seeds)
+        begins, ends = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, metric))
+        starts, stops = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, primary))
+        has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
+        may_be_lost = np.any(~(stops <= starts) | has_diverged, axis=1)  # see `_exploded_of_one`
+        lost = None
+        for row, cell in enumerate(cells):
+            if not may_be_lost[row]:
+                _set(cell, "diverged_at", _NOTHING)
+                _set(cell, "_exploded", _NO_SEEDS)
+            elif own := cell.unconverged:
+                lost = np.zeros(shape, bool) if lost is None else lost
+                lost[row] = [seed in own for seed in first.seeds]
+        return cls(
+            cells=cells,
+            seeds=first.seeds,
+            finals=ends.astype(np.float64),
+            untrained=begins.astype(np.float64) if first.eval_steps[0] == 0 else None,
+            lost=lost,
+        )
+
+
+def _diverged_of_one(cell: _OneBlockCell) -> Mapping[int, int]:
+    curves = cell._curves
+    if not curves.num_diverged:
+        return _NOTHING
+    return {seed: at for seed, at in sorted(zip(curves.seeds, curves.diverged_at, strict=True)) if at >= 0}
+
+
+def _exploded_of_one(cell: _OneBlockCell) -> frozenset[int]:
+    curves, name = cell._curves, cell.case.primary_metric
+    if name in curves.kept and all(map(operator.le, curves.final(name), curves.first(name))):
+        return frozenset()
+    return frozenset(itertools.compress(curves.seeds, curves.exploded(cell.case)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,17 +461,19 @@ class StoredSubject:
     @property
     def num_seeds(self) -> int:
         """Number of seeds that gave curves, summed over the cases."""
-        return sum(len(cell.sources) for cell in self.cells.values())
+        return sum(cell.num_seeds for cell in self.cells.values())
 
     def lacks_seeds(self, others: Iterable[StoredSubject]) -> bool:
         """Returns whether a seed is missing: a planned one, or for imports one that others have; see `Cell.lacking`."""
         rivals = list(others)
         return self.num_missing > 0 or any(
-            cell.lacking(other.cells[key] for other in rivals if key in other.cells) for key, cell in self.cells.items()
+            cell.lacking(other.cells[key] for other in rivals if key in other.cells)
+            for key, cell in self.cells.items()
+            if cell.is_imported
         )
 
     def metrics(self) -> set[str]:
-        return set().union(*[cell.final for cell in self.cells.values()])
+        return set().union(*[cell.metric_names for cell in self.cells.values()])
 
     def every_form(self) -> dict[str, Cell]:
         """Returns all cells, including those of former forms."""
@@ -417,7 +602,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
     cells = {identity: _cell(members) for identity, members in by_case.items()}
     repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
     cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
-    origins = [curves.origin for cell in cells.values() for curves, _ in cell.sources.values()]
+    origins = {id(curves.origin): curves.origin for cell in cells.values() for curves in cell.blocks}.values()
     return StoredSubject(
         who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
@@ -546,21 +731,32 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     return frozenset(counting.values())
 
 
-def _planned(rows: Sequence[EvaluationRow]) -> set[int]:
+def _planned(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     """Returns the planned seeds, from the case of the last planned evaluation.
 
     Imported curves have no plan. Seeds beyond the case's own, added by a gate or an alarm, have none either.
     """
     for row in reversed(rows):
         if row.key.program_version != IMPORTED.key:
-            planned = {seed for block in row.case.blocks() for seed in block.seeds}
+            case = row.case
+            planned = _seeds_of(case.num_seeds, case.seed_block, case.first_seed, case.block_sizes)
             if planned.issuperset(row.key.seed_block.seeds):
                 return planned
-    return set()
+    return frozenset()
+
+
+@functools.lru_cache(maxsize=1024)  # thousands of cells have a few plans
+def _seeds_of(num_seeds: int, seed_block: int | None, first_seed: int, block_sizes: tuple[int, ...]) -> frozenset[int]:
+    return frozenset(
+        seed for block in seed_blocks(num_seeds, seed_block, first_seed, block_sizes) for seed in block.seeds
+    )
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     """Joins the evaluations of one case, given in the order of their recording."""
+    if len(rows) == 1 and isinstance(only := rows[0].at_hand, CurveSummary) and only.seeds and not only.origin.imported:
+        holes = _planned(rows).difference(only.seeds)
+        return _OneBlockCell.of(rows[0], only, dict.fromkeys(holes, NOT_RUN) if holes else _NOTHING)
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost: dict[int, str] = {}
     for row in rows:
@@ -580,7 +776,11 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         draws.add(curves.origin.imported.get("draws", LOBENCH_SEEDS))
         directions |= curves.directions
         has_diverged |= max(curves.diverged_at) >= 0
-    final, untrained = _ends_of_one(*blocks.values()) if len(blocks) == 1 else _ends(blocks.values(), sources)
+    if len(blocks) == 1:
+        (block,) = blocks.values()
+        final, untrained = _finals_of_one(block), _starts_of_one(block)
+    else:
+        final, untrained = _ends(blocks.values(), sources)
     diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()
     return Cell(
         case=rows[-1].case,
@@ -596,16 +796,27 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     )
 
 
+_MADE_FIELDS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
+    "final": lambda cell: _finals_of_one(cell._curves),
+    "untrained": lambda cell: _starts_of_one(cell._curves),
+    "sources": lambda cell: {seed: (cell._curves, place) for place, seed in enumerate(cell._curves.seeds)},
+    "diverged_at": _diverged_of_one,
+    "_exploded": _exploded_of_one,
+}
+
 _Ends: TypeAlias = tuple[Mapping[str, Mapping[int, float]], Mapping[str, Mapping[int, float]]]  # last and first values
 
 
-def _ends_of_one(curves: Curves | CurveSummary) -> _Ends:
-    """Returns the last and the first values of curves, by metric and seed."""
-    seeds, names = curves.seeds, _measured(curves)
-    final = {name: dict(zip(seeds, curves.final(name), strict=True)) for name in names}
+def _finals_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
+    """Returns the last values of curves, by metric and seed."""
+    return {name: dict(zip(curves.seeds, curves.final(name), strict=True)) for name in _measured(curves)}
+
+
+def _starts_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
+    """Returns the first values of curves, by metric and seed; {} if they begin after step 0."""
     if curves.eval_steps[0] != 0:
-        return final, {}
-    return final, {name: _starts_of(seeds, array("d", curves.first(name)).tobytes()) for name in names}
+        return {}
+    return {name: _starts_of(curves.seeds, array("d", curves.first(name)).tobytes()) for name in _measured(curves)}
 
 
 def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> _Ends:

@@ -21,13 +21,13 @@ def accuracy_matrix(cell: Cell) -> tuple[str, NDArray[np.float64]] | None:
     Returns:
       Split and float64[num_tasks, num_tasks], NaN if a seed diverged. None if the case is not a stream of tasks.
     """
-    if "train/task" not in cell.final:
+    if "train/task" not in cell.metric_names:
         return None
     tasks = cell.curve("train/task")
     ends = [int(np.flatnonzero(tasks == task)[-1]) for task in np.unique(tasks)]
     for split in _SPLITS:
         names = (f"{split}/accuracy_task_{task}" for task in itertools.count())
-        columns = [cell.curve(name)[ends] for name in itertools.takewhile(cell.final.__contains__, names)]
+        columns = [cell.curve(name)[ends] for name in itertools.takewhile(cell.metric_names.__contains__, names)]
         if columns:
             return split, np.stack(columns, axis=1)
     return None

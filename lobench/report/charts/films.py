@@ -35,8 +35,8 @@ def films(summary: Summary) -> list[FilmFigure]:
             if len(found) == _MOST:
                 return found
             cell = snapshot.cell(place, case)
-            curves = [curves for curves, _ in cell.sources.values()] if cell is not None else []
-            film = next((one.film for one in curves if one.film is not None), None)
+            blocks = cell.blocks if cell is not None else ()
+            film = next((one.film for one in blocks if one.film is not None), None)
             if film is None:
                 continue
             title = f"{snapshot.name(case)}: {snapshot.openings[place]}"

@@ -107,7 +107,7 @@ def _is_scored(summary: Summary, place: int, metric: str) -> bool:
 def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
     """Returns a note on checkpoints that lack cases, or have no point."""
     found = [summary.mean_score(place, metric) for place in places]
-    none = sum(math.isnan(one.interval.mean) for one in found)
+    none = sum(math.isnan(one.mean) for one in found)
     partial = sum(one.num_missing > 0 for one in found) - none
     parts = [f"{partial} of {len(found)} points are means over fewer than all cases."] if partial else []
     parts += [f"{none} of {counted(len(found), 'checkpoint')} have no score, and no point."] if none else []
@@ -139,12 +139,12 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
     snapshot = summary.snapshot
     label = summary.metric_label(metric) + (f", {suite}" if suite else "")
     places = snapshot.groups.ends(summary.shown)
-    means = {place: summary.mean_score(place, metric, suite).interval for place in places}
-    every = sorted((place for place in places if not math.isnan(means[place].mean)), key=lambda one: means[one].mean)
+    means = {place: summary.mean_score(place, metric, suite).mean for place in places}
+    every = sorted((place for place in places if not math.isnan(means[place])), key=lambda one: means[one])
     if not every:
         return None
     scored = every[-_MOST_ROWS:]
-    found = [means[place] for place in scored]
+    found = [summary.mean_score(place, metric, suite).interval for place in scored]
     rows = [float(row) for row in range(len(scored))]
     names = tuple(snapshot.labels[place] for place in scored)
     styles = method_styles(summary)
@@ -195,7 +195,7 @@ def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> s
 
 def _lacking_methods(summary: Summary, metric: str, places: Sequence[int]) -> str:
     labels, means = summary.snapshot.labels, {place: summary.mean_score(place, metric) for place in places}
-    none = [labels[place] for place in places if math.isnan(means[place].interval.mean)]
+    none = [labels[place] for place in places if math.isnan(means[place].mean)]
     partial = [
         f"{labels[place]} ({one.num_cases} of {one.num_cases + one.num_missing})"
         for place, one in means.items()
