@@ -1,7 +1,7 @@
 """Error rates of `lobench keep` in simulated loops of candidates: python benchmarks/keep_rates.py --loops 300
 
-Each loop has 50 candidates. Prints, for each world, the share of loops with a false KEEP, the mean share of false ones
-among those kept, the share of real improvements that are kept, and the pairs of a decision.
+Each loop has 50 candidates. Prints, for each world and rule, the share of loops with a false KEEP, the mean share of
+false ones among those kept, the share of real improvements that are kept, and the pairs of a decision.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import argparse
 from collections.abc import Callable
 
 import numpy as np
+from scipy import stats
 
 from lobench.analysis.stats.online_levels import e_lond_level
 from lobench.analysis.stats.racing import PairSums
 from lobench.tools.keep.decision import Rules, decided
 
 _SCREEN, _MAX_SEEDS, _CANDIDATES = 3, 32, 50
+_FIXED_SEEDS = 8
+_SEEN = 20  # candidates of which a greedy proposer submits one
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
@@ -63,7 +66,45 @@ def answers(a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float) -> tu
     return kept, tested, pairs
 
 
-def simulate(draw: Draw, gain: float, num_loops: int, step: float = 0.0) -> list[float]:
+def one_seed(a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float) -> tuple[np.ndarray, ...]:
+    """Keeps a candidate whose one run is better than the incumbent's."""
+    last = _SCREEN  # a fresh seed
+    return a[:, last] > b[:, last], np.ones(len(a), bool), np.ones(len(a), int)
+
+
+def three_seeds(a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float) -> tuple[np.ndarray, ...]:
+    """Keeps a candidate by a paired t-test of three seeds at the level .05."""
+    return t_test(a, b, 3, 0.05)
+
+
+def bonferroni(a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float) -> tuple[np.ndarray, ...]:
+    """Keeps a candidate by a paired t-test of a fixed number of seeds, at .1 divided by the number of candidates."""
+    return t_test(a, b, _FIXED_SEEDS, 0.1 / _CANDIDATES)
+
+
+def t_test(a: np.ndarray, b: np.ndarray, count: int, level: float) -> tuple[np.ndarray, ...]:
+    difference = a[:, _SCREEN : _SCREEN + count] - b[:, _SCREEN : _SCREEN + count]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = stats.ttest_1samp(difference, 0.0, axis=1, alternative="greater").pvalue
+    return np.nan_to_num(p, nan=1.0) < level, np.ones(len(a), bool), np.full(len(a), count)
+
+
+RULES = {"lobench keep": answers, "one seed": one_seed, "3 seeds, t": three_seeds, "8 seeds, Bonferroni": bonferroni}
+
+
+def simulate(
+    draw: Draw, gain: float, num_loops: int, step: float = 0.0, rule: str = "lobench keep", greedy: bool = False
+) -> list[float]:
+    """Simulates loops.
+
+    Args:
+      draw: World.
+      gain: Real improvement of every fifth candidate.
+      num_loops: Number of loops.
+      step: Step to which values are rounded; 0 for none.
+      rule: Key of `RULES`.
+      greedy: Whether each candidate is the luckiest of 20 on the shared seeds, which whoever proposes it has seen.
+    """
     rng = np.random.default_rng(0)
     false, true, tests, cost = (np.zeros(num_loops, int) for _ in range(4))
     shared = draw(rng, (num_loops, _SCREEN))  # of the incumbent
@@ -71,8 +112,12 @@ def simulate(draw: Draw, gain: float, num_loops: int, step: float = 0.0) -> list
         real = gain if gain and number % 5 == 4 else 0.0
         levels = np.array([e_lond_level(0.1, t + 1, k) for t, k in zip(tests, false + true, strict=True)])
         a = draw(rng, (num_loops, _SCREEN + _MAX_SEEDS)) + real
+        if greedy:
+            seen = draw(rng, (num_loops * _SEEN, _SCREEN)).reshape(num_loops, _SEEN, _SCREEN) + real
+            best = np.argmax(np.where(np.isfinite(seen), seen, -1e9).mean(2), axis=1)
+            a[:, :_SCREEN] = seen[np.arange(num_loops), best]
         b = np.concatenate([shared, draw(rng, (num_loops, _MAX_SEEDS))], axis=1)
-        kept, tested, pairs = answers(a, b, levels, step)
+        kept, tested, pairs = RULES[rule](a, b, levels, step)
         false += kept & (real == 0)
         true += kept & (real > 0)
         tests += tested
@@ -91,12 +136,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loops", type=int, default=300)
     loops = parser.parse_args().loops
-    print("world, gain of every fifth candidate: false KEEP, share of false among kept, power, pairs")
+    print("world, gain of every fifth candidate, rule: false KEEP, share of false among kept, power, pairs")
+
+    def show(draw: Draw, gain: float, rule: str = "lobench keep", greedy: bool = False) -> None:
+        found = simulate(draw, gain, loops, 0.5 if draw is rounded else 0.0, rule, greedy)
+        world = f"{draw.__name__}{', greedy' * greedy}, {gain:g}, {rule}"
+        print(f"{world}: " + ", ".join(f"{one:.3f}" for one in found), flush=True)
+
     for draw in (normal, heavy, rounded, diverging, unequal):
-        gains = (0.0, 0.5, 1.0, 2.0) if draw is normal else (0.0,)
-        for gain in gains:
-            found = simulate(draw, gain, loops, 0.5 if draw is rounded else 0.0)
-            print(f"{draw.__name__}, {gain:g}: " + ", ".join(f"{one:.3f}" for one in found), flush=True)
+        show(draw, 0.0)
+        show(draw, 0.0, greedy=True)
+    for gain in (0.5, 1.0, 2.0):
+        for rule in RULES:
+            show(normal, gain, rule)
 
 
 if __name__ == "__main__":

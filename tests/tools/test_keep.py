@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import random
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +138,17 @@ def git_status(folder: Path) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
+def test_keep_in_a_hook_compares_the_files_of_the_folder(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.0"))
+    git(tmp_path, "init", "-q", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
+    done = keep()
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
 def test_keep_of_two_commands_in_a_folder_without_git_is_undecided_with_few_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,3 +273,89 @@ def test_keep_log_measures_the_total_of_the_chain_on_seeds_that_no_decision_uses
     (repository / "train.py").write_text(SCRIPT.replace("LR", "0.301"))
     later = json.loads(keep("--format", "json").stdout)["decision"]
     assert not set(later["seeds"]) & set(total["seeds"])
+
+
+def test_keep_log_with_a_failing_run_of_the_measurement_ends_with_3(repository: Path, tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    failing.write_text("")
+    script = SCRIPT + f"\nassert sys.argv[1] not in open({str(failing)!r}).read().split()"
+    (repository / "train.py").write_text(script.replace("LR", "0.3"))
+    assert keep().returncode == 0
+    used = json.loads(lobench("keep", "--log", "--format", "json").stdout)["decisions"][0]["seeds"]
+    failing.write_text(str(used[-1] + 1))
+    done = lobench("keep", "--log", "--measure", "2", "--executor", "inline", "--format", "json")
+    record = json.loads(done.stdout)
+    assert done.returncode == 3 and f"seed {used[-1] + 1}: " in record["error"], record
+    failing.write_text("")
+    again = lobench("keep", "--log", "--measure", "2", "--executor", "inline", "--format", "json")
+    assert again.returncode == 0 and json.loads(again.stdout)["total"]["pairs"] == 2
+
+
+def test_keep_counts_the_files_of_a_submodule(repository: Path, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "rate.py").write_text("rate = 0.1\n")
+    git(library, "init", "-q")
+    git(library, "add", "-A")
+    git(library, "commit", "-qm", "first")
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "library")
+    lines = "import sys; sys.path.insert(0, 'library'); from rate import rate\n"
+    (repository / "train.py").write_text(lines + SCRIPT.replace("LR", "rate"))
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "with a library")
+    (repository / "library" / "rate.py").write_text("rate = 0.3\n")
+    done = keep()
+    assert done.returncode == 0, done.stdout + done.stderr
+    git(repository / "library", "commit", "-qam", "faster")
+    git(repository, "commit", "-qam", "faster")
+    other = keep(against="git:HEAD~1")
+    assert other.returncode == 0 and "(decided before)" in other.stdout, "the same content is the same revision"
+
+
+def test_keep_runs_the_files_of_its_start_though_they_change_during_a_run(repository: Path) -> None:
+    change = f"open({str(repository / 'train.py')!r}, 'w').write('raise SystemExit(5)')\n"
+    (repository / "train.py").write_text(change + SCRIPT.replace("LR", "0.3"))
+    done = keep("--format", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (repository / "train.py").read_text() == "raise SystemExit(5)"
+
+
+KILLS = 20
+
+
+@pytest.mark.long
+def test_keep_that_is_killed_at_random_moments_decides_as_one_that_is_not(repository: Path, tmp_path: Path) -> None:
+    """Each kill comes at a random share of the time that a whole call takes, as measured by its runs."""
+    counted = tmp_path / "runs"
+    script = f"open({str(counted)!r}, 'a').write(sys.argv[1] + '\\n')\n"
+    (repository / "train.py").write_text(SCRIPT.replace("\nlr", f"\n{script}lr").replace("LR", "0.3"))
+    options = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--format", "json")
+    words = [sys.executable, "-m", "lobench.cli", "keep", "--command", COMMAND, "--against", "git:HEAD", *options]
+
+    def begun(store: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*words, "--store", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+
+    began = time.monotonic()
+    whole = json.loads(begun(tmp_path / "whole").communicate()[0])["decision"]
+    seconds = time.monotonic() - began
+    num_runs = len(counted.read_text().split())
+    rng = random.Random(0)
+    for _ in range(KILLS):
+        process = begun(tmp_path / "killed")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0, seconds))
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        process.communicate()
+    both = [begun(tmp_path / "killed") for _ in range(2)]
+    said = [process.communicate() for process in both]
+    codes = [process.returncode for process in both]
+    assert sorted(codes) in ([0, 0], [0, 2]), said
+    record = json.loads(said[codes.index(0)][0])["decision"]
+    for name in ("answer", "seeds", "difference", "e_value", "level", "pairs"):
+        assert record[name] == whole[name], record
+    for code, (_, err) in zip(codes, said, strict=True):
+        assert code == 0 or b"another `lobench keep` decides in this store" in err
+    assert len(results(tmp_path / "killed")) == len(results(tmp_path / "whole"))
+    assert len(counted.read_text().split()) <= 2 * num_runs + KILLS, "only the runs that were killed are repeated"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lobench.core.wording import cause, first_of
 
-__all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
+__all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_environment", "git_state", "revision_of"]
 
 ORIGIN = ".lobench-origin.json"  # next to files sent from another machine: their git state there
 LARGEST_PATCH = 1_000_000  # bytes
@@ -21,6 +21,9 @@ _NAMED = 10  # most untracked files named in the note
 _OWN = frozenset({".lobench", "__pycache__"})  # stores, and caches of Python
 _SECONDS = 30.0  # time limit of git
 
+_NAMES_REPOSITORY = frozenset(
+    ("GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+)
 _NAMING = re.compile(r"--- |\+\+\+ |rename (from|to) |copy (from|to) ")  # lines of a patch that name a file
 # Overrides settings of a user's git configuration with which `git apply` would not accept the patch.
 _PLAIN = (
@@ -95,7 +98,9 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
     digest, kept, size = hashlib.sha256(), list[bytes](), 0
     command = ["git", "-C", top, "diff", *_PLAIN, "HEAD", "--"]
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=git_environment()
+        ) as process:
             assert process.stdout is not None
             while chunk := process.stdout.read(1 << 20):
                 digest.update(chunk)
@@ -175,5 +180,13 @@ def _untracked(top: str) -> str:
 
 def _run_git(folder: str, *arguments: str) -> str:
     command = ["git", "-C", folder, *arguments]
-    done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True, env=git_environment())
     return os.fsdecode(done.stdout).strip("\n")
+
+
+def git_environment() -> dict[str, str]:
+    """Returns an environment in which git finds the repository by the folder alone.
+
+    In a hook, git names another repository in variables such as GIT_DIR.
+    """
+    return {name: value for name, value in os.environ.items() if name not in _NAMES_REPOSITORY}

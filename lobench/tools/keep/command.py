@@ -102,8 +102,8 @@ def keep(
     are in the store: a second call repeats none of them. All candidates of a store, however they were chosen, share one
     false discovery rate.
     """
+    from lobench.tools.keep.keep import Measured, kept_log, measure_total
     from lobench.tools.keep.keep import keep as kept
-    from lobench.tools.keep.keep import kept_log, measure_total
     from lobench.tools.keep.records import log_record, record_of
     from lobench.tools.keep.text import kept_text, log_text
 
@@ -112,11 +112,11 @@ def keep(
     if is_log:
         shared = {name: options[name] for name in ("workers", "executor", "ray_address", "insecure")}
         if measure is None:
-            decisions = kept_log(store)
+            measured = Measured(decisions=kept_log(store))
         else:
-            decisions = logged_aside(measure_total, store, num_seeds=measure, **shared)
-        emit("keep.log", log_record(decisions)) if kind == "json" else show(log_text(decisions))
-        return
+            measured = logged_aside(measure_total, store, num_seeds=measure, **shared)
+        emit("keep.log", log_record(measured)) if kind == "json" else show(log_text(measured))
+        raise click.exceptions.Exit(ExitCode.ERROR if measured.error else ExitCode.OK)
     if not command_line or not metric:
         raise click.UsageError(f"missing option '{'--metric' if command_line else '--command'}'")
     found = logged_aside(kept, command_line, against=against or "", metric=metric, store=store, **options)

@@ -21,7 +21,7 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.racing import PairSums
 from lobench.api.evaluate import evaluate_into
 from lobench.api.settings import num_workers
-from lobench.core.errors import StoreError, UsageError
+from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, direction_of, metric_name
 from lobench.core.result import Curves
 from lobench.core.subject import GivenCheckpoint
@@ -31,12 +31,13 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import Answer, Rules, decided, log_evidence
-from lobench.tools.keep.launch import LINKS
+from lobench.tools.keep.launch import LINKS, PACE
+from lobench.tools.keep.pace import STOPPED, Pace
 from lobench.tools.keep.revisions import MANIFEST, Revision, RevisionFiles, ignored_note
 from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
 from lobench.tools.keep.sequence import Sequence as Decisions
 
-__all__ = ["Kept", "keep", "kept_log", "measure_total"]
+__all__ = ["Kept", "Measured", "keep", "kept_log", "measure_total"]
 
 _CASE = "decision"
 _LEAST_SCREEN = 3  # below, nothing can be predicted
@@ -67,6 +68,19 @@ class Kept:
     is_new: bool
     num_tests: int
     num_kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Result of a measurement of the total.
+
+    Attributes:
+      decisions: The decisions of the store, with the measured total.
+      error: Description of the run that had an error, so that the total is not measured; "" without one.
+    """
+
+    decisions: Decisions
+    error: str = ""
 
 
 def keep(
@@ -188,7 +202,7 @@ def measure_total(
     workers: str | int = 1,
     progress: WatchProgress | None = None,
     **options: Any,
-) -> Decisions:
+) -> Measured:
     """Runs both ends of the chain of kept changes on fresh seeds, and returns the decisions with the measured total.
 
     The seeds are used for no decision, so the result is an unbiased estimate of the total improvement. The differences
@@ -202,7 +216,7 @@ def measure_total(
       options: Further fields of `WatchSettings`, such as executor.
     Raises:
       UsageError: No change was kept.
-      StoreError: The store is busy or damaged, or a run had an error.
+      StoreError: The store is busy or damaged.
     """
     folder = Path(store).absolute()
     home = folder / "keep"
@@ -283,38 +297,42 @@ class _Session:
         else:
             decision = dataclasses.replace(decision, max_seeds=max(max_seeds, decision.max_seeds))
         earlier = decision
+        values = self._values()
+        sides: Sequence[Revision]
         while True:
-            values = _Values.read(self.folder, self.new, self.old, self.sequence.terms)
             decision = self._judged(decision, values)
             self._write(decision)
             if decision.answer is not None:
                 return self._result(decision, is_new=decision != earlier)
-            missing = values.missing([*range(self.sequence.terms.screen)]) or values.missing(decision.seeds)
+            screen = values.missing([*range(self.sequence.terms.screen)])
+            missing = screen or values.missing(decision.seeds)
             if not missing:
                 decision = self._with_more_seeds(decision)
                 self._write(decision)
                 missing = values.missing(decision.seeds)
-            seeds = _consecutive(missing[: self.batch])
-            self._run_pairs(seeds)
-            error = _Values.read(self.folder, self.new, self.old, self.sequence.terms).error(seeds)
-            if error:
+            if screen and (alone := values.missing_incumbent(screen)):
+                seeds, sides = _consecutive(alone), (self.old,)  # first, so that a candidate can be held to its pace
+            else:
+                seeds, sides = _consecutive(missing[: self.batch]), (self.old, self.new)
+            values = self._run(seeds, sides, pace=values.pace() if screen and self.new in sides else None)
+            if reason := values.stopped(seeds):
+                decision = dataclasses.replace(decision, answer=Answer.DISCARD, reason=reason)
+                self._write(decision)
+                return self._result(decision)
+            if error := values.error(seeds, sides):
                 return self._result(decision, error=error)
 
-    def measure(self, total: Total, num_seeds: int) -> Decisions:
-        """Runs both revisions on fresh seeds, and returns the sequence with their difference."""
+    def measure(self, total: Total, num_seeds: int) -> Measured:
+        """Runs both revisions on fresh seeds, and returns the decisions with their difference."""
         start = self.sequence.next_seed
         added = range(start, start + num_seeds - len(total.seeds))
         total = dataclasses.replace(total, seeds=(*total.seeds, *added))
         self._write(total)  # from now on, no decision uses the seeds
-        while True:
-            values = _Values.read(self.folder, self.new, self.old, self.sequence.terms)
-            missing = _consecutive(values.missing(total.seeds)[: self.batch])
-            if not missing:
-                break
-            self._run_pairs(missing)
-            error = _Values.read(self.folder, self.new, self.old, self.sequence.terms).error(missing)
-            if error:
-                raise StoreError("a run had an error", where=str(self.folder), got=error)
+        values = self._values()
+        while missing := _consecutive(values.missing(total.seeds)[: self.batch]):
+            values = self._run(missing, (self.old, self.new))
+            if error := values.error(missing, (self.old, self.new)):
+                return Measured(decisions=self.sequence, error=error)
         differences = values.differences(total.seeds)
         interval = stratified_t_mean([differences]) if differences else Interval()
         total = dataclasses.replace(
@@ -326,7 +344,10 @@ class _Session:
             diverged=values.num_diverged(total.seeds),
         )
         self._write(total)
-        return self.sequence
+        return Measured(decisions=self.sequence)
+
+    def _values(self) -> _Values:
+        return _Values.read(self.folder, self.new, self.old, self.sequence.terms)
 
     def _judged(self, decision: Decision, values: _Values) -> Decision:
         """Returns a decision with its present numbers, and its answer if it has one."""
@@ -371,19 +392,23 @@ class _Session:
             decision = dataclasses.replace(decision, test=number, level=level)
         return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
 
-    def _run_pairs(self, seeds: Sequence[int]) -> None:
-        """Runs both sides on consecutive seeds, the candidate first if the first seed is odd."""
+    def _run(self, seeds: Sequence[int], sides: Sequence[Revision], pace: Pace | None = None) -> _Values:
+        """Runs revisions on consecutive seeds, in the other order if the first seed is odd, and returns all values."""
         start, count = seeds[0], len(seeds)
-        revisions = [self.old, self.new] if start % 2 == 0 else [self.new, self.old]
+        path = self.folder / "keep" / PACE
+        path.unlink(missing_ok=True)
+        if pace is not None:
+            pace.write(path)
         evaluate_into(
             self.folder,
-            [GivenCheckpoint(uri=str(one.path), label=one.label) for one in revisions],
+            [GivenCheckpoint(uri=str(one.path), label=one.label) for one in sides[:: 1 if start % 2 == 0 else -1]],
             str(self.folder / "keep" / "suite"),
             name="keep",
             complete_when=MANIFEST,
             gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),
             **self.options,
         )
+        return self._values()
 
     def _write(self, changed: Decision | Total) -> None:
         if isinstance(changed, Total):
@@ -431,10 +456,42 @@ class _Values:
     def missing(self, seeds: Iterable[int]) -> list[int]:
         return [seed for seed in seeds if not self.has(seed)]
 
-    def error(self, seeds: Iterable[int]) -> str:
-        """Returns a description of the first run without a result; "" if all have one."""
+    def missing_incumbent(self, seeds: Iterable[int]) -> list[int]:
+        """Returns the seeds on which the incumbent has no result."""
+        _, runs = self.runs
+        return [seed for seed in seeds if seed not in runs or not runs[seed].has_curves]
+
+    def pace(self) -> Pace:
+        """Returns the incumbent's runs on the shared seeds, for a candidate to keep up with."""
+        _, runs = self.runs
+        found = []
+        for seed in range(self.terms.screen):
+            row = runs[seed]
+            curves = _curves(row)
+            if math.isfinite(_score(row, self.terms)):
+                found.append(([*curves.eval_steps], np.array(curves.metrics[row.case.primary_metric])[0].tolist()))
+        return Pace(
+            candidate=(self.sides[0].path / MANIFEST).read_text(encoding="utf-8"),
+            metric=self.terms.metric,
+            maximize=self.terms.maximize,
+            curves=self.terms.curves,
+            runs=tuple(found),
+        )
+
+    def stopped(self, seeds: Iterable[int]) -> str:
+        """Returns the reason for which a run of the candidate was stopped; "" if none was."""
+        new, _ = self.runs
+        messages = [(seed, new[seed].message) for seed in seeds if seed in new and not new[seed].has_curves]
+        return next(
+            (f"{STOPPED}seed {seed}: {one.partition(STOPPED)[2]}" for seed, one in messages if STOPPED in one), ""
+        )
+
+    def error(self, seeds: Iterable[int], sides: Sequence[Revision]) -> str:
+        """Returns a description of the first run of the sides without a result; "" if all have one."""
         for seed in seeds:
             for side, runs in zip(self.sides, self.runs, strict=True):
+                if side not in sides:
+                    continue
                 row = runs.get(seed)
                 if row is None:
                     return f"{side.label}, seed {seed}: no result"

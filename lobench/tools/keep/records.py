@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from lobench.core.json_numbers import finite_or_none
-from lobench.tools.keep.keep import Kept
-from lobench.tools.keep.sequence import Decision, Sequence, Side, Total
+from lobench.tools.keep.keep import Kept, Measured
+from lobench.tools.keep.sequence import Decision, Side, Total
 
 __all__ = ["DecisionRecord", "KeepLogRecord", "KeepRecord", "log_record", "record_of"]
 
@@ -74,6 +74,7 @@ class KeepLogRecord(TypedDict):
     decisions: list[DecisionRecord]
     chain: Annotated[list[int], "Numbers of the decisions that led to the newest kept candidate, in their order."]
     total: Annotated[TotalRecord | None, "null until `lobench keep --log --measure N` has measured it."]
+    error: Annotated[str, 'Description of the run of `--measure N` that had an error; "" without one.']
 
 
 def record_of(found: Kept) -> KeepRecord:
@@ -88,7 +89,8 @@ def record_of(found: Kept) -> KeepRecord:
     }
 
 
-def log_record(found: Sequence) -> KeepLogRecord:
+def log_record(measured: Measured) -> KeepLogRecord:
+    found = measured.decisions
     return {
         "metric": found.terms.metric,
         "maximize": found.terms.maximize,
@@ -98,6 +100,7 @@ def log_record(found: Sequence) -> KeepLogRecord:
         "decisions": [_decision(one) for one in found.decisions],
         "chain": [one.number for one in found.chain],
         "total": None if found.total is None else _total(found.total),
+        "error": measured.error,
     }
 
 

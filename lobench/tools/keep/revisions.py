@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import cause, first_of
+from lobench.engine.config.origin import git_environment
 from lobench.engine.whole_file import write_whole
 
 __all__ = ["GIT_PREFIX", "MANIFEST", "Revision", "RevisionFiles", "ignored_note"]
@@ -164,7 +165,7 @@ class RevisionFiles:
 
 
 def _git(folder: Path, *words: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    environment = {**git_environment(), "GIT_OPTIONAL_LOCKS": "0"}
     if index is not None:
         environment["GIT_INDEX_FILE"] = str(index)
     try:

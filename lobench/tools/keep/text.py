@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lobench.core.wording import counted, duration, one_line, seed_ranges
 from lobench.report.tables.text import text_table
-from lobench.tools.keep.keep import Kept
+from lobench.tools.keep.keep import Kept, Measured
 from lobench.tools.keep.sequence import Decision, Sequence, Terms
 
 __all__ = ["kept_text", "log_text"]
@@ -46,8 +46,9 @@ def _rate(found: Kept) -> str:
     return f"{kept}; at most {found.terms.fdr:.0%} of those kept are expected to be no improvement"
 
 
-def log_text(found: Sequence) -> str:
+def log_text(measured: Measured) -> str:
     """Returns a table of all decisions, the error rate, and the chain of kept changes with its measured total."""
+    found = measured.decisions
     rows = [
         ["", "answer", "change", "e-value", "level", "needed", "difference", "pairs", "fresh seeds", "core-seconds"]
     ]
@@ -72,7 +73,8 @@ def log_text(found: Sequence) -> str:
     if found.chain:
         changes = "; ".join(f"{one.number} {one.description}" for one in found.chain)
         lines.append(one_line(f"chain of kept changes from {found.chain[0].incumbent.label}: {changes}"))
-        lines.append(one_line(f"in total: {_total(found)}"))
+        error = f"no measurement: {measured.error}; the same command tries again"
+        lines.append(one_line(f"in total: {error if measured.error else _total(found)}"))
     return "\n".join(lines)
 
 

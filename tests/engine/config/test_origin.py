@@ -49,6 +49,16 @@ def tree(tmp_path: Path) -> Path:
     return top
 
 
+def test_revision_in_a_hook_of_another_repository_is_that_of_the_folder(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = revision_of(tree)
+    git(tmp_path, "init", "-q", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    assert revision_of(tree) == expected and expected.commit
+
+
 def content(top: Path) -> dict[str, tuple[bytes, int]]:
     """Returns the files of a tree, with their modes."""
     files = [file for file in top.rglob("*") if not file.is_dir() or file.is_symlink()]

@@ -1,0 +1,70 @@
+"""Program that holds a command to a pace: `supervised_command PACE CURVES WORD...`
+
+A command that has diverged, or is far behind the incumbent of a decision, is stopped. The reason is the last line of
+standard error then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lobench.core.errors import LobenchError
+from lobench.engine.workers.command import kill_tree
+from lobench.tools.keep.pace import STOPPED, Pace, Run
+
+_POLL_SECONDS = 0.25
+_LEAST_TIMES_BETWEEN = 19  # reading the curves takes at most a twentieth of the time
+
+
+def main(arguments: list[str]) -> int | str:
+    """Returns the exit code of the command, or a line for standard error if it was stopped or killed."""
+    path, curves, *words = arguments
+    pace = Pace.read(Path(path))
+    process = subprocess.Popen(words)
+    if reason := _supervised(process, pace, curves):
+        kill_tree(process.pid)
+        return f"{STOPPED}{reason}"
+    return process.returncode if process.returncode >= 0 else f"killed by signal {-process.returncode}"
+
+
+def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> str:
+    """Waits for a command, and returns the reason to stop it; "" if it has ended."""
+    pause, state = _POLL_SECONDS, None
+    while True:
+        try:
+            process.wait(pause)
+            return ""
+        except subprocess.TimeoutExpired:
+            pass
+        began = time.monotonic()
+        state, run = _growing(curves, pace.metric, state)
+        if run is not None and (reason := pace.reason_to_stop(run)):
+            return reason
+        pause = max(_POLL_SECONDS, _LEAST_TIMES_BETWEEN * (time.monotonic() - began))
+
+
+def _growing(curves: str, metric: str, before: object) -> tuple[object, Run | None]:
+    """Returns the state of the files, and the run so far; None if it cannot be read yet, or nothing was added."""
+    from lobench.api.settings import ImportSettings
+    from lobench.core.metric import stored_spelling
+    from lobench.tools.curve_import.growing import SessionFiles
+
+    files = SessionFiles(curves)
+    try:
+        state = files.state
+        if state == before:
+            return state, None
+        settings = ImportSettings(method="command", seed="0", last_counts=True)
+        with files.read(settings) as read:
+            found = {name: curve for _, named in read.spill.curves() for name, curve in named.items()}
+        curve = found.get(stored_spelling(metric, found))
+    except (LobenchError, OSError):
+        return None, None
+    return state, None if curve is None else (curve.steps.tolist(), curve.values.tolist())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""Pace of an incumbent: a candidate that falls far behind it is stopped during its run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lobench.engine.whole_file import write_whole
+
+__all__ = ["STOPPED", "Pace", "Run"]
+
+STOPPED = "stopped by lobench keep: "  # before the reason, in the last line of a stopped run's standard error
+_LEAST_RUNS = 3
+_SLOWER = 4  # a candidate may need this many times the incumbent's steps
+_SPREADS = 2.0  # and be worse by this many ranges of the incumbent's runs
+_NOT_FINITE = 3  # this many values that are not finite, one after another, are a divergence
+
+Run = tuple[Sequence[int], Sequence[float]]  # steps, and the values of the metric at them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Runs of an incumbent that a candidate must keep up with.
+
+    Attributes:
+      candidate: Content of the candidate's manifest.
+      metric: Metric that decides.
+      maximize: Whether higher is better.
+      curves: Path of the curves that a run writes, with placeholders.
+      runs: Runs of the incumbent, one for each shared seed.
+    """
+
+    candidate: str
+    metric: str
+    maximize: bool
+    curves: str
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Pace:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**record, "runs": tuple((steps, values) for steps, values in record["runs"])})
+
+    def write(self, path: Path) -> None:
+        write_whole(path, json.dumps(dataclasses.asdict(self)) + "\n")
+
+    def reason_to_stop(self, run: Run) -> str:
+        """Returns the reason to stop a run that has diverged or is far behind; "" without one."""
+        last = run[1][-_NOT_FINITE:]
+        if len(last) == _NOT_FINITE and not any(map(math.isfinite, last)):
+            return f"its last {_NOT_FINITE} values of {self.metric} are not finite, at step {run[0][-1]}"
+        return self.shortfall(run)
+
+    def shortfall(self, run: Run) -> str:
+        """Returns the reason to stop a run that is far behind; "" if it keeps up.
+
+        A run is far behind if, after a quarter of the incumbent's steps, its best value is worse than what each run of
+        the incumbent had reached in a quarter of the steps, by more than twice the range of these.
+        """
+        steps = run[0]
+        if len(self.runs) < _LEAST_RUNS or not steps:
+            return ""
+        if steps[-1] * _SLOWER < min(one[0][-1] for one in self.runs):
+            return ""
+        at = steps[-1] // _SLOWER
+        if any(len(one[0]) < 2 or one[0][1] > at for one in self.runs):
+            return ""  # only the first value is known there
+        sign = 1.0 if self.maximize else -1.0
+        reached = [sign * _best(sign, one, at) for one in self.runs]
+        mine = sign * _best(sign, run, steps[-1])
+        spread = max(reached) - min(reached)
+        if not all(map(math.isfinite, reached)) or mine >= min(reached) - _SPREADS * spread:
+            return ""
+        best = f"{sign * mine:.4g}" if math.isfinite(mine) else "none"
+        bound = f"{sign * min(reached):.4g}"
+        return f"its best {self.metric} is {best} at step {steps[-1]}; the incumbent had {bound} or better at step {at}"
+
+
+def _best(sign: float, run: Run, until: int) -> float:
+    """Returns the best finite value up to a step."""
+    steps, values = np.asarray(run[0]), np.asarray(run[1], float)
+    taken = values[(steps <= until) & np.isfinite(values)]
+    return float(sign * (sign * taken).max()) if len(taken) else -sign * math.inf

@@ -1,0 +1,101 @@
+"""`lobench keep` stops a candidate that falls far behind its incumbent."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from commands import lobench_here as lobench
+from tiny import results
+
+from lobench.tools.keep.pace import Pace, Run
+
+STEPS = [*range(0, 101, 10)]
+SCRIPT = """
+import json, os, random, sys, time
+
+seed, out, rate = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+loss = 1.0
+with open(out + "/metrics.jsonl", "w") as log:
+    for step in range(0, 101, 10):
+        noise = random.Random(f"{seed} {step}").gauss(0, 0.01)
+        log.write(json.dumps({"step": step, "val_loss": loss + noise}) + "\\n")
+        log.flush()
+        loss = loss * (1 - rate) if rate < 1 else float("nan")
+        while os.path.exists(sys.argv[4]) and step == 50:
+            time.sleep(0.01)  # until it is stopped
+"""
+
+
+def falling(rate: float, offset: float = 0.0) -> Run:
+    return STEPS, [offset + (1 - rate) ** (step / 10) for step in STEPS]
+
+
+def pace(*runs: Run, maximize: bool = False) -> Pace:
+    return Pace(candidate="", metric="val_loss", maximize=maximize, curves="", runs=runs)
+
+
+INCUMBENT = falling(0.3), falling(0.3, 0.02), falling(0.3, -0.02)
+
+
+def until(run: Run, step: int) -> Run:
+    count = STEPS.index(step) + 1
+    return run[0][:count], run[1][:count]
+
+
+def test_shortfall_is_judged_after_a_quarter_of_the_steps_against_a_quarter_of_a_candidates_own() -> None:
+    stuck = falling(0.0)
+    assert pace(*INCUMBENT).shortfall(until(stuck, 20)) == ""
+    assert pace(*INCUMBENT).shortfall(until(stuck, 30)) == "", "the incumbent had no second value at step 7"
+    found = pace(*INCUMBENT).shortfall(until(stuck, 40))
+    assert found == "its best val_loss is 1 at step 40; the incumbent had 0.72 or better at step 10"
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
+def test_shortfall_of_a_slower_equal_or_faster_candidate_is_none(rate: float) -> None:
+    for step in STEPS[1:]:
+        assert pace(*INCUMBENT).shortfall(until(falling(rate), step)) == ""
+
+
+def test_shortfall_is_none_without_three_runs_of_the_incumbent() -> None:
+    assert pace(*INCUMBENT[:2]).shortfall(falling(0.0)) == ""
+
+
+def test_shortfall_of_a_metric_that_is_maximized_counts_down() -> None:
+    runs = [(STEPS, [-value for value in values]) for _, values in INCUMBENT]
+    up, down = (STEPS, [-1.0] * len(STEPS)), (STEPS, [-value for value in falling(0.3)[1]])
+    assert pace(*runs, maximize=True).shortfall(up).startswith("its best val_loss is -1 at step 100")
+    assert pace(*runs, maximize=True).shortfall(down) == ""
+
+
+def test_run_is_diverged_after_three_values_that_are_not_finite() -> None:
+    assert pace().reason_to_stop(([0, 1, 2], [math.nan, 1.0, math.nan])) == ""
+    found = pace().reason_to_stop(([0, 1, 2, 3], [1.0, math.nan, math.inf, math.nan]))
+    assert found == "its last 3 values of val_loss are not finite, at step 3"
+
+
+@pytest.mark.parametrize(("rate", "reason"), [("0.0", "its best val_loss is 0.9"), ("2", "are not finite, at step")])
+def test_keep_stops_a_candidate_within_its_first_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "wait").touch()
+    command = "python train.py {seed} {out}"
+    done = lobench(
+        *("keep", "--command", f"{command} {rate} {tmp_path}/wait", "--against-command", f"{command} 0.3 none"),
+        *("--metric", "val_loss", "--executor", "inline", "--format", "json"),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    decision = json.loads(done.stdout)["decision"]
+    assert decision["reason"].startswith("stopped by lobench keep: seed 0: ") and reason in decision["reason"]
+    store = tmp_path / ".lobench" / "keep"
+    assert len(results(store)) == 4, "the incumbent on three seeds, and the candidate on one"
+    again = lobench(
+        *("keep", "--command", f"{command} {rate} {tmp_path}/wait", "--against-command", f"{command} 0.3 none"),
+        *("--metric", "val_loss", "--executor", "inline"),
+    )
+    assert again.returncode == 1 and "DISCARD (decided before)" in again.stdout
+    assert len(results(store)) == 4
