@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,23 @@ def test_watch_of_commands_records_each_outcome_without_jax(tmp_path: Path, run:
     assert found["works"]["curves"]["asked"] == [[0.0, 10.0]]  # nobody asked for it, and it is kept
     assert found["final"]["curves"] == {"valid/loss": [[3.5]]} and found["final"]["eval_steps"] == [0]
     assert found["diverges"]["diverged"] == 1
+
+
+def test_large_checkpoint_on_another_file_system_is_evaluated_in_place_and_expires_if_deleted(
+    tmp_path: Path, run: Path
+) -> None:
+    if not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    suite = write_suite(tmp_path, ["works", "removes"])
+    text = "import pathlib, sys\nkind, checkpoint, seed, step, out = sys.argv[1:]\n"
+    (suite / "eval.py").write_text(f"{text}if kind == 'removes': pathlib.Path(checkpoint).resolve().unlink()\n{EVAL}")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as store:
+        words = ("--store", store, "--once", "--checkpoints", "latest", "--workers", "1", "--keep-limit", "0")
+        done = lobench("watch", run, "--suite", suite, *words)
+        assert done.returncode == 3 and "theta_1.npz has" in done.stdout, done.stdout + done.stderr
+        found = {one["case"]["name"]: one["outcome"] for one in results(Path(store))}
+    assert found == {"removes": "expired", "works": "passed"} or found == {"removes": "expired", "works": "expired"}
+    assert not (run / "theta_1.npz").exists()
 
 
 def test_commands_under_compare_and_pytest_have_equal_metrics(tmp_path: Path, run: Path) -> None:

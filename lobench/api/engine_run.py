@@ -167,7 +167,8 @@ def _run_round(
     only_checkpoints = bool(source is not None or given) and all(isinstance(one, GivenCheckpoint) for one in given)
     with_tests = guest is None and only_checkpoints
     config = partial(worker_config, settings, named.manager, folder, with_tests=with_tests)
-    make_spool = FileSpool if takes_any_checkpoint(*settings.suites) else Spool
+    place = folder / "spool"
+    takes_any = takes_any_checkpoint(*settings.suites)
     with (
         Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,
@@ -184,7 +185,9 @@ def _run_round(
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,
-            spool=make_spool(folder / "spool", progress.log),
+            spool=FileSpool(place, progress.log, keep_limit=settings.keep_limit * 1e9)
+            if takes_any
+            else Spool(place, progress.log),
             source=source,
             given=given,
             arrivals=arrivals,

@@ -67,6 +67,9 @@ class WatchSettings(WatchOptions):
     complete_when: str = option(
         "", "For commands: pattern of paths in a checkpoint's folder, one of which completes it.", metavar="GLOB"
     )
+    keep_limit: float = option(
+        20.0, "For commands: largest checkpoint that is copied if it cannot be linked.", metavar="GB"
+    )
 
     import_folders: tuple[str, ...] = ()
 

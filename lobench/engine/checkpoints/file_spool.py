@@ -1,7 +1,11 @@
-"""File spool: one unchanged copy of each checkpoint, by hard links if the file system allows them."""
+"""File spool: one unchanged copy of each checkpoint, by hard links if the file system allows them.
+
+A checkpoint that can only be copied, and is too large for that, is evaluated in its place.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Collection
@@ -13,7 +17,7 @@ from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone
 from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import is_folder
-from lobench.engine.checkpoints.spool import Spool, unreadable
+from lobench.engine.checkpoints.spool import Spool, may_exist, unreadable
 from lobench.engine.checkpoints.whole_files import files_below, identity_of
 from lobench.engine.paths import WHOLE_SUFFIX
 from lobench.hookspecs import CheckpointReader
@@ -22,10 +26,20 @@ __all__ = ["FileSpool"]
 
 
 class FileSpool(Spool):
-    """Folder of checkpoints by the hash of their identity: `SHA256.files/checkpoint-500`."""
+    """Folder of checkpoints by the hash of their identity: `SHA256.files/checkpoint-500`.
 
-    def __init__(self, root: Path, log: Callable[[str], None] = lambda line: None) -> None:
+    Args:
+      root: Path of the folder. Created if it does not exist.
+      log: Called with a line for each file that cannot be removed, and for the first checkpoint that is not copied.
+      keep_limit: Size in bytes of the largest checkpoint that is copied. Of a larger one, the folder has a symbolic
+        link to the original.
+    """
+
+    def __init__(
+        self, root: Path, log: Callable[[str], None] = lambda line: None, *, keep_limit: float = math.inf
+    ) -> None:
         super().__init__(root, log)
+        self._keep_limit, self._has_told = keep_limit, False
         self._names: dict[str, str] = {}  # paths of copies, by hash
 
     def location(self, sha256: str) -> str:
@@ -37,6 +51,9 @@ class FileSpool(Spool):
                 return home
             self._names[sha256] = os.path.join(home, name)
         return self._names[sha256]
+
+    def holds(self, sha256: str) -> bool:
+        return may_exist(self.location(sha256))  # the home of an original that was deleted is still there
 
     def _home(self, sha256: str) -> str:
         return f"{self._folder}{sha256}{WHOLE_SUFFIX}"
@@ -55,6 +72,8 @@ class FileSpool(Spool):
             sha256 = identity_of(epath.Path(copy)).sha256
         if not self.holds(sha256):
             with self._writing():
+                if os.path.exists(self._home(sha256)):  # a link to an original that was deleted
+                    self.discard(sha256)
                 copy.parent.rename(self._home(sha256))
             self._has_unsynced = True
         step = seen.index if seen.index is not None else arrival(sha256)
@@ -68,7 +87,8 @@ class FileSpool(Spool):
             copy.parent.mkdir(parents=True)
         try:
             is_single = not is_folder(source)
-            for file in [source] if is_single else list(files_below(source)):
+            files = [source] if is_single else list(files_below(source))
+            for file in files:
                 target = copy if is_single else copy / file.relative_to(source)
                 real = os.path.realpath(file)
                 with self._writing():
@@ -80,12 +100,27 @@ class FileSpool(Spool):
                 except OSError:  # another file system, or one without links
                     if not os.path.exists(real):
                         raise FileNotFoundError(real) from None
+                    if (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
+                        self._refer(source, copy, size)
+                        return
                     with self._writing():
                         shutil.copy2(real, target)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
         except OSError as error:
             raise unreadable(source, error) from error
+
+    def _refer(self, source: epath.Path, copy: Path, size: int) -> None:
+        """Makes a symbolic link in place of a copy."""
+        with self._writing():
+            shutil.rmtree(copy, ignore_errors=True)
+            copy.symlink_to(os.path.abspath(source))
+        if not self._has_told:
+            self._has_told = True
+            self._log(
+                f"{source} has {size / 1e9:.3g} GB and cannot be linked: it is evaluated in place, and so are others "
+                f"above --keep-limit {self._keep_limit / 1e9:g}; one that is deleted before its turn is not evaluated"
+            )
 
     def discard(self, sha256: str) -> None:
         self._names.pop(sha256, None)

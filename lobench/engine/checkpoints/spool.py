@@ -36,7 +36,16 @@ from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta", "unreadable"]
+__all__ = [
+    "Spool",
+    "checkpoint_sha256",
+    "dump_theta",
+    "fingerprint",
+    "holds_theta",
+    "load_theta",
+    "may_exist",
+    "unreadable",
+]
 
 _ATTEMPTS = 3
 
@@ -68,7 +77,7 @@ class Spool:
 
     def holds(self, sha256: str) -> bool:
         """Returns whether there is a copy of a theta; True if unknown, because the disk fails at the moment."""
-        return _may_exist(self._home(sha256))
+        return may_exist(self._home(sha256))
 
     def _home(self, sha256: str) -> str:
         """Returns the path that exists if there is a copy."""
@@ -255,7 +264,7 @@ def checkpoint_sha256(location: str | Path) -> str:
     return theta_sha256(_leaves_at(location))
 
 
-def _may_exist(path: str) -> bool:
+def may_exist(path: str) -> bool:
     """Returns whether a file or folder exists; True if unknown, because the disk fails at the moment."""
     try:
         os.stat(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -175,6 +177,42 @@ def test_spool_keeps_twenty_gigabytes_in_a_moment(tmp_path: Path, checkpoint: Pa
     assert identity_of(epath.Path(spool.location(sha256))).by == BY_NAMES
     os.utime(checkpoint / "optimizer.bin", (1, 1))
     assert identity_of(epath.Path(checkpoint)).sha256 != sha256
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """Folder on another file system, to which nothing can be linked."""
+    place = Path("/dev/shm")
+    if not place.is_dir() or place.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("limit", [1e3, 1e9])
+def test_spool_on_another_file_system_copies_up_to_a_limit_and_refers_above(
+    elsewhere: Path, checkpoint: Path, limit: float
+) -> None:
+    lines: list[str] = []
+    (checkpoint / "optimizer.bin").write_bytes(b"x" * 10_000)
+    spool = FileSpool(elsewhere / "spool", lines.append, keep_limit=limit)
+    sha256 = taken(spool, checkpoint)
+    kept = Path(spool.location(sha256))
+    assert identity_of(epath.Path(kept)) == identity_of(epath.Path(checkpoint))
+    assert kept.is_symlink() == (limit == 1e3) and len(lines) == (limit == 1e3)
+    CheckpointFiles(str(kept)).check()
+    shutil.rmtree(checkpoint)
+    assert spool.holds(sha256) == (limit == 1e9)
+    spool.discard(sha256)
+    assert not list((elsewhere / "spool").iterdir())
+
+
+def test_spool_takes_a_referred_checkpoint_again_that_was_away(elsewhere: Path, checkpoint: Path) -> None:
+    spool = FileSpool(elsewhere / "spool", keep_limit=0)
+    sha256 = taken(spool, checkpoint)
+    checkpoint.rename(checkpoint.with_name("other-5"))
+    assert not spool.holds(sha256)
+    assert taken(spool, checkpoint.with_name("other-5")) == sha256 and spool.holds(sha256)
 
 
 def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: Path) -> None:
