@@ -140,6 +140,41 @@ def test_commands_under_compare_and_pytest_have_equal_metrics(tmp_path: Path, ru
     assert sorted(found, key=str) == sorted(kept, key=str) and len(found) == 2
 
 
+EDITED_WHILE_IT_RUNS = """
+import json, pathlib, sys
+next = pathlib.Path("level.next")
+if next.exists(): next.rename("level.py")
+import level
+(pathlib.Path(sys.argv[1]) / "metrics.jsonl").write_text(json.dumps({"step": 1, "valid/loss": level.VALUE}) + "\\n")
+"""
+
+
+@pytest.mark.parametrize("command", ["watch", "pytest"])
+def test_command_whose_code_is_edited_while_it_runs_has_results_of_todays_code_alone(
+    tmp_path: Path, run: Path, command: str
+) -> None:
+    suite, store = write_suite(tmp_path, []), tmp_path / "store"
+    (suite / "eval.py").write_text(EDITED_WHILE_IT_RUNS)
+    (suite / "level.py").write_text("VALUE = 1.0\n")
+    (suite / "level.next").write_text("VALUE = 2.0\n")
+    with (suite / "eval.gin").open("a") as file:
+        file.write('level/Case.command = "python eval.py {out}"\n')
+    checkpoint = run / "theta_1.npz"
+    if command == "watch":
+        done = lobench(
+            "watch", checkpoint, "--suite", suite, "--store", store, "--once", "--workers", "1", cwd=tmp_path
+        )
+        assert done.returncode == 0 and "level.py has changed: restarting with the present files" in done.stdout
+    else:
+        options = ("--lobench-checkpoint", checkpoint, "--lobench-store", store)
+        done = pytest_session(suite, *options, cwd=tmp_path)
+        assert done.returncode == 1 and "the code of the case was edited after it was read" in done.stdout
+        done = pytest_session(suite, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout
+    found = [one["curves"]["valid/loss"] for one in results(store, "--curves") if one["outcome"] == "passed"]
+    assert found == [[[2.0]]]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [

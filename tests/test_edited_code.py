@@ -162,6 +162,33 @@ def test_run_in_which_a_module_is_edited_after_its_import_has_results_of_today(t
     assert num_trained(folder, "run") == 0
 
 
+EDIT_BEFORE_THE_SECOND = """
+    from pathlib import Path
+    folder = Path(__file__).parent
+    if (folder / "first").exists() and (folder / "read.next").exists():
+        (folder / "read.next").rename(folder / "read.py")
+    (folder / "first").touch()
+"""
+
+
+def test_run_in_which_a_file_that_code_reads_is_edited_has_all_methods_of_the_same_code(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    (folder / "suite" / "read.py").write_text("SCALE = 1.0\n")
+    (folder / "suite" / "read.next").write_text("SCALE = 0.0\n")
+    rules, test = folder / "suite" / "rules.py", folder / "suite" / "test_bowl.py"
+    read = "    import runpy\n    factor = runpy.run_path('suite/read.py')['SCALE']\n    def update("
+    text = rules.read_text().replace("    def update(", read).replace("* FACTOR", "* factor")
+    rules.write_text(text)
+    body = "level):" + EDIT_BEFORE_THE_SECOND.rstrip()
+    test.write_text(test.read_text().replace("level):", body))
+    with (folder / "experiment.gin").open("a") as file:
+        file.write("second/Method.optimizer = @signs()\nsecond/signs.learning_rate = 0.2\n")
+    text = run_text(folder)
+    assert "read.py has changed: restarting with the present files" in text
+    assert is_trained(folder, ".lobench/experiment") == [True, False, False]  # of the first method both
+    assert num_trained(folder, "run") == 0
+
+
 def test_job_of_a_worker_that_imported_edited_code_is_given_back(tmp_path: Path) -> None:
     folder = make_world_that_is_edited(tmp_path, before_import=True, when="died")
     test = folder / "suite" / "test_bowl.py"

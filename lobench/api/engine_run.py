@@ -109,7 +109,7 @@ def run_rounds(
                 before_first()
                 store = settings.store_folder
                 stack.enter_context(removed_if_refused(store))
-            options = _options(settings, core_seconds, num_rounds)
+            options = _options(settings, core_seconds, num_rounds, has_source=has_source)
             ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
@@ -139,13 +139,17 @@ def _hint_of_runs(settings: WatchSettings, named: WatchComponents) -> str:
     return f"there are checkpoints in {first_of(runs, 3)}: --source population watches the runs below a folder"
 
 
-def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
-    """Returns the settings of the next round, after rounds that used `core_seconds`."""
+def _options(settings: WatchSettings, core_seconds: float, num_rounds: int, *, has_source: bool) -> WatchSettings:
+    """Returns the settings of the next round, after rounds that used `core_seconds`.
+
+    Given subjects are compared with each other, so that all of them are planned again after an edit. Checkpoints of a
+    source that an earlier round finished get the edited cases at the next start.
+    """
     hours = settings.max_core_hours
     return replace(
         settings,
         elsewhere=settings.executor not in HERE,
-        replan=not num_rounds,
+        replan=not num_rounds or not has_source,
         retry_errors=settings.retry_errors and not num_rounds,
         max_core_hours=None if hours is None else hours - core_seconds / 3600,
     )

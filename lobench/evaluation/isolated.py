@@ -30,7 +30,7 @@ from lobench.core.wording import headline
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.user_code import parts_imported_otherwise
+from lobench.engine.config.user_code import parts_run_otherwise
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.child_python import PYTHON, cache_environment
 from lobench.evaluation.programs import Programs
@@ -227,7 +227,7 @@ def _refuse_other_code(asked: Train, runner: BlockRunner) -> None:
     bound = runner.bind(asked.spec, asked.test)
     if asked.key and bound.info.whole_key != asked.key:
         raise EditedCode.of(asked.spec, ["its gin files"])
-    here = {**bound.code_parts, **parts_imported_otherwise(bound.info)}
+    here = {**bound.code_parts, **parts_run_otherwise(bound.info)}
     if edited := [name for name, sha256 in asked.code.items() if here.get(name, sha256) != sha256]:
         raise EditedCode.of(asked.spec, edited)
 

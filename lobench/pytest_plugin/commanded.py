@@ -30,13 +30,14 @@ from lobench.core.wording import first_of
 from lobench.engine.checkpoints.spool import fingerprint
 from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.config.bound import BoundCase
+from lobench.engine.config.user_code import parts_run_otherwise
 from lobench.engine.paths import identity_in
 from lobench.engine.store.provenance import provenance
 from lobench.engine.workers.command import CommandRunner, command_words, filled
 from lobench.engine.workers.devices import cpu_class
 from lobench.engine.workers.last_words import tail_of
 from lobench.engine.workers.protocol import Command
-from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
+from lobench.evaluation.request import DeadlinePassed, EditedCode, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, with_item
@@ -61,6 +62,8 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
             curves = _run(bound, block, _values(item, block))
         own.append(curves)
         done.append((block, curves))
+    if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
+        raise EditedCode.of(case, edited)
     if len({curves.eval_steps for curves in own}) > 1:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",

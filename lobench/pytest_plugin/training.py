@@ -13,7 +13,7 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.core.subject import Subject
-from lobench.engine.config.user_code import parts_imported_otherwise
+from lobench.engine.config.user_code import parts_run_otherwise
 from lobench.engine.workers.child_python import cache_folder
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
@@ -66,7 +66,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
             if job is not None:
                 why = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                 curves = runners.together.apart(case, test, job, curves, why)
-        if job is None and (edited := parts_imported_otherwise(info)):  # a watch's worker returns the job
+        if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
             raise EditedCode.of(case, edited)
         return with_metrics(curves, metrics_of(config))
 

@@ -23,7 +23,7 @@ from lobench.core.wording import headline
 from lobench.engine.config.user_code import (
     edited_files,
     fingerprints_here,
-    parts_imported_otherwise,
+    parts_run_otherwise,
     united_fingerprint,
 )
 from lobench.engine.paths import identity_in
@@ -188,7 +188,7 @@ class Loop:
             # The state of this session is unknown, so let the chief replace the worker.
             self._answer(job, Outcome.ERROR, headline(error), replace=True)
             raise
-        if edited := parts_imported_otherwise(case):
+        if edited := parts_run_otherwise(case):
             self._give_back(job, {**code.parts, **edited})
             return
         if _is_bound_otherwise(item, job):
@@ -208,7 +208,7 @@ class Loop:
         self._chief.send(result)
 
     def _give_back(self, job: Job, other_code: Mapping[str, str]) -> None:
-        line = "its worker has imported other code than the worker that described the cases"
+        line = "its worker has run other code than the worker that described the cases"
         result = JobResult(
             lease=job.lease, outcome=Outcome.ERROR, message=line, replace=True, other_code=dict(other_code)
         )

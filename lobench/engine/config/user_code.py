@@ -33,7 +33,7 @@ __all__ = [
     "fingerprint_of",
     "fingerprints_here",
     "forget_edited_code",
-    "parts_imported_otherwise",
+    "parts_run_otherwise",
     "tree_sha256",
     "united_fingerprint",
 ]
@@ -105,16 +105,28 @@ def edited_files(fingerprint: CodeFingerprint) -> list[str]:
     return sorted(file for file, sha256 in fingerprint.files.items() if _sha256_on_disk(file) != sha256)
 
 
-def parts_imported_otherwise(case: CaseInfo) -> dict[str, str]:
-    """Returns the parts of a case's code of which this process has imported other content than its fingerprint states.
+def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
+    """Returns the parts of a case's code of which a training may have run other content than its fingerprint states.
 
-    A module that was imported during the training may have been edited since the fingerprint was taken.
+    A module that was imported during the training may have been edited since the fingerprint was taken. A file that no
+    module of this process is from may have been read, as by `runpy.run_path`: it counts if it has changed on the disk.
     """
-    found = [pair for one in fingerprints_here([case]).values() for pair in _imported_otherwise(one).items()]
+    found: dict[str, str] = {}
+    for one in fingerprints_here([case]).values():
+        found |= {**_read_otherwise(one), **_imported_otherwise(one)}
     if not found:
         return {}
     walk = CodeWalk((), as_imported=False)
-    return {walk.name_of(file): sha256 for file, sha256 in found}
+    return {walk.name_of(file): sha256 for file, sha256 in found.items()}
+
+
+def _read_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
+    """Returns the hashes of a fingerprint's files that have changed on the disk and are no module's, by file."""
+    edited = edited_files(fingerprint)
+    if not edited:
+        return {}
+    imported = {os.path.realpath(file) for module in list(sys.modules.values()) if (file := _file_of(module))}
+    return {file: _sha256_on_disk(file) for file in edited if file not in imported}
 
 
 def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
