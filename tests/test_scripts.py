@@ -39,6 +39,7 @@ SMALLEST = {
     "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
     "benchmarks/budget_optuna.py": "benchmarks/budget_optuna.py --case quadratic --searches 1 --trials 5",
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",
+    "benchmarks/command_overhead.py": "benchmarks/command_overhead.py --seeds 6 --rounds 1",
     "benchmarks/control.py": "benchmarks/control.py 512",
     "benchmarks/coverage.py": "benchmarks/coverage.py 1",
     "benchmarks/evolve_digits.py": (

@@ -12,4 +12,6 @@ __all__ = ["lobench_result_sinks"]
 @hookimpl
 def lobench_result_sinks() -> Iterable[Declaration]:
     factory = "lobench_mlflow.sink:MlflowSink"
-    return [Declaration(name="mlflow", factory=factory, summary="metrics of MLflow; mlflow[:DIR or tracking URI]")]
+    return [
+        Declaration(name="mlflow", factory=factory, summary="metrics of MLflow; mlflow[:DIR or URI][,run=ID]")
+    ]

@@ -44,34 +44,43 @@ class MlflowSink:
     """Sink of MLflow. `Number.key` defines the names, with characters that MLflow does not accept replaced.
 
     The experiment has the name of the watch. There is one MLflow run per run and generation of the store, so that
-    stores may share an MLflow folder, and the curves of lineages do not mix.
+    stores may share an MLflow folder, and the curves of lineages do not mix. With `run=ID` all metrics go into an
+    existing run, such as the trainer's own, whose status and name stay as they are.
 
     Raises:
-      PluginError: mlflow is not installed, the folder cannot be written, or it is not a valid tracking URI.
+      PluginError: mlflow is not installed, the folder cannot be written, it is not a valid tracking URI, or it has no
+        such run.
     """
 
     keeps_first = True
 
     def __init__(self, context: SinkContext) -> None:
         self._context, self._runs = context, dict[str, _Run]()
-        argument = context.argument.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
+        place, self._given = _split(context.argument)
+        if self._given and not place:
+            raise PluginError("which tracking URI?", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
+        argument = place.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
         with contextlib.ExitStack() as environment:  # until the sink is closed
             environment.enter_context(environment_with(_VARIABLES, as_defaults=True))
             try:
                 self._client = _client(argument if self._folder is None else self._folder.as_uri())
-                self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
+                if self._given:
+                    self._experiment = str(self._client.get_run(self._given).info.experiment_id)
+                else:
+                    self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
             except PluginError:
                 raise
             except Exception as error:
                 got, advice = f"{argument}: {headline(error)}", "mlflow:DIR names another folder"
-                raise PluginError("cannot be written", where=_WHERE, got=got, next_step=advice) from error
+                what = f"run {self._given!r} cannot be read" if self._given else "cannot be written"
+                raise PluginError(what, where=_WHERE, got=got, next_step=advice) from error
             self._environment = environment.pop_all()
 
     @property
     def destination(self) -> str:
-        """Ids of the experiment and of the store. If either is new, everything is logged again."""
-        return f"{self._experiment} {self._store_id}{_RUNS}"
+        """Ids of the experiment or the given run, and of the store. If one is new, everything is logged again."""
+        return f"{self._given or self._experiment} {self._store_id}{_RUNS}"
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:
@@ -90,7 +99,8 @@ class MlflowSink:
     def close(self) -> None:
         with self._environment:
             for run in self._runs.values():
-                self._client.set_terminated(run.id)
+                if not self._given:
+                    self._client.set_terminated(run.id)
             self._runs.clear()
 
     @property
@@ -111,14 +121,35 @@ class MlflowSink:
         if key not in self._runs:
             store, experiment, client = self._context.store, self._experiment, self._client
             folder = None if self._folder is None else self._folder / experiment
+            if self._given:
+                self._take_given(key, run_label(store, delivery))
+                self._runs[key] = _Run(client, folder, self._given)
+                return self._runs[key]
             name = run_label(store, delivery)
             tags = {_KEY: key, "lobench.store": str(store), "mlflow.source.name": "lobench"}
             found = _found(client, experiment, key) if folder is None else _found_in(folder, client, key, name)
             for tag, value in tags.items() if found else ():
                 client.set_tag(found, tag, value)
             id = found or client.create_run(experiment, run_name=name, tags=tags).info.run_id
+            client.update_run(id, status="RUNNING")
             self._runs[key] = _Run(client, folder, id)
         return self._runs[key]
+
+    def _take_given(self, key: str, label: str) -> None:
+        """Marks the given run as that of a training.
+
+        Raises:
+          PluginError: It has the results of another training.
+        """
+        taken = self._client.get_run(self._given).data.tags.get(_KEY, key)
+        if taken != key:
+            raise PluginError(
+                f"run {self._given!r} has the results of another training",
+                where=_WHERE,
+                got=label,
+                next_step="run=ID of its own run; a trainer that starts anew begins a new one",
+            )
+        self._client.set_tag(self._given, _KEY, key)
 
 
 class _Run:
@@ -130,7 +161,6 @@ class _Run:
         self._new: list[Any] = []
         known = client.get_run(id).data.metrics
         self._written = {(name, one.step) for name in known for one in client.get_metric_history(id, name)}
-        client.update_run(id, status="RUNNING")
 
     def add(self, metrics: Iterator[tuple[str, float]], step: int) -> None:
         from mlflow.entities import Metric
@@ -150,6 +180,12 @@ class _Run:
             files = {self._folder / metric.key for metric in new}
             for path in sorted({*files, *(file.parent for file in files)}):
                 sync(path)
+
+
+def _split(argument: str) -> tuple[str, str]:
+    """Returns the folder or tracking URI, and the id of the given run: those of `[PLACE][,run=ID]`."""
+    place, _, last = argument.rpartition(",")
+    return (place, last.removeprefix("run=")) if last.startswith("run=") else (argument, "")
 
 
 def _client(uri: str) -> MlflowClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import math
@@ -72,6 +73,41 @@ class TestContract(SinkContract):
 def _values(folder: Path, files: tuple[tuple[str, int], ...]) -> dict[tuple[str, str, int], float]:
     """Reads all numbers of a folder; once for the same files, since MLflow's client is slow."""
     return {one[:3]: one[3] for one in logged(folder)}
+
+
+def test_results_go_into_the_run_of_a_trainer(tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    store, folder = make_store(tmp_path), tmp_path / "ml"
+    client = MlflowClient(tracking_uri=folder.as_uri())
+    run = client.create_run(client.create_experiment("training"), run_name="mine").info.run_id
+    client.log_metric(run, "train/loss", 2.0, step=10_000)
+    deliveries = deliveries_of(store)
+    for _ in range(2):
+        deliver(SinkContext(store=store, argument=f"{folder},run={run}", name="x", suites=()), deliveries)
+    found = logged(folder)
+    assert {one[0] for one in found} == {"mine"} and ("mine", "train/loss", 10_000, 2.0) in found
+    assert max(Counter(one[:3] for one in found).values()) == 1 and len(found) > 1
+    assert client.get_run(run).info.status == "RUNNING", "the trainer ends its run"
+    assert all(one[2] < 10_000 for one in found if one[1] != "train/loss"), "evaluations that come late are logged"
+
+
+def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    store, folder = make_store(tmp_path), tmp_path / "ml"
+    client = MlflowClient(tracking_uri=folder.as_uri())
+    run = client.create_run(client.create_experiment("training")).info.run_id
+    context = SinkContext(store=store, argument=f"{folder},run={run}", name="x", suites=())
+    deliveries = deliveries_of(store)
+    deliver(context, deliveries)
+    others = [dataclasses.replace(one, run=f"{one.run}-other") for one in deliveries]
+    with pytest.raises(PluginError, match="has the results of another training"):
+        MlflowSink(context).deliver(others)
+    with pytest.raises(PluginError, match="run 'nothere' cannot be read"):
+        MlflowSink(dataclasses.replace(context, argument=f"{folder},run=nothere"))
+    with pytest.raises(PluginError, match="which tracking URI"):
+        MlflowSink(dataclasses.replace(context, argument=f"run={run}"))
 
 
 def test_numbers_and_hostile_names_read_back(tmp_path: Path) -> None:
