@@ -41,7 +41,14 @@ __all__ = ["HERE", "Guest", "Watched", "run_rounds"]
 
 
 class Guest(Protocol):
-    """Experiment that shares a run of the engine, from the opening of the ledger to its closing."""
+    """Experiment that shares a run of the engine, from the opening of the ledger to its closing.
+
+    Attributes:
+      is_outdated: Whether the code of its commands was edited since it was planned. Its run then ends.
+    """
+
+    @property
+    def is_outdated(self) -> bool: ...
 
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals: ...
 
@@ -113,7 +120,8 @@ def run_rounds(
             ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
-            if not ending.suite_changed or ending.interrupted or ending.over_budget:
+            is_outdated = guest is not None and guest.is_outdated
+            if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break
         left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
         if not ending.num_checkpoints and not ending.unbound and not ending.interrupted and guest is None:

@@ -8,14 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lobench.core.code import CodeFingerprint, changed_code_line
+from lobench.core.code import CodeFingerprint, changed_code_line, changed_parts
+from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method
 from lobench.engine.config.command_files import CommandFiles
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.store.data_files import changed_data_of_command
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["CommandCode", "code_of_commands", "record_command_codes", "record_command_data", "with_code"]
+__all__ = [
+    "CommandCode",
+    "code_of_commands",
+    "edited_file_of",
+    "record_command_codes",
+    "record_command_data",
+    "with_code",
+]
 
 _EVENT = "method_code"  # of the ledger: which code a command was run with, in order
 _SHOWN = 8  # digits of a fingerprint in the name of a folder
@@ -92,10 +100,28 @@ def record_command_data(codes: Sequence[CommandCode], ledger: Ledger) -> Iterato
             yield f"{code.method.title}: {line}"
 
 
-def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
+def edited_file_of(code: CommandCode, folder: Path) -> str:
+    """Returns the name of a file of a command's code that was edited since `code` was made; "" if none was.
+
+    Args:
+      code: Code of the command.
+      folder: Folder in which it runs.
+    """
+    try:
+        now = _fingerprint_of(code.method, folder)
+    except ConfigError:  # a file of `Method.files` is gone
+        return "Method.files"
+    return next(iter(changed_parts(code.todays.parts, now.parts)), "")
+
+
+def _fingerprint_of(method: Method, folder: Path) -> CodeFingerprint:
     called = f"method {method.name!r}: Method.files"
     files = CommandFiles(command=method.command, folder=folder, values=method.values, files=method.files, called=called)
-    todays = files.fingerprint()
+    return files.fingerprint()
+
+
+def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
+    todays = _fingerprint_of(method, folder)
     if ledger is None:
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
     recorded, folders = _recorded(ledger, method.name), _folders_done(ledger, method.name)

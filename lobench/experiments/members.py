@@ -9,7 +9,7 @@ from dataclasses import replace
 from lobench.analysis.store.methods import of_members
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import CommandState, SessionMember, members
+from lobench.core.experiment import CommandState, Method, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
 from lobench.core.program import IMPORTED
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -22,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import Trials, search_runs
-from lobench.experiments.command_code import CommandCode, record_command_codes, record_command_data
+from lobench.experiments.command_code import CommandCode, edited_file_of, record_command_codes, record_command_data
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import ScriptCurves, script_members, script_name
@@ -51,6 +51,7 @@ class ExperimentRecord:
       is_elsewhere: Whether workers may be on other machines.
       command_codes: Code of each method that is a command.
       keep_results: Whether results of other code count.
+      follows_edits: Whether the run begins again if the code of a command is edited before a session of it starts.
 
     Attributes:
       form: Id of the experiment's form in the ledger.
@@ -71,7 +72,9 @@ class ExperimentRecord:
         num_slots: int,
         command_codes: Sequence[CommandCode] = (),
         keep_results: bool = False,
+        follows_edits: bool = True,
     ) -> None:
+        self._follows_edits = follows_edits
         self._file, self._method_index = file, method_index
         self._retry_errors, self._num_slots = retry_errors, num_slots
         self._command_codes, self._keep_results = command_codes, keep_results
@@ -89,6 +92,11 @@ class ExperimentRecord:
     def refused(self) -> Mapping[str, str]:
         """Reasons why methods could not be evaluated, by title."""
         return self._commands.refused if self._commands is not None else {}
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the code of a command was edited before a session of it, which therefore did not start."""
+        return self._commands is not None and self._commands.has_postponed
 
     @property
     def trials(self) -> Mapping[str, CommandState]:
@@ -119,6 +127,7 @@ class ExperimentRecord:
             log=log,
         )
         commands.curves, commands.scripts, commands.grown = self.curves, scripts, progress.grown
+        commands.edited_file, commands.follows_edits = self._edited_file, self._follows_edits
         commands.num_methods = self._method_index.num_methods
         if experiment.race is None:  # a race is of all methods
             commands.methods_of = self._method_index.given_titles
@@ -145,6 +154,11 @@ class ExperimentRecord:
         if not experiment.suites:  # no worker will report cases
             progress.cases(())
         return commands
+
+    def _edited_file(self, method: Method) -> str:
+        name = method.name.partition("/")[0]  # a trial `mine/3` has the code of `mine`
+        code = next(one for one in self._command_codes if one.method.name == name)
+        return edited_file_of(code, self._file.path.parent)
 
     @property
     def _text(self) -> str:

@@ -46,6 +46,7 @@ from lobench.report.live.notebook_progress import default_progress
 
 __all__ = ["ExperimentRun", "Ran", "RunSettings", "run", "store_of"]
 
+_MOST_RESTARTS = 2  # of a run, after edits of commands; a command may write a file of its own code
 _OF_RUNS = ("experiment", "store", "methods", "cases", "gin_params")  # the other options of a run are those of a watch
 
 
@@ -135,7 +136,24 @@ class ExperimentRun:
     """
 
     def __init__(self, settings: RunSettings) -> None:
-        self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
+        self._settings = settings
+        self._plan()
+        self.methods = Methods(
+            lambda subject: self._method_index.titles(subject),
+            lambda rows: self._record.snapshot(rows),
+            lambda cases: self._record.plan(cases),
+            trials_of=lambda: self._method_index.trial_texts(),
+            growths_of=lambda: self._record.growths,
+        )
+
+    def _plan(self, *, follows_edits: bool = True) -> None:
+        """Reads the experiment and the code of its commands.
+
+        Args:
+          follows_edits: See `ExperimentRecord`.
+        """
+        settings = self._settings
+        self._file = read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
         called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
@@ -161,22 +179,16 @@ class ExperimentRun:
             )
         self._chosen = chosen
         self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
-        self._method_index = method_index = MethodIndex(self._file, chosen, self._given, self._searches, self._store)
+        self._method_index = MethodIndex(self._file, chosen, self._given, self._searches, self._store)
         self._record = ExperimentRecord(
             self._file,
-            method_index,
+            self._method_index,
             retry_errors=settings.retry_errors,
             is_elsewhere=settings.executor not in HERE,
             num_slots=num_workers(settings.workers),
             command_codes=codes,
             keep_results=settings.keep_results,
-        )
-        self.methods = Methods(
-            method_index.titles,
-            self._record.snapshot,
-            self._record.plan,
-            trials_of=method_index.trial_texts,
-            growths_of=lambda: self._record.growths,
+            follows_edits=follows_edits,
         )
 
     def _command_codes(self, methods: Sequence[Method]) -> list[CommandCode]:
@@ -221,9 +233,25 @@ class ExperimentRun:
     def run(self, progress: WatchProgress) -> Ran:
         """Runs missing evaluations, and adds existing ones to the experiment.
 
+        If the code of a command was edited before a session of it, the experiment is read and planned again.
+
         Raises:
           LobenchError: As `run`.
         """
+        rans = [self._run_planned(progress)]
+        while self._record.is_outdated and not rans[-1].ending.interrupted and not rans[-1].ending.over_budget:
+            hours = self._settings.max_core_hours
+            if hours is not None:
+                hours -= rans[-1].ending.core_seconds / 3600
+            self._settings = replace(self._settings, retry_errors=False, max_core_hours=hours)
+            self._plan(follows_edits=len(rans) < _MOST_RESTARTS)
+            self.methods.forget()
+            rans.append(self._run_planned(progress))
+        outcomes = sum((Counter(one.ending.outcomes) for one in rans), Counter[Outcome]())
+        core_seconds = sum(one.ending.core_seconds for one in rans)
+        return replace(rans[-1], ending=replace(rans[-1].ending, outcomes=outcomes, core_seconds=core_seconds))
+
+    def _run_planned(self, progress: WatchProgress) -> Ran:
         for title, problem in self._unfit.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         record = self._record

@@ -19,9 +19,9 @@ from lobench.engine.store.experiments import Membership, TrialRow
 from lobench.engine.store.ledger import Ledger
 
 
-def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int = 0) -> str:
+def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int = 0, workers: int = 2) -> str:
     """Runs with a chief in this process and workers of their own."""
-    done = lobench("run", file, "--store", store, "--workers", "2", *options, cwd=folder)
+    done = lobench("run", file, "--store", store, "--workers", str(workers), *options, cwd=folder)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -302,3 +302,43 @@ def test_what_is_wrong_with_a_script_is_said_before_anything_runs(
     script(tmp_path, NUMPY, SEARCH.replace(old, new))
     words = run(tmp_path, code=2).strip().splitlines()
     assert output in words[-1] and len(words) == 1, words
+
+
+EDITED_BY_A_SESSION = """
+import json, pathlib, sys
+import level
+with open(pathlib.Path(sys.argv[1]) / "curves.jsonl", "w") as file:
+    for step in range(3):
+        file.write(json.dumps({"step": step, "val/loss": level.VALUE / (1 + step)}) + "\\n")
+"""
+THREE_SESSIONS = """
+Experiment.num_sessions = 3
+mine/Method.command = "python train.py {out}"
+mine/Method.curves = "{out}/curves.jsonl"
+mine/Method.until_step = 2
+"""
+
+
+def test_sessions_that_start_after_an_edit_are_of_the_edited_code_and_none_else_is(tmp_path: Path) -> None:
+    edit = 'if (next := pathlib.Path("level.next")).exists(): next.replace("level.py")\n'
+    script(tmp_path, EDITED_BY_A_SESSION + edit, THREE_SESSIONS)
+    (tmp_path / "level.py").write_text("VALUE = 3.0\n")
+    (tmp_path / "level.next").write_text("VALUE = 30.0\n")
+    text = run(tmp_path, workers=1)
+    assert text.count("level.py has changed: restarting with the present files") == 1
+    assert "level.py was edited while mine-0 ran: its result counts as one of the code at its start" in text
+    assert "mine: 1 result was made by other code: level.py" in text
+    assert finals(tmp_path / "store") == {("mine", session): 10.0 for session in range(3)}
+    assert "nothing new" in run(tmp_path)
+    (tmp_path / "level.py").write_text("VALUE = 3.0\n")
+    assert "2 passed" in run(tmp_path)  # that of the first session, which ran before the edit, is there
+    assert finals(tmp_path / "store") == {("mine", session): 1.0 for session in range(3)}
+
+
+def test_run_of_a_command_that_writes_its_own_code_ends(tmp_path: Path) -> None:
+    edit = 'pathlib.Path("level.py").write_text(f"VALUE = {level.VALUE + 3}\\n")\n'
+    script(tmp_path, EDITED_BY_A_SESSION + edit, THREE_SESSIONS)
+    (tmp_path / "level.py").write_text("VALUE = 3.0\n")
+    text = run(tmp_path, workers=1)
+    assert text.count("level.py has changed: restarting with the present files") == 2
+    assert len(finals(tmp_path / "store")) == 3

@@ -104,7 +104,15 @@ class CommandRuns:
       states: States in the ledger.
       record: Called with each change of a state.
       log: Called with lines for the user.
+
+    Attributes:
+      edited_file: Function of a method. Returns the name of a file of its code that was edited since it was planned, or
+        "".
+      follows_edits: Whether a command of which a file was edited waits until the run begins again.
     """
+
+    follows_edits = True
+    edited_file: Callable[[Method], str] = staticmethod(lambda method: "")
 
     def __init__(
         self,
@@ -122,6 +130,7 @@ class CommandRuns:
         self._drained: set[CommandId] = set()  # done, with all checkpoints returned by `poll`
         self._refused: dict[CommandId, str] = {}  # reason why cases cannot be bound for its checkpoint
         self._leases: dict[CommandId, tuple[int, int]] = {}  # worker and lease of running commands
+        self._postponed: set[CommandId] = set()  # waiting until the run begins again
         self._workers: WatchWorkers | None = None
         self.states: dict[CommandId, CommandState] = {}
         for run in runs:
@@ -173,7 +182,20 @@ class CommandRuns:
         self._announced.update(new)
         return [left] if left else []
 
+    def postponed_for(self, command: CommandId) -> str:
+        edited = self.edited_file(self._runs[command].method) if self.follows_edits else ""
+        if edited:
+            self._postponed.add(command)
+        return edited
+
+    @property
+    def has_postponed(self) -> bool:
+        """Whether a command waits until the run begins again."""
+        return bool(self._postponed)
+
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
+        if action.command in self._postponed:
+            return
         if isinstance(action, CommandEnded):
             self._leases.pop(action.command, None)
             self.end(action.command, action.message)
@@ -215,6 +237,9 @@ class CommandRuns:
             is_there, problem = self._outcome(self._runs[command])
             state = "done" if is_there else "infeasible"
         self._record_state(command, state, problem)
+        if state == "done" and (edited := self.edited_file(self._runs[command].method)):
+            label = self._runs[command].label
+            self._log(f"{edited} was edited while {label} ran: its result counts as one of the code at its start")
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""

@@ -82,6 +82,12 @@ class Arrivals(Protocol):
     def waiting(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
 
+    def postponed_for(self, command: CommandId) -> str:
+        """Called before a command starts; returns the name of a file of its code that was edited since it was planned.
+
+        If there is one, the command does not start, and the run begins again.
+        """
+
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
 
     def refuse(self, subject: Subject, problem: str) -> bool:

@@ -500,6 +500,11 @@ class Chief:
             case planner.Lease():
                 if (ended := self._dispatch.lease(action)) is not None:
                     self._own_events.append(ended)
+            case planner.LeaseCommand() if edited := self._arrivals.postponed_for(action.command):
+                if not self._suite_changed:
+                    self._begin_anew(f"{edited} has changed")
+                now, why = time.monotonic(), "its code was edited"
+                self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.ERROR, now, why))
             case planner.LeaseCommand() | planner.CommandEnded():
                 name = f"the command of {action.command.method}"
                 (self._commands.add if isinstance(action, planner.LeaseCommand) else self._commands.discard)(name)

@@ -106,6 +106,11 @@ class Methods:
         self._num_new = 0
         self._scored_until, self._scored_rows = -math.inf, 0
 
+    def forget(self) -> None:
+        """Forgets all evaluations and plans, for a run that begins again."""
+        self._planned, self._rows, self._done, self._running = {}, {}, Counter[str](), {}
+        self._scores, self._through, self._scored_until, self._scored_rows = {}, [], -math.inf, 0
+
     def plan(self, planned: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
         """Sets the number of evaluations of each method, in display order, and adds evaluations that exist already."""
         self._planned = {**dict.fromkeys(planned, 0), **self._planned, **planned}
