@@ -74,6 +74,7 @@ class ExperimentPlan:
     Attributes:
       unbound: Titles of methods whose bindings were not checked, because no worker was started.
       is_race: Whether the missing evaluations are an upper bound, because methods may drop out.
+      notices: Lines on data files that changed.
     """
 
     store: Path
@@ -81,6 +82,7 @@ class ExperimentPlan:
     num_cases: int
     unbound: tuple[str, ...] = ()
     is_race: bool = False
+    notices: tuple[str, ...] = ()
 
     @property
     def num_planned(self) -> int:

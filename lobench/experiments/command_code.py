@@ -88,14 +88,19 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, kept=code.is_kept)}"
 
 
-def record_command_data(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
+def record_command_data(codes: Sequence[CommandCode], ledger: Ledger, *, is_recorded: bool = True) -> Iterator[str]:
     """Records the data files that the code of commands names; yields lines on those that changed since.
 
     Results of other code are reported by `record_command_codes`, without such a line.
+
+    Args:
+      codes: Code of each method that is a command.
+      ledger: Ledger of the store.
+      is_recorded: Whether the files are recorded.
     """
     for code in codes:
         data = code.todays.data - code.todays.files.keys()
-        line = changed_data_of_command(ledger, code.method.name, data, "Method.files")
+        line = changed_data_of_command(ledger, code.method.name, data, "Method.files", is_recorded=is_recorded)
         if line and not code.others:
             yield f"{code.method.title}: {line}"
 

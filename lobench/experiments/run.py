@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ from lobench.engine.config.bound import devices_of
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called, specs_of
+from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import devices_here
 from lobench.experiments.blocks import blocks_of, looked_at
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
-from lobench.experiments.command_code import CommandCode, code_of_commands, with_code
+from lobench.experiments.command_code import CommandCode, code_of_commands, record_command_data, with_code
 from lobench.experiments.imported_curves import read_curves
 from lobench.experiments.members import ExperimentRecord
 from lobench.experiments.method_index import MethodIndex
@@ -165,7 +166,7 @@ class ExperimentRun:
         if self._unfit and not chosen and not self._curves:
             raise joined_problems(self._unfit)
         self._store = store_of(settings, experiment)
-        codes = self._command_codes(chosen)
+        codes = self._codes = self._command_codes(chosen)
         self._file, by_name = with_code(self._file, codes), {code.method.name: code.method for code in codes}
         chosen = tuple(by_name.get(method.name, method) for method in chosen)
         self._given = given_methods(chosen)
@@ -227,8 +228,18 @@ class ExperimentRun:
         without = [_of_curves(method) for method in self._curves]
         order = [method.name for method in self._file.experiment.methods]
         return replace(
-            plan, methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name)))
+            plan,
+            methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name))),
+            notices=tuple(self._changed_data()),
         )
+
+    def _changed_data(self) -> Iterator[str]:
+        """Yields the lines of a run on data files that changed, and records nothing."""
+        with looked_at(self._store) as ledger:
+            if ledger is not None:
+                yield from record_command_data(self._codes, ledger, is_recorded=False)
+                if line := changed_data(ledger, self._watched().suites, is_recorded=False):
+                    yield line
 
     def run(self, progress: WatchProgress) -> Ran:
         """Runs missing evaluations, and adds existing ones to the experiment.

@@ -51,7 +51,8 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     lines = [_method_line(method) for method in plan.methods]
     planned, missing = plan.num_planned, plan.num_missing
     size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
-    lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} are missing in {plan.store}")
+    verb = "is" if planned == 1 else "are"
+    lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} {verb} missing in {plan.store}")
     unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
     if missing:
         seconds = plan.seconds
@@ -63,7 +64,7 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     if plan.unbound:
         whose = ", ".join(plan.unbound)
         lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")
-    return lines
+    return [*lines, *plan.notices]
 
 
 def _method_line(plan: MethodPlan) -> str:

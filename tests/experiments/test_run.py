@@ -137,7 +137,7 @@ def test_cases_by_name_are_run_now_and_the_others_at_another_call(name: str, fol
         assert [row.case.name for row in ledger.evaluations()] == ["a"]
     planned = [run(folder, "--store", "store", "--check", *options).stdout for options in ((), ("--case", name))]
     assert "1 method x 2 cases: 1 of 2 evaluations are missing" in planned[0]
-    assert "1 method x 1 case: 0 of 1 evaluation are missing" in planned[1]
+    assert "1 method x 1 case: 0 of 1 evaluation is missing" in planned[1]
     wrong = run(folder, "--store", "store", "--check", "--case", "tiny.aa")
     assert (
         wrong.returncode == 2

@@ -342,3 +342,16 @@ def test_run_of_a_command_that_writes_its_own_code_ends(tmp_path: Path) -> None:
     text = run(tmp_path, workers=1)
     assert text.count("level.py has changed: restarting with the present files") == 2
     assert len(finals(tmp_path / "store")) == 3
+
+
+def test_check_reports_data_files_that_changed_and_leaves_them_to_the_run(tmp_path: Path) -> None:
+    text = 'open("rates.json").read()\n'
+    script(tmp_path, EDITED_BY_A_SESSION + text, THREE_SESSIONS.replace("num_sessions = 3", "num_sessions = 1"))
+    (tmp_path / "level.py").write_text("VALUE = 3.0\n")
+    (tmp_path / "rates.json").write_text("1")
+    assert "data file" not in run(tmp_path)
+    (tmp_path / "rates.json").write_text("2")
+    assert "1 data file changed" in run(tmp_path, "--check")
+    assert "1 data file changed" in run(tmp_path, "--check", "--offline")
+    assert "1 data file changed" in run(tmp_path)
+    assert "data file" not in run(tmp_path, "--check")

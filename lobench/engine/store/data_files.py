@@ -5,8 +5,10 @@ If one changes, the store's results are kept, and a notice reports the change.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -26,8 +28,12 @@ _NAMED = 4  # most files named in one notice
 _KEPT = "the results are kept"
 
 
-def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str = _KEPT) -> str:
+def changed_data(
+    ledger: Ledger, suites: Iterable[str], run: str = "", kept: str = _KEPT, *, is_recorded: bool = True
+) -> str:
     """Records the data files of suites. Returns a notice if some changed after the store's last run, else "".
+
+    A file to which this process writes its output is no data.
 
     Args:
       ledger: Ledger of the store.
@@ -35,8 +41,14 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
       run: Path of the watched run, or of a file that this process writes. Neither it nor files below it are data of a
         suite.
       kept: Words of the notice about the results.
+      is_recorded: Whether the files are recorded. If not, the next call gives the same notice.
     """
-    excluded = Path(os.path.abspath(run)) if run and "://" not in run else None
+    written = Path(os.path.abspath(run)) if run and "://" not in run else None
+    outputs = _outputs()
+
+    def is_excluded(file: Path) -> bool:
+        return (written is not None and file.is_relative_to(written)) or (bool(outputs) and _inode(file) in outputs)
+
     digests: dict[str, str] = {}
     folders: dict[str, Path] = {}
     digest_of = cache(_digest)  # several gin files of one folder have the same data files
@@ -45,23 +57,22 @@ def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "", kept: str
         folder = _folder_of(path)
         folders[folder.name] = folder
         for file in data_of_suite(path):
-            if excluded is None or not file.is_relative_to(excluded):
+            if not is_excluded(file):
                 digests[file.relative_to(folder.parent).as_posix()] = digest_of(file)
     for name in ledger.data_names():
         if name not in digests and (own := folders.get(name.partition("/")[0])) is not None:
             file = Path(os.path.normpath(own.parent / name))  # as `relpath` made it: `..` follows no link
-            if excluded is None or not file.is_relative_to(excluded):
+            if not is_excluded(file):
                 digests[name] = _digest(file)
-    places = {name: folders[name.partition("/")[0]].parent / name for name in ledger.record_data(digests, folders)}
-    changed = [
-        os.path.normpath(name)
-        for name, place in places.items()
-        if excluded is None or not Path(os.path.normpath(place)).is_relative_to(excluded)
-    ]
+    names = ledger.record_data(digests, folders) if is_recorded else ledger.changed_data(digests, folders)
+    places = {name: Path(os.path.normpath(folders[name.partition("/")[0]].parent / name)) for name in names}
+    changed = [os.path.normpath(name) for name, place in places.items() if not is_excluded(place)]
     return _notice(changed, kept, "a binding of the task that names a version of the data makes another case")
 
 
-def changed_data_of_command(ledger: Ledger, command: str, files: Iterable[str], setting: str) -> str:
+def changed_data_of_command(
+    ledger: Ledger, command: str, files: Iterable[str], setting: str, *, is_recorded: bool = True
+) -> str:
     """Records the data files that the code of a command names. Returns a notice if some changed since, else "".
 
     Args:
@@ -69,13 +80,15 @@ def changed_data_of_command(ledger: Ledger, command: str, files: Iterable[str], 
       command: Name of the command.
       files: Absolute paths of the files.
       setting: Setting in which a file counts as code, such as `Method.files`.
+      is_recorded: As of `changed_data`.
     """
     kept = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
     home = f"command {command}"
     paths = {f"{home}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in kept}
     gone = [name for name in ledger.data_names() if name.startswith(f"{home}/") and name not in paths]
     digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(gone, "")
-    changed = [os.path.basename(name) for name in ledger.record_data(digests, [home]) if name in paths]
+    names = ledger.record_data(digests, [home]) if is_recorded else ledger.changed_data(digests, [home])
+    changed = [os.path.basename(name) for name in names if name in paths]
     return _notice(changed, _KEPT, f"a file in {setting} counts as code")
 
 
@@ -113,6 +126,25 @@ def _is_named_data(file: Path, ledger: Ledger) -> bool:
     """Returns whether a file that code names is data: no gin file, baseline, or part of the store."""
     is_of_store = file.is_relative_to(os.path.realpath(ledger.store))
     return file.suffix not in _NO_NAMED_DATA and file.parent.name != BASELINES and not is_of_store
+
+
+def _outputs() -> set[tuple[int, int]]:
+    """Returns the inodes of the files to which this process writes its output and its errors."""
+    found = set[tuple[int, int]]()
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def _inode(file: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _folder_of(suite: Path) -> Path:

@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
@@ -20,10 +21,15 @@ from lobench.engine.store.schema import intact_rows, store_errors
 __all__ = ["Places"]
 
 _Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
+_REPLACED = "data_replaced"  # event: hash of a data file before it changed, and the last evaluation of that time
 
 
 class Places(LedgerPart):
     """Part of a ledger: locations outside the store."""
+
+    @abstractmethod
+    def record_event(self, kind: str, **detail: Any) -> None:
+        """Records an event that is not a result."""
 
     def record_suites(self, found: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
         """Records the current locations of suites, and the baseline files next to them.
@@ -50,15 +56,44 @@ class Places(LedgerPart):
           digests: Hashes by name. Names begin with the suite's folder.
           folders: Names of the suites' folders.
         """
-        with store_errors(self.store):
-            known = dict(self._db.execute("SELECT name, digest FROM data_files").fetchall())
-        if known == digests:
+        own = self._data_in(folders)
+        others = {name: digest for name, digest in digests.items() if name not in own}
+        changed, replaced = self.changed_data(digests, folders), _differing(own, digests)
+        if replaced or others:
+            with self.transaction():
+                for name in replaced:
+                    self.record_event(_REPLACED, name=name, digest=own[name], last=self._last_evaluation())
+                self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in own])
+                self._db.executemany("INSERT OR REPLACE INTO data_files VALUES (?, ?)", digests.items())
+        return changed
+
+    def changed_data(self, digests: Mapping[str, str], folders: Collection[str]) -> list[str]:
+        """Returns what `record_data` would return, and records nothing.
+
+        A file that is again as it was does not count, unless results were recorded meanwhile.
+        """
+        found = _differing(self._data_in(folders), digests)
+        if not found:
             return []
-        own = {name: digest for name, digest in known.items() if name.partition("/")[0] in folders}
-        with self.transaction():
-            self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in own])
-            self._db.executemany("INSERT INTO data_files VALUES (?, ?)", digests.items())
-        return sorted(name for name, digest in own.items() if digests.get(name) != digest)
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute("SELECT detail FROM events WHERE kind = ?", (_REPLACED,)).fetchall()
+        last = self._last_evaluation()
+        before = [json.loads(text) for (text,) in rows]
+        undone = {one["name"] for one in before if one["last"] == last and one["digest"] == digests.get(one["name"])}
+        return [name for name in found if name not in undone]
+
+    def _data_in(self, folders: Collection[str]) -> dict[str, str]:
+        """Returns the hashes of the recorded data files of these folders, by name."""
+        with store_errors(self.store):
+            known = (
+                self._db.execute("SELECT name, digest FROM data_files").fetchall() if self._has("data_files") else []
+            )
+        return {name: digest for name, digest in known if name.partition("/")[0] in folders}
+
+    def _last_evaluation(self) -> int:
+        with store_errors(self.store):
+            (last,) = self._db.execute("SELECT MAX(id) FROM evaluations").fetchone()
+        return last or 0
 
     def data_names(self) -> list[str]:
         """Returns the names of the recorded data files."""
@@ -187,3 +222,8 @@ def _is_in(folder: str, path: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _with_places(case: CaseInfo, places: tuple[SuitePlace, ...]) -> CaseInfo:
     return dataclasses.replace(case, places=places)
+
+
+def _differing(own: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
+    """Returns the sorted names of files that have another hash now, or none."""
+    return sorted(name for name, digest in own.items() if digests.get(name) != digest)

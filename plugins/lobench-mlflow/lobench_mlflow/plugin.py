@@ -12,6 +12,4 @@ __all__ = ["lobench_result_sinks"]
 @hookimpl
 def lobench_result_sinks() -> Iterable[Declaration]:
     factory = "lobench_mlflow.sink:MlflowSink"
-    return [
-        Declaration(name="mlflow", factory=factory, summary="metrics of MLflow; mlflow[:DIR or URI][,run=ID]")
-    ]
+    return [Declaration(name="mlflow", factory=factory, summary="metrics of MLflow; mlflow[:DIR or URI][,run=ID]")]

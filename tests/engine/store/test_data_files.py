@@ -1,9 +1,12 @@
 """Data files that the code of a suite or of a command names: a line after a change, once."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stores import add
 
 from lobench.engine.config.user_code import fingerprint_of
 from lobench.engine.store.data_files import changed_data, changed_data_of_command, note_named_data
@@ -43,6 +46,49 @@ def test_data_file_that_code_names_is_reported_after_a_change(ledger: Ledger, su
     assert changed_data(ledger, [str(gin_file)]) == ""
     file.unlink()
     assert name in changed_data(ledger, [str(gin_file)])
+
+
+def test_data_file_that_is_as_it_was_is_reported_if_there_are_results_of_the_change(
+    tmp_path: Path, suite: Path
+) -> None:
+    file, store = suite / "data/a.csv", tmp_path / "store"
+
+    def line_after(text: str) -> str:
+        file.write_text(text)
+        with Ledger.open(store) as ledger:
+            return changed_data(ledger, [str(suite)])
+
+    assert line_after("1") == ""
+    assert "(suite/data/a.csv)" in line_after("2")
+    assert line_after("1") == ""
+    assert "(suite/data/a.csv)" in line_after("3")
+    add(store, 0, {"bowl": {"train/loss": [1.0] * 4}})  # of the third content
+    assert "(suite/data/a.csv)" in line_after("1")
+
+
+def test_data_files_that_are_not_recorded_are_reported_again(ledger: Ledger, suite: Path) -> None:
+    assert changed_data(ledger, [str(suite)]) == ""
+    (suite / "data/a.csv").write_text("2")
+    before = changed_data(ledger, [str(suite)], is_recorded=False)
+    assert before == changed_data(ledger, [str(suite)]) != ""
+
+
+def test_output_of_the_command_in_the_folder_of_a_suite_is_no_data(tmp_path: Path, suite: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from lobench.engine.store.data_files import changed_data
+from lobench.engine.store.ledger import Ledger
+with Ledger.open(Path(sys.argv[1])) as ledger:
+    print("notice:", changed_data(ledger, [sys.argv[2]]))
+"""
+    command, file = [sys.executable, "-c", code, str(tmp_path / "store"), str(suite)], suite / "out.txt"
+    for stream in ("stdout", "stderr", "stdout"):
+        with file.open("w") as output:
+            done = subprocess.run(command, check=True, **{"stdout": subprocess.PIPE, stream: output})
+            output.write("more")
+        assert (done.stdout or file.read_bytes()).startswith(b"notice: \n")
+        assert subprocess.run(command, check=True, capture_output=True).stdout == b"notice: \n"
 
 
 def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledger, suite: Path) -> None:
