@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
 from dataclasses import dataclass
@@ -54,10 +55,15 @@ class Variant:
     @property
     def key(self) -> str:
         """Content hash of the variant, 12 hex digits; "" if it has no bindings of its own."""
-        if not self.bindings and self.trainer_config is None:
-            return ""
-        parts = (*self.bindings, "\0", repr(self.trainer_config))
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_HASHED]
+        return _variant_key(self.bindings, self.trainer_config)
+
+
+@functools.lru_cache(maxsize=4096)  # asked for each evaluation
+def _variant_key(bindings: tuple[str, ...], trainer_config: str | None) -> str:
+    if not bindings and trainer_config is None:
+        return ""
+    parts = (*bindings, "\0", repr(trainer_config))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_HASHED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

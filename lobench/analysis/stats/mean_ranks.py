@@ -13,6 +13,7 @@ from lobench.analysis.stats.intervals import Interval, percentile_bounds
 __all__ = ["mean_ranks"]
 
 _NUM_RESAMPLES = 2000
+_MOST_SIDES = 256  # resampled together; 2,000 sides would take 100 MB
 _FEW_SEEDS = 6  # up to this number, many draws are equal
 
 Scores = Mapping[str, Mapping[int, float]]
@@ -57,10 +58,15 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
         times_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), kind)
         times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn == place, axis=1)
         times.append(times_of_case)
-    chosen = np.concatenate(times, axis=1) @ np.concatenate([ranks for ranks, _ in resampled]).astype(kind)
-    bounds = percentile_bounds(chosen.astype(np.float64) / len(cases))
-    found = zip(_ranks(means).mean(0).tolist(), *(bound.tolist() for bound in bounds), strict=True)
-    return [Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, low, high in found], len(cases)
+    every_draw = np.concatenate(times, axis=1)
+    every_rank = np.concatenate([ranks for ranks, _ in resampled]).astype(kind)
+    bounds = list[tuple[float, float]]()
+    for start in range(0, len(sides), _MOST_SIDES):
+        chosen = every_draw @ every_rank[:, start : start + _MOST_SIDES]
+        lower, upper = percentile_bounds(chosen.astype(np.float64) / len(cases))
+        bounds += zip(lower.tolist(), upper.tolist(), strict=True)
+    found = zip(_ranks(means).mean(0).tolist(), bounds, strict=True)
+    return [Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, (low, high) in found], len(cases)
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

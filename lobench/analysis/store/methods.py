@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lobench.analysis.store.entrants import StoredRace, entrants_of
 from lobench.analysis.store.names import names_of, one_called
+from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
 from lobench.analysis.store.snapshot import Snapshot, case_names, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
@@ -27,6 +28,7 @@ from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = [
+    "check_experiment",
     "check_named",
     "hyperparameters",
     "narrowed",
@@ -42,7 +44,12 @@ __all__ = [
 
 
 def read_methods(
-    store: Path, experiment: str | None = None, *, every: bool = False, summarized: bool = False
+    store: Path,
+    experiment: str | None = None,
+    *,
+    every: bool = False,
+    summarized: bool = False,
+    reading: StoreReading | None = None,
 ) -> Snapshot:
     """Reads a store by methods.
 
@@ -51,12 +58,13 @@ def read_methods(
       experiment: Name of the experiment. None: the last one that was run, or all subjects of a store without any.
       every: Whether to return all subjects instead.
       summarized: Whether to read summaries of curves, as in `read_store`.
+      reading: Earlier reading of the same store, which is continued. None: reads all of it.
 
     Raises:
       StoreError: `store` is not a store.
       UsageError: The store has no such experiment.
     """
-    snapshot = read_store(store, summarized=summarized)
+    snapshot = reading.read() if reading is not None else read_store(store, summarized=summarized)
     if every:
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:
@@ -107,6 +115,13 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
     wanted = [(one.who, label) for one, label in zip(snapshot.subjects, snapshot.labels, strict=True)]
     entrants = entrants_of(ledger, wanted, rules.first_seed)
     return dataclasses.replace(snapshot, race=StoredRace(rules=rules, entrants=entrants))
+
+
+def check_experiment(store: Path, name: str | None) -> None:
+    """Raises UsageError if a store lacks an experiment. None: any store is right."""
+    if name is not None:
+        with Ledger.open(store, read_only=True) as ledger:
+            _asked(store, [row for row in ledger.experiments() if row.config], name)
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:

@@ -109,6 +109,7 @@ class Snapshot:
         positions: Mapping[Who, int] | None = None,
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
         current: CurrentCases | None = None,
+        made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
     ) -> Snapshot:
         """Returns a snapshot of a store's rows.
 
@@ -118,6 +119,7 @@ class Snapshot:
           positions: Order in which the checkpoints were first seen. None: that of their first evaluations.
           events: Kind and detail of each event, in order.
           current: Current cases of the store. None: those of the rows, without plans.
+          made: Subjects of an earlier snapshot, as in `subjects_of`.
         """
         superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
         if superseded and not any(row.present for row in rows):
@@ -128,7 +130,7 @@ class Snapshot:
         former = Counter(
             f"{row.case.suite}/{row.case.name}" for row, counts in zip(rows, is_current, strict=True) if not counts
         )
-        subjects = tuple(subjects_of(rows, positions, current))
+        subjects = tuple(subjects_of(rows, positions, current, made=made))
         shown = {identity for subject in subjects for identity in subject.cells}
         repeated = [case for identity, case in known.items() if identity not in shown]
         known = {identity: case for identity, case in known.items() if identity in shown}
@@ -286,7 +288,8 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
       StoreError: The folder is not a store.
     """
     with Ledger.open(store, read_only=True) as ledger:
-        positions = {who: place for place, who in ledger.sightings().items()}
-        rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized))
+        sightings = ledger.sightings()
+        positions = {who: place for place, who in sightings.items()}
+        rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized, sightings=sightings))
         events, current = tuple(ledger.events()), ledger.current_cases(rows)
         return Snapshot.of(store, rows, positions=positions, events=events, current=current)

@@ -503,7 +503,11 @@ def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
 
 
 def subjects_of(
-    rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: CurrentCases | None = None
+    rows: Iterable[EvaluationRow],
+    positions: Mapping[Who, int] | None = None,
+    current: CurrentCases | None = None,
+    *,
+    made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
 ) -> list[StoredSubject]:
     """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
@@ -518,8 +522,10 @@ def subjects_of(
       rows: Evaluations in the order of the ledger.
       positions: Order in which the subjects were first seen. None: that of their first evaluations.
       current: Current cases of the store. None: those of the rows, without plans.
+      made: Subjects of an earlier call, each with its number of evaluations. They are used if they have as many
+        evaluations now, and the others are added.
     """
-    rows = list(rows)
+    rows, made = list(rows), {} if made is None else made
     current = CurrentCases.of_rows(rows) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
     for row in rows:
@@ -527,12 +533,16 @@ def subjects_of(
             groups.setdefault(who, []).append(row)
     found = list[StoredSubject]()
     for who, members in groups.items():
+        if who in made and made[who][0] == len(members):
+            found += made[who][1]
+            continue
         ordered = current.ordered(who, members)
         counting = [row for row in ordered if current.has_bindings(row, who)]
         # If the present bindings have no result yet, nothing is current.
         parts = _by_optimizer(counting) if counting else [ordered]
         identities = current.identities if counting else frozenset[str]()
-        found += [subject_of(who, part, identities) for part in parts]
+        made[who] = len(members), [subject_of(who, part, identities) for part in parts]
+        found += made[who][1]
     sights = positions or {}
 
     def place(subject: StoredSubject) -> tuple[int, int, int]:
@@ -694,12 +704,14 @@ def _repeated(cells: Sequence[Cell]) -> set[str]:
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         case = cell.case
-        if case.problem and cell.sources:
+        if case.problem and cell.num_seeds:
             key = case.problem, case.num_inner_steps, case.primary_metric, case.scale, case.minimum, cell.draws
             groups.setdefault(key, []).append(cell)
     found = set[str]()
     for group in groups.values():
-        group.sort(key=lambda cell: (-len(cell.sources), place_of(cell.case), cell.case.identity))
+        if len(group) < 2:
+            continue
+        group.sort(key=lambda cell: (-cell.num_seeds, place_of(cell.case), cell.case.identity))
         for place, cell in enumerate(group):
             kept = (one for one in group[:place] if one.case.identity not in found)
             if any(_is_same(one, cell) for one in kept):

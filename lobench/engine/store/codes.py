@@ -18,9 +18,9 @@ from lobench.engine.store.schema import intact_rows, store_errors
 if TYPE_CHECKING:
     from lobench.engine.store.current import PlanHistory
 
-__all__ = ["OF_CASES", "Codes"]
+__all__ = ["OF_CASES", "SAME_CODE", "Codes"]
 
-_PARTS, _SAME = "code", "same_code"  # kinds of events
+_PARTS, SAME_CODE = "code", "same_code"  # kinds of events
 
 # SQL condition on evaluations `e`: they are of the cases that `Codes.case_filter` returns.
 OF_CASES = (
@@ -66,13 +66,13 @@ class Codes(LedgerPart):
             return
         with self.transaction():
             for stored, todays in sorted(found):
-                self.record_event(_SAME, code=stored, other=todays)
+                self.record_event(SAME_CODE, code=stored, other=todays)
         self.__dict__.pop("accepted_code", None)
 
     @functools.cached_property
     def accepted_code(self) -> Mapping[str, str]:
         """Canonical fingerprint of each fingerprint that was declared equal to others."""
-        return united((detail["code"], detail["other"]) for detail in self._details(_SAME))
+        return united((detail["code"], detail["other"]) for detail in self._details(SAME_CODE))
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, str]]:

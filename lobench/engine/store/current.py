@@ -240,6 +240,11 @@ class PlanHistory:
         last = max(orders, key=lambda one: orders[one], default=None)
         return last if last is not None and orders[last] else None
 
+    @property
+    def has_plans(self) -> bool:
+        """Whether a variant has a plan. Without one, `optimizer_hash` is always None."""
+        return bool(self._variants)
+
     def expected_programs(self) -> set[tuple[str, ...]]:
         """Return the keys of the programs that the last plan of each variant expects, as a set of tuples."""
         return set(self._programs.values())
@@ -290,6 +295,17 @@ class CurrentCases:
         self._identities = None
         return self
 
+    def seen_before(self, other: CurrentCases) -> CurrentCases:
+        """Add all evaluations of another object, which must not be used any more, and return this object."""
+        self._last, self._is_part, self._hashes = other._last, other._is_part, other._hashes
+        self._num_seen = other._num_seen
+        return self
+
+    def accepts_as(self, other: CurrentCases) -> bool:
+        """Return whether the last plan of each variant accepts the same programs as in another object."""
+        variants = (*self._programs, *other._programs)
+        return all(self.programs(variant) == other.programs(variant) for variant in variants)
+
     @property
     def identities(self) -> frozenset[str]:
         """Identities of the current cases, including cases without an evaluation."""
@@ -315,6 +331,8 @@ class CurrentCases:
 
     def has_bindings(self, row: EvaluationRow, who: Subject) -> bool:
         """Return whether an evaluation has the current bindings of a subject's optimizer."""
+        if not self._history.has_plans:
+            return True
         key = (who.sha256, who.variant.key, row.case.identity)
         if key not in self._chosen:
             self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key, ()))

@@ -239,6 +239,14 @@ class Plans(LedgerPart):
             accepted = {expected: accepted_keys(self._db, expected) for expected in history.expected_programs()}
             return CurrentCases(history, accepted).seen(rows)
 
+    def planned_after(self, event: int) -> tuple[int, frozenset[str]]:
+        """Returns the id of the last event of the ledger, and the subjects planned after an event, by their hashes."""
+        with store_errors(self.store), intact_rows(self.store):
+            last = int(self._db.execute("SELECT COALESCE(MAX(id), 0) FROM events").fetchone()[0])
+            query = "SELECT detail FROM events WHERE kind = ? AND id > ? AND id <= ?"
+            rows = self._db.execute(query, (PLANNED, event, last)).fetchall()
+            return last, frozenset(json.loads(detail)["sha256"] for (detail,) in rows)
+
     def last_plan_event(self) -> int:
         """Returns the id of the last plan event, or 0. The current cases change only with such events."""
         with store_errors(self.store):

@@ -19,7 +19,8 @@ from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
-from lobench.engine.store.codes import OF_CASES, Codes
+from lobench.engine.store.codes import OF_CASES, SAME_CODE, Codes
+from lobench.engine.store.current import CURRENT, PLAN
 from lobench.engine.store.places import Places
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs, program_of_old
 from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
@@ -38,6 +39,7 @@ EVALUATION_COLUMNS = (
     "message, payload, seconds, recorded_at, code"
 )
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
+_OUTCOMES = {str(one): one for one in Outcome}  # a call of the enum takes longer
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
@@ -375,6 +377,40 @@ class LedgerReader(Places, Codes):
 
     # Reading, for reports.
 
+    def unchanged_part(self) -> tuple[object, ...] | None:
+        """Returns a value that is equal in two readings if the evaluations of the first one are as they were.
+
+        Evaluations that were added later, and sightings of new subjects, do not change it.
+
+        Returns:
+          None if the store does not show this: an older lobench wrote it, or it has results of experiments, of a theta
+          with several bindings, or without the program that made them.
+        """
+        with store_errors(self.store), intact_rows(self.store):
+            changes = self._db.execute("SELECT value FROM meta WHERE key = 'num_changes'").fetchone()
+            unclear = (
+                "SELECT 1 FROM memberships",
+                "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
+                "SELECT 1 FROM evaluations e WHERE program_version NOT LIKE '%-%' "
+                "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
+            )
+            if changes is None or any(self._db.execute(f"{query} LIMIT 1").fetchone() for query in unclear):
+                return None
+            kinds = PLAN, CURRENT, SAME_CODE
+            query = "SELECT COALESCE(MAX(id), 0) FROM events WHERE kind IN (?, ?, ?)"
+            return (
+                changes[0],
+                self._db.execute(query, kinds).fetchone()[0],
+                self.superseded(),
+                self.outdated(),
+                self.places_of_suites(),
+            )
+
+    def num_evaluations(self) -> int:
+        """Returns the number of evaluations, including those that do not count any more."""
+        with store_errors(self.store):
+            return int(self._db.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0])
+
     def evaluations(
         self,
         sha256: str = "",
@@ -383,6 +419,8 @@ class LedgerReader(Places, Codes):
         all_codes: bool = False,
         codes: Mapping[str, str] | None = None,
         summarized: bool = False,
+        sightings: Mapping[int, Subject] | None = None,
+        after: int = 0,
     ) -> Iterator[EvaluationRow]:
         """Yields evaluations in the order of their recording.
 
@@ -393,15 +431,18 @@ class LedgerReader(Places, Codes):
           codes: Current code by `CaseInfo.key`, if the caller knows it. Results of these cases made by other code are
             skipped.
           summarized: Whether rows have summaries instead of payloads. Their curves are then read on access.
+          sightings: Result of `LedgerReader.sightings` for the same subjects. None: read here.
+          after: Id of an evaluation. Only later ones are read.
         """
         todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         asked = {name: value for name, value in columns.items() if value}
-        where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
+        where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in asked)])
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
-            sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
+            seen = self.sightings(sha256) if sightings is None else sightings
+            subjects_of_evaluation = sightings_of_evaluations(self._db, seen)
             superseded = self.superseded()
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
@@ -431,7 +472,7 @@ class LedgerReader(Places, Codes):
                     old = old_programs(self._db) if old is None else old
                     named = old.get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
-                subjects = sightings(number, row[0])
+                subjects = subjects_of_evaluation(number, row[0])
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
@@ -444,7 +485,7 @@ class LedgerReader(Places, Codes):
                     ),
                     program=program,
                     case=case,
-                    outcome=Outcome(row[7]),
+                    outcome=_OUTCOMES[row[7]],
                     message=row[8],
                     payload=payload,
                     at_hand=at_hand,

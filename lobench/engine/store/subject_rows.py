@@ -92,7 +92,9 @@ def sightings_of_evaluations(
             if seen.sha256 not in fresh or _has_fresh_seeds(seen) == (start >= FIRST_REPORT_SEED):
                 belonging.setdefault(evaluation, []).append(seen)
 
+    whole = {sha256: tuple(subjects) for sha256, subjects in sighted.items()}
+
     def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
-        return tuple(belonging.get(evaluation, ()) if sha256 in apart else sighted.get(sha256, ()))
+        return tuple(belonging.get(evaluation, ())) if sha256 in apart else whole.get(sha256, ())
 
     return of

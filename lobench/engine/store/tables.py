@@ -15,6 +15,8 @@ __all__ = ["OLDEST_SCHEMA", "SCHEMA_VERSION", "make_tables", "show_code"]
 SCHEMA_VERSION = 3
 OLDEST_SCHEMA = 2  # has no code of evaluations; a writer adds the column
 
+_COUNT_CHANGE = "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'num_changes'"
+
 # `trial` and `session` of a membership have no type: they are numbers in an experiment, and texts if
 # `lobench watch --trial` set them.
 _TABLES = (
@@ -83,6 +85,12 @@ _TABLES = (
   END""",
     """CREATE TRIGGER IF NOT EXISTS payload_dropped AFTER DELETE ON evaluations
   BEGIN DELETE FROM summaries WHERE evaluation = OLD.id; END""",
+    # Number of changes of evaluations that existed. While it stays the same, evaluations are only added.
+    f"""CREATE TRIGGER IF NOT EXISTS evaluation_changed AFTER UPDATE ON evaluations
+  BEGIN {_COUNT_CHANGE}; END""",
+    f"""CREATE TRIGGER IF NOT EXISTS evaluation_removed AFTER DELETE ON evaluations
+  BEGIN {_COUNT_CHANGE}; END""",
+    "INSERT OR IGNORE INTO meta VALUES ('num_changes', '0')",
     # The first membership of each evaluation.
     """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
   (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m

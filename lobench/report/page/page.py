@@ -39,7 +39,7 @@ from lobench.report.tables.method_table import method_panels
 from lobench.report.tables.text import overhead_cell, step_cell
 from lobench.report.tables.verdict import cards, interval_text, pair_card, subtitle, title, verdict_lines, warnings
 
-__all__ = ["render_page", "waiting_page", "write_page"]
+__all__ = ["reading_page", "render_page", "waiting_page", "write_page"]
 
 _MAX_FAILURES = 50
 _MOST_ROWS = 40  # rows of the map of methods by cases
@@ -121,7 +121,18 @@ def render_page(
 
 def waiting_page(store: Path) -> str:
     """Returns the page that is served while the store has no evaluations."""
-    return rendered("waiting.html", title="lobench: waiting for results", served=True, store=str(store))
+    text = f"{store} holds no evaluation yet. This page becomes the report when the first one is there."
+    return rendered(
+        "waiting.html", title="lobench: waiting for results", served=True, heading="No result yet", text=text, step=2000
+    )
+
+
+def reading_page(store: Path, num_evaluations: int) -> str:
+    """Returns the page that is served while the store is read for the first time."""
+    text = f"{counted(num_evaluations, 'evaluation')} of {store}. This page becomes the report in a few seconds."
+    return rendered(
+        "waiting.html", title="lobench: reading the store", served=True, heading="Reading", text=text, step=250
+    )
 
 
 def _explorer(summary: Summary, version: str) -> Markup | str:

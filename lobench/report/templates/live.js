@@ -1,10 +1,11 @@
 "use strict";
 // A served page fetches its data, and takes what is new: the sections that differ, and what the application draws.
 (() => {
-  const STEP = 2000, SLOWEST = 30000, AT_ONCE = 300;  // milliseconds; curves in one request
+  const SLOWEST = 30000, AT_ONCE = 300;  // milliseconds; curves in one request
   const OWN = ["h-explore", "h-case", "h-evaluation", "h-evaluations", "h-compare"];
   const status = document.getElementById("live");
   if (!status) return;
+  const STEP = Number(status.dataset.step);
   const pristine = new Map();  // sections as they came, by their headings
   let tag = "", version = "", cache = { grids: [], of: {} }, wait = STEP;
 

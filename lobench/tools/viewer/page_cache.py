@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
@@ -12,15 +13,18 @@ from pathlib import Path
 from lobench.analysis.comparisons.listed_part import listed_part
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
-from lobench.analysis.store.methods import read_methods
+from lobench.analysis.store.methods import check_experiment, read_methods
+from lobench.analysis.store.reading import StoreReading
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import headline
 from lobench.engine.store.bundle import has_ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.report.page.explorer import explorer_data
-from lobench.report.page.page import render_page, waiting_page
+from lobench.report.page.page import reading_page, render_page, waiting_page
 
 __all__ = ["Page", "PageCache"]
 
+_PATIENCE = 0.5  # seconds that a request waits for the first page, before it gets one that says that it is being made
 _PAUSE = 1.0  # pause after rendering, relative to its duration, so that it takes half a core at most
 _UNSAID = "unsaid"  # placeholder of the version in a draft of the page
 
@@ -32,7 +36,7 @@ class Page:
     Attributes:
       version: Hash of the content, which stays the same if equal content is written again.
       html: The page.
-      viewer_index: Index of the results. None while the store has no evaluations.
+      viewer_index: Index of the results. None while the store has no evaluations, or is being read for the first time.
       data: Data that the explorer requests, as JSON.
     """
 
@@ -54,31 +58,47 @@ class PageCache:
             raise UsageError("no result store found", where=str(store), expected="a folder with ledger.sqlite")
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._every = experiment or None, every
+        self._reading = StoreReading(self._store)
+        check_experiment(store, self._experiment)
         self._lock, self._making = threading.Lock(), threading.Lock()
+        self._is_made = threading.Event()  # the first page, or the reason why there is none
         self._stamp: tuple[object, ...] = ()
         self._next_at = 0.0
         self._page: Page | None = None
         self._problem = ""
+        self._error: Exception | None = None
+
+    def start(self) -> None:
+        """Begins to make the first page, and waits a moment for it.
+
+        Raises:
+          LobenchError: The store cannot be read.
+        """
+        self.look()
+        if self._error is not None:
+            raise self._error
 
     def look(self) -> tuple[Page, str]:
         """Returns the page, and the current problem with the store or "".
 
-        The first call waits for the page. Later pages are rendered in the background, so that requests do not wait.
-
-        Raises:
-          LobenchError: The store cannot be read, before the first page was rendered.
+        Pages are rendered in the background, so that requests do not wait. Until the first one of a large store is
+        there, the page says that the store is being read.
         """
-        if self._page is None:
-            with self._making:
-                if self._page is None:
-                    self._make()
-        elif (
-            time.monotonic() >= self._next_at and self._stamp != self._files() and self._making.acquire(blocking=False)
-        ):
+        is_due = time.monotonic() >= self._next_at and self._stamp != self._files()
+        if is_due and self._making.acquire(blocking=False):
             threading.Thread(target=self._make_aside, daemon=True).start()
+        if self._page is None:
+            self._is_made.wait(_PATIENCE)
         with self._lock:
-            assert self._page is not None
-            return self._page, self._problem
+            return self._page or self._reading_page(), self._problem
+
+    def _reading_page(self) -> Page:
+        try:
+            with Ledger.open(self._store, read_only=True) as ledger:
+                html = reading_page(self._store, ledger.num_evaluations())
+        except LobenchError:  # the problem is shown
+            html = reading_page(self._store, 0)
+        return Page(version="", html=html.encode(), viewer_index=None, data="null")
 
     def _files(self) -> tuple[object, ...]:
         """Returns a stamp that changes with every commit."""
@@ -96,25 +116,30 @@ class PageCache:
             self._make()
         except LobenchError as error:
             with self._lock:
-                self._problem = f"{headline(error)}."
+                self._problem, self._error = f"{headline(error)}.", error
         except Exception as error:  # noqa: BLE001  (a damaged store; visitors keep the last page)
             with self._lock:
+                self._error = error
                 self._problem = f"{self._store} cannot be read: {headline(error)}."
         finally:
+            self._is_made.set()
             self._making.release()
 
     def _make(self) -> None:
         started, stamp = time.monotonic(), self._files()
+        gc.disable()  # it would look at all objects of the content again and again, and take most of the time
         try:
             page = self._read()
             with self._lock:
                 self._page, self._problem = page, ""
         finally:
+            gc.freeze()  # the content is freed without it when it is replaced
+            gc.enable()
             took = time.monotonic() - started
             self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
 
     def _read(self) -> Page:
-        snapshot = read_methods(self._store, self._experiment, every=self._every, summarized=True)
+        snapshot = read_methods(self._store, self._experiment, every=self._every, reading=self._reading)
         if not snapshot.rows:
             return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)

@@ -77,7 +77,7 @@ def view(
         found_port = listener.getsockname()[1]
         is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
         needed = token or ("" if is_loopback else secrets.token_urlsafe(24))
-        page_cache.look()  # so that the page opens at once
+        page_cache.start()
         app: ASGIApp = make_app(
             page_cache, hosts=_hosts(host, is_loopback=is_loopback), token=needed, cookie=f"lobench_view_{found_port}"
         )

@@ -1,0 +1,70 @@
+"""Repeated reading of a store that grows: what was read before is kept, and later evaluations are added."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lobench.analysis.store.snapshot import Snapshot
+from lobench.analysis.store.subjects import StoredSubject
+from lobench.core.subject import Subject as Who
+from lobench.engine.store.current import CurrentCases
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["StoreReading"]
+
+
+class StoreReading:
+    """Summarized reading of a store, which can be repeated. Each snapshot equals that of `read_store`.
+
+    If a store changed otherwise than by further evaluations (one was replaced, a trainer was restarted, a case was
+    edited), all of it is read again.
+
+    Args:
+      store: Folder of the store.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
+        self._rows: tuple[EvaluationRow, ...] = ()
+        self._sightings: dict[int, Who] = {}
+        self._current = CurrentCases()
+        self._made: dict[Who, tuple[int, list[StoredSubject]]] = {}
+        self._last_event = 0
+        self.num_read = 0  # evaluations that the last call of `read` took from the store
+
+    def read(self) -> Snapshot:
+        """Reads what is new, and returns the content of the store.
+
+        Raises:
+          StoreError: The folder is not a store.
+        """
+        with Ledger.open(self._store, read_only=True) as ledger:
+            # Before the evaluations: a change in between shows in the next call.
+            part, sightings = ledger.unchanged_part(), ledger.sightings()
+            last_event, planned = ledger.planned_after(self._last_event)
+            current = ledger.current_cases()
+            is_kept = part is not None and part == self._part and self._are_further(sightings)
+            is_kept = is_kept and current.accepts_as(self._current)
+            kept = self._rows if is_kept else ()
+            last = kept[-1].id if kept else 0
+            new = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last))
+            before = self._current.identities
+            current = current.seen_before(self._current).seen(new) if is_kept else current.seen(new)
+            if not is_kept or current.identities != before:
+                self._made = {}
+            for who in [who for who in self._made if who.sha256 in planned]:
+                del self._made[who]
+            self._part, self._rows, self._sightings = part, (*kept, *new), sightings
+            self._current, self._last_event, self.num_read = current, last_event, len(new)
+            positions = {who: place for place, who in sightings.items()}
+            events = tuple(ledger.events())
+            return Snapshot.of(
+                self._store, self._rows, positions=positions, events=events, current=current, made=self._made
+            )
+
+    def _are_further(self, sightings: dict[int, Who]) -> bool:
+        """Returns whether sightings are those of before, and others of subjects that were unknown."""
+        known = {who.sha256 for who in self._sightings.values()} | {row.key.checkpoint_sha256 for row in self._rows}
+        further = [who for position, who in sightings.items() if position not in self._sightings]
+        return self._sightings.items() <= sightings.items() and known.isdisjoint(who.sha256 for who in further)
