@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TypedDict
 
@@ -54,6 +55,8 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     Visitors select subjects, cases and metrics, and the address keeps the selection. A watch or a run may be writing to
     the store, and it may still be empty.
     """
+    # Garbage collection would take most of the time of a large store: its content is a million objects that live long.
+    gc.set_threshold(100_000, 50, 1000)
     from lobench.core.wording import one_line
     from lobench.tools.viewer.server import Served
     from lobench.tools.viewer.server import view as serve

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import threading
@@ -127,14 +126,11 @@ class PageCache:
 
     def _make(self) -> None:
         started, stamp = time.monotonic(), self._files()
-        gc.disable()  # it would look at all objects of the content again and again, and take most of the time
         try:
             page = self._read()
             with self._lock:
                 self._page, self._problem = page, ""
         finally:
-            gc.freeze()  # the content is freed without it when it is replaced
-            gc.enable()
             took = time.monotonic() - started
             self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
 
