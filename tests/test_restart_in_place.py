@@ -199,3 +199,50 @@ def test_one_theta_in_two_formats_is_evaluated_once(tmp_path: Path) -> None:
     (run / "theta_1.msgpack").write_bytes(serialization.msgpack_serialize(tree))
     assert watch(run, suite, *OPTIONS).returncode == 0
     assert len({row.key.checkpoint_sha256 for row in read_store(run / "lobench_results" / "tiny").rows}) == 1
+
+
+def test_bisect_leaves_out_files_of_the_former_run_that_still_lie_there(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -2.0, -1.9, -1.8, -1.7)
+    assert watch(run, suite, *OPTIONS).returncode == 0
+    for step, log_lr in ((1, -1.5), (2, -1.4)):
+        write_checkpoint(run / f"theta_{step}.npz", log_lr)
+    assert watch(run, suite, *OPTIONS).returncode == 0
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--most", "0", "--workers", "1", "--format", "json")
+    assert done.returncode in (0, 4), done.stderr
+    assert json.loads(done.stdout)["num_checkpoints"] == 2
+
+
+LATEST = (-1.5, -1.3, -1.2, -4.0)  # the last one is far worse
+
+
+@pytest.fixture(scope="module")
+def with_latest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Returns the run and the suite of a trainer that writes each theta to `theta_N.npz` and to `latest.npz`."""
+    folder = tmp_path_factory.mktemp("latest")
+    suite, run = make_suite(folder, extra=SEEDS), make_run(folder)
+    for number, log_lr in enumerate(LATEST, 1):
+        write_checkpoint(run / f"theta_{number * 10}.npz", log_lr)
+        write_checkpoint(run / "latest.npz", log_lr)
+        # With `latest`, the newest file with a step is evaluated even if a file without one is newer.
+        assert watch(run, suite, "--once", "--workers", "1", "--sink", "tensorboard").returncode == 0
+    return run, suite
+
+
+def test_file_without_a_step_is_a_run_of_its_own_beside_files_with_steps(with_latest: tuple[Path, Path]) -> None:
+    store = with_latest[0] / "lobench_results" / "tiny"
+    assert tensorboard(store) == {".": [10, 20, 30, 40], "latest.npz": [0, 1, 2, 3]}
+    labels = read_store(store).labels
+    assert [label for label in labels if label.startswith("outer step")] == [
+        f"outer step {n}" for n in (10, 20, 30, 40)
+    ]
+
+
+def test_alarm_and_bisect_follow_the_files_with_steps(with_latest: tuple[Path, Path]) -> None:
+    run, suite = with_latest
+    done = lobench("alarm", run, "--suite", suite, "--workers", "1", "--seeds", "4", "--format", "json")
+    assert done.returncode == 1, done.stderr
+    (alarm,) = json.loads(done.stdout)["alarms"]
+    assert (alarm["outer_step"], alarm["reference_outer_step"]) == (40, 30)
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--most", "0", "--workers", "1", "--format", "json")
+    assert done.returncode in (0, 4), done.stderr
+    assert json.loads(done.stdout)["num_checkpoints"] == 4

@@ -22,6 +22,7 @@ __all__ = [
     "CheckpointPart",
     "SeenCheckpoint",
     "digests_of",
+    "index_in_name",
     "leaves_sha256",
     "theta_sha256",
 ]
@@ -36,6 +37,10 @@ _MOMENTS = re.compile(r"(^|/)(mu|nu|trace)(/|$)")
 _STATES = re.compile(
     r"(^|/)(([^/]*_)?((opt|optim|optimizer|optimiser)(_state)?|state|rng|rng_key|prng|prng_key|seed)|mu|nu|trace)(/|$)"
 )
+
+_MOST_DIGITS = 18  # digits that fit into an integer of the ledger
+_COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
+_NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
 
 OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-8, that this theta was trained with
 
@@ -97,6 +102,16 @@ class Checkpoint:
     outer_step: int
     generation: int = 0
     run: str = ""
+
+
+def index_in_name(name: str) -> int | None:
+    """Returns the last number in a name; None if a name has no number, or one with over 18 digits.
+
+    A number counts after a separator, or after a unit that trainers count: `params_5`, `0005`, `step5`, but not
+    `name6`.
+    """
+    numbers = _NUMBER.findall(name)
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MOST_DIGITS else None
 
 
 def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.series import numbered_by_arrival
 
 __all__ = ["BestTrial", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
@@ -135,7 +136,8 @@ class Snapshot:
         repeated = [case for identity, case in known.items() if identity not in shown]
         known = {identity: case for identity, case in known.items() if identity in shown}
         cases = tuple(sorted(known.values(), key=lambda case: (case.suite, case.name, case.identity)))
-        labels = _labels(subjects)
+        by_arrival = numbered_by_arrival({position: who for who, position in (positions or {}).items()})
+        labels = _labels(subjects, {who for who, position in (positions or {}).items() if position in by_arrival})
         return cls(
             store=store,
             subjects=subjects,
@@ -221,13 +223,20 @@ class Snapshot:
         return self.names[self.cases[case].identity]
 
 
-def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
-    steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who.has_theta)
+def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) -> list[str]:
+    """Returns the label of each subject: its outer step, or its name if the step does not distinguish it.
+
+    Args:
+      subjects: The subjects.
+      without_step: Checkpoints whose outer step is a mere number of arrival.
+    """
+    by_step = {one.who for one in subjects if one.who.has_theta} - {*without_step}
+    steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who in by_step)
     has_runs = len({one.who.run for one in subjects if one.who.has_theta}) > 1
     found = []
     for subject in subjects:
         generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
-        by_name = not subject.who.has_theta or len(steps) == 1 or steps[generation, outer_step] > 1
+        by_name = subject.who not in by_step or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")

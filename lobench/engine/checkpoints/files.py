@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 import time
 import zipfile
@@ -32,7 +31,6 @@ __all__ = [
     "exists",
     "files_in",
     "flatten",
-    "index_in_name",
     "is_folder",
     "is_settled",
     "mark_of",
@@ -41,24 +39,12 @@ __all__ = [
 ]
 
 _NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
-_MOST_DIGITS = 18  # digits that fit into an integer of the ledger
-_COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
-_NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
 _ZIP_END_BYTES = 1 << 17  # larger than the end record of an archive with the longest comment
 _LONG_AGO_SECONDS = 1800.0  # larger than the difference of two machines' clocks
 _MOST_LOOKS = 10_000
 _looks: dict[str, tuple[float | None, float]] = {}  # by path: time of the latest change, and when it was first seen
+_MOST_DIGITS = 18  # digits that fit into an integer of the ledger
 _LFS = b"version https://git-lfs"
-
-
-def index_in_name(name: str) -> int | None:
-    """Returns the last number in a name; None if a name has no number, or one with over 18 digits.
-
-    A number counts after a separator, or after a unit that trainers count: `params_5`, `0005`, `step5`, but not
-    `name6`.
-    """
-    numbers = _NUMBER.findall(name)
-    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MOST_DIGITS else None
 
 
 def mark_of(path: epath.Path) -> tuple[int, float]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from etils import epath
 
-from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.checkpoint import Checkpoint, SeenCheckpoint, index_in_name
 from lobench.core.errors import (
     CheckpointError,
     CheckpointGone,
@@ -21,7 +21,6 @@ from lobench.core.errors import (
 )
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.core.wording import counted
-from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
@@ -82,7 +81,7 @@ class Intake:
       readers: Checkpoint readers by name.
       log: Called with a line for each checkpoint that cannot be read.
       only_newest: Whether only the newest readable checkpoint of those found at once is read, and older ones are passed
-        over.
+        over; of files without a number in their names (`latest.npz`), likewise.
       clock: Monotonic clock in seconds, by which pauses are measured.
       run_variant: Returns the bindings of a checkpoint that the source found, by its path.
     """
@@ -103,7 +102,7 @@ class Intake:
         self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest, self._run_variant = only_newest, run_variant
-        self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest found checkpoint is read
+        self._newest: set[tuple[str, str, bool]] = set()  # series whose newest found checkpoint is read
         self._logged: set[tuple[str, str]] = set()  # logged in this start
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
@@ -250,7 +249,7 @@ class Intake:
     @property
     def is_choosing(self) -> bool:
         """Whether checkpoints that `poll` has not processed yet may be newer than the processed ones."""
-        return any(_folder(seen) not in self._newest for seen in self._found)
+        return any(_series(seen) not in self._newest for seen in self._found)
 
     def poll(self) -> tuple[int, list[tuple[int, Subject]]]:
         """Processes checkpoints that the source finds, for at most about 0.5 s. Further calls continue.
@@ -262,8 +261,10 @@ class Intake:
             new = self._source.poll()
             for seen in new:
                 self._retries.pop(seen.uri, None)  # it was written again
-            self._found.extend(self._due())
-            self._found.extend(new)
+            found = [*self._due(), *new]
+            if self._only_newest:  # those with a number last, which are taken first
+                found.sort(key=lambda seen: seen.index is not None)
+            self._found.extend(found)
             self._newest.clear()
         deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
         with self._recording() if self._found else contextlib.nullcontext():
@@ -308,13 +309,13 @@ class Intake:
         if not self._only_newest:
             return self._take(self._found.popleft())
         seen = self._found.pop()
-        if _folder(seen) in self._newest:
+        if _series(seen) in self._newest:
             self._pass_over(seen)
             return None
         sighting = self._take(seen)
         with contextlib.suppress(CheckpointError):
             if sighting is not None or (_is_text(seen.uri) and self._is_known(seen)):
-                self._newest.add(_folder(seen))
+                self._newest.add(_series(seen))
         return sighting
 
     def _is_known(self, seen: SeenCheckpoint) -> bool:
@@ -510,6 +511,11 @@ class Intake:
 
 def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
     return seen.run, _parent(seen.uri)
+
+
+def _series(seen: SeenCheckpoint) -> tuple[str, str, bool]:
+    """Returns the run and folder of a checkpoint, and whether its name has a number."""
+    return *_folder(seen), seen.index is not None
 
 
 def _parent(uri: str) -> str:

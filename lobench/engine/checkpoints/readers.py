@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from etils import epath
 
-from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
+from lobench.core.checkpoint import Checkpoint, CheckpointContent, index_in_name, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, PluginError, ReaderFailure
 from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import (
@@ -23,7 +23,6 @@ from lobench.engine.checkpoints.files import (
     ends_as_zip,
     exists,
     flatten,
-    index_in_name,
     is_folder,
     reading,
     settling_seconds,

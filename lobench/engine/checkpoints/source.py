@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from etils import epath
 
-from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.checkpoint import SeenCheckpoint, index_in_name
 from lobench.core.wording import cause
-from lobench.engine.checkpoints.files import exists, index_in_name, is_folder, is_settled, mark_of, settling_seconds
+from lobench.engine.checkpoints.files import exists, is_folder, is_settled, mark_of, settling_seconds
 from lobench.engine.checkpoints.folder_listing import FolderListing
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.retries import is_transient, patience_seconds

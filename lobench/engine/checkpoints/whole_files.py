@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from etils import epath
 
-from lobench.core.checkpoint import Checkpoint, CheckpointContent
+from lobench.core.checkpoint import Checkpoint, CheckpointContent, index_in_name
 from lobench.core.errors import CheckpointError, CheckpointGone
 from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import (
     ends_as_zip,
     exists,
     files_in,
-    index_in_name,
     is_folder,
     is_settled,
     mark_of,

@@ -8,6 +8,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.planner import EvaluationId, History
 from lobench.core.subject import Subject, Variant
 from lobench.engine.checkpoints.intake import Intake
+from lobench.engine.store.series import has_number
 
 __all__ = ["Subjects", "todays"]
 
@@ -34,9 +35,14 @@ class Subjects:
     def highest_step(self) -> int:
         return max((subject.outer_step for subject in self._subjects.values()), default=-1)
 
-    def run_of(self, position: int) -> str:
-        """Returns the run of a subject; "" if there is only one run, or if the subject is not a checkpoint."""
-        return self._subjects[position].run
+    def run_of(self, position: int) -> tuple[str, bool]:
+        """Returns the run for which an admission policy is asked, and whether checkpoints have numbers in their names.
+
+        The run is "" if there is only one, or if the subject is not a checkpoint. A file without a number
+        (`latest.npz`) may lag behind the numbered ones or be ahead of them, so it does not stand for them.
+        """
+        subject = self._subjects[position]
+        return subject.run, subject.has_theta and has_number(subject.uri)
 
     @property
     def needed(self) -> Collection[str]:

@@ -26,6 +26,7 @@ from lobench.engine.store.programs import accepted, known_programs, of_row, old_
 from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.series import numbered_by_arrival
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.engine.store.summaries import StoredSummaries
 
@@ -294,6 +295,11 @@ class LedgerReader(Places, Codes):
             return frozenset()
         sightings = self.sightings()
         return frozenset(sightings[position] for position in self.restarts().superseded)
+
+    def numbered_by_arrival(self) -> frozenset[Subject]:
+        """Returns the contents of files without a step, in folders of checkpoints with outer steps."""
+        sightings = self.sightings()
+        return frozenset(sightings[position] for position in numbered_by_arrival(sightings))
 
     def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
         query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"

@@ -10,40 +10,18 @@ If another file of its folder shows one, its contents of the abandoned run are s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from lobench.core.subject import Subject
+from lobench.engine.store.series import Series, series_of
 
 __all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "moved_detail"]
 
 RESTARTED, RETURNED = "restarted", "returned"  # kinds of events
 
 _NAMING = ("uri", "sha256", "generation", "outer_step", "variant")  # fields that identify a sighting
-_NUMBER = re.compile(r"\d+")
-
-
-class _Lineage(NamedTuple):
-    """Checkpoints that form one curve over outer steps.
-
-    Attributes:
-      run: Name of the run.
-      generation: Generation of the checkpoints.
-      names: Path of the files, with a star for each number in the file's name: `today/theta_*.npz`.
-      variant: Key of the variant.
-    """
-
-    run: str
-    generation: int
-    names: str
-    variant: str
-
-    def is_beside(self, other: _Lineage) -> bool:
-        """Returns whether both are in the same folder of the same run."""
-        places = self.names.rpartition("/")[0], other.names.rpartition("/")[0]
-        return places[0] == places[1] and other._replace(names=self.names) == self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +55,9 @@ class Restarts:
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _at: dict[str, list[int]] = field(default_factory=dict)  # positions by place
-    _lineages: dict[_Lineage, list[int]] = field(default_factory=dict)
-    _highest: dict[_Lineage, int] = field(default_factory=dict)  # highest outer steps, including superseded ones
-    _begun_after: dict[_Lineage, list[int]] = field(default_factory=dict)  # last positions before each restart
+    _lineages: dict[Series, list[int]] = field(default_factory=dict)
+    _highest: dict[Series, int] = field(default_factory=dict)  # highest outer steps, including superseded ones
+    _begun_after: dict[Series, list[int]] = field(default_factory=dict)  # last positions before each restart
 
     @classmethod
     def of(cls, sightings: Mapping[int, Subject], events: Iterable[tuple[str, Mapping[str, Any]]]) -> Restarts:
@@ -97,7 +75,7 @@ class Restarts:
         self._subjects[position] = subject
         self._at.setdefault(subject.uri, []).append(position)
         self._positions[_name_of(subject)] = position
-        lineage = _lineage_of(subject)
+        lineage = series_of(subject)
         self._lineages.setdefault(lineage, []).append(position)
         self._highest[lineage] = max(subject.outer_step, self._highest.get(lineage, -1))
 
@@ -109,13 +87,13 @@ class Restarts:
             return  # a merged store may have the event without the sighting
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
-        last_of: dict[_Lineage, int] = {}  # last superseded positions in other lineages: of files without a number
-        own = _lineage_of(self._subjects[position])
+        last_of: dict[Series, int] = {}  # last superseded positions in other lineages: of files without a number
+        own = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
             dead = self._positions.get((uri, sha256, generation, outer_step, variant))
             if dead is not None:
                 self.superseded.add(dead)
-                lineage = _lineage_of(self._subjects[dead])
+                lineage = series_of(self._subjects[dead])
                 last_of[lineage] = max(dead, last_of.get(lineage, dead))
         last = self._positions.get(tuple(detail["after"]))
         if kind == RESTARTED and last is not None:
@@ -127,15 +105,15 @@ class Restarts:
         subject = self._subjects.get(position)
         if subject is None:
             return 0
-        return sum(last < position for last in self._begun_after.get(_lineage_of(subject), ()))
+        return sum(last < position for last in self._begun_after.get(series_of(subject), ()))
 
     def is_highest(self, subject: Subject) -> bool:
         """Returns whether a subject's outer step is higher than all that were seen in its lineage."""
-        return subject.outer_step > self._highest.get(_lineage_of(subject), -1)
+        return subject.outer_step > self._highest.get(series_of(subject), -1)
 
     def before(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of a subject's lineage that are not superseded, in order of first sight."""
-        lineage = self._lineages.get(_lineage_of(subject), ())
+        lineage = self._lineages.get(series_of(subject), ())
         return [self._subjects[position] for position in lineage if position not in self.superseded]
 
     def arrival(self, uri: str, sha256: str) -> int:
@@ -163,7 +141,7 @@ class Restarts:
         is_restart = from_step is not None or any(
             one.sha256 != subject.sha256
             and one.outer_step >= subject.outer_step
-            and _lineage_of(one) == _lineage_of(subject)
+            and series_of(one) == series_of(subject)
             for one in replaced
         )
         if not is_restart and not is_back:
@@ -173,7 +151,7 @@ class Restarts:
         kind = RESTARTED if is_restart else RETURNED
         step = subject.outer_step if from_step is None else min(from_step, subject.outer_step)
         dead = [one for one in others if one.outer_step >= step] if kind == RESTARTED else []
-        lineage = self._lineages[_lineage_of(subject)]
+        lineage = self._lineages[series_of(subject)]
         after = self._subjects[lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]]
         if dead:
             dead += self._dead_without_number(subject, dead, after)
@@ -195,7 +173,7 @@ class Restarts:
           dead: Superseded checkpoints of its lineage.
           after: Last checkpoint of the lineage that was seen before.
         """
-        own, hashes = _lineage_of(subject), {one.sha256 for one in dead}
+        own, hashes = series_of(subject), {one.sha256 for one in dead}
         shared = [self._positions[_name_of(one)] for one in self.before(subject) if one not in (subject, *dead)]
         end, last_shared = self._positions[_name_of(after)], max(shared, default=-1)
         found: list[Subject] = []
@@ -222,9 +200,3 @@ def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[st
 
 def _name_of(subject: Subject) -> tuple[Any, ...]:
     return subject.uri, subject.sha256, subject.generation, subject.outer_step, subject.variant.key
-
-
-def _lineage_of(subject: Subject) -> _Lineage:
-    folder, slash, name = subject.uri.rstrip("/").rpartition("/")
-    names = f"{folder}{slash}{_NUMBER.sub('*', name)}"
-    return _Lineage(subject.run, subject.generation, names, subject.variant.key)

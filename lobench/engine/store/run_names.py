@@ -6,6 +6,7 @@ import hashlib
 import re
 
 from lobench.core.subject import Subject
+from lobench.engine.store.series import ArrivalNumbers
 
 __all__ = ["RunNames"]
 
@@ -16,7 +17,8 @@ _HASHED = 8  # hex digits
 class RunNames:
     """Names of the runs of sightings, as sinks use them.
 
-    A checkpoint without a label of its own belongs to the run of its folder. Other subjects are named by their labels.
+    A checkpoint without a label of its own belongs to the run of its folder. A file without a step, in a folder of
+    checkpoints with outer steps, is a run of its own. Other subjects are named by their labels.
     If an earlier subject has the same name (a method was changed), a hash is appended to the later one's. Names differ
     even if case is ignored.
 
@@ -27,6 +29,7 @@ class RunNames:
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self._owners: dict[str, str] = {}
+        self._numbers = ArrivalNumbers()
 
     def add(self, position: int, subject: Subject, *, is_experiment: bool, num_restarts: int = 0) -> None:
         """Names the run of the next position.
@@ -39,8 +42,10 @@ class RunNames:
           num_restarts: Number of restarts in place before. Each restart is a run of its own.
         """
         again = f"restart {num_restarts}" if num_restarts else ""
+        file = subject.uri.rstrip("/").rpartition("/")[2] if self._numbers.add(subject) else ""
         if _is_of_watch(subject) and (subject.run or not is_experiment):
-            name, owner = " ".join(filter(None, (subject.run, again))), f"run {subject.run}\0{again}"
+            name = " ".join(filter(None, (subject.run, file, again)))
+            owner = "\0".join((f"run {subject.run}", again, *filter(None, (file,))))
         elif subject.has_theta and _SESSION.match(subject.uri):
             name, owner = f"{subject.label or 'without a name'} {again}".rstrip(), f"{_owner(subject)}\0{again}"
         else:

@@ -188,7 +188,8 @@ def read_run(
         )
     with Ledger.open(store, read_only=True) as ledger:
         superseded = ledger.superseded()  # by a trainer that started again in the same folder
-        standings = [one for one in ledger.standings() if one[1] not in superseded]
+        apart = superseded | ledger.numbered_by_arrival()
+        standings = [one for one in ledger.standings() if one[1] not in apart]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
     known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]

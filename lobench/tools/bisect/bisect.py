@@ -16,13 +16,13 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.evaluate import evaluate_into
 from lobench.api.fresh_seeds import note_on_fixed_seeds
-from lobench.api.resolve import RunFolder, find_run
+from lobench.api.resolve import RunFolder, find_run, is_store
 from lobench.api.rounds import RoundProgress
 from lobench.api.settings import command_text, default_store, num_workers, texts
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
-from lobench.core.subject import GivenCheckpoint
+from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.checkpoints.spool import holds_theta
@@ -33,7 +33,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import names_of_one, specs_called, takes_any_checkpoint
 from lobench.engine.store.current import CurrentCases
-from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
@@ -133,7 +133,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location))
     manager = plugins_of(places, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress, suites=places)
+    checkpoints = _checkpoints(run, manager, rows, progress, suites=places, apart=_apart(store))
     checkpoints = [
         one
         for one in checkpoints
@@ -360,6 +360,17 @@ def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], Cu
     return rows, deciding.current.seen(rows)
 
 
+def _apart(store: Path) -> frozenset[Subject]:
+    """Returns the checkpoints of a watch's store that are not on the curve of the present run.
+
+    They belong to a former run in the same folder, or have no outer step although other checkpoints of the folder do.
+    """
+    if not is_store(store):
+        return frozenset()
+    with Ledger.open(store, read_only=True) as ledger:
+        return ledger.superseded() | ledger.numbered_by_arrival()
+
+
 def _checkpoints(
     run: RunFolder,
     manager: PluginManager,
@@ -367,8 +378,9 @@ def _checkpoints(
     progress: WatchProgress,
     *,
     suites: Sequence[str],
+    apart: Collection[Subject],
 ) -> list[Checkpoint]:
-    """Returns the run's checkpoints in order, including evaluated ones that have been deleted."""
+    """Returns the run's checkpoints in order, including evaluated ones that have been deleted, without those apart."""
     readers, is_whole = readers_for(suites, manager, allow_pickle=False), takes_any_checkpoint(*suites)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
@@ -377,10 +389,12 @@ def _checkpoints(
     dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # from before a restart in the same folder
     for row in rows:
         for who in row.present:
-            if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead:
+            if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead and who not in apart:
                 one = dataclasses.replace(who.checkpoint, uri=run.path_of(who.uri))
                 found[one.run, one.generation, one.outer_step] = one
     stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
+    stored |= {(_resolved(run.path_of(one.uri)), one.sha256) for one in apart}
+    has_steps = any(each.index is not None for each in seen)
     for each in seen:
         try:
             if is_whole:
@@ -392,8 +406,14 @@ def _checkpoints(
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        if not any((_resolved(one.uri), sha256) in stored for sha256 in hashes):
-            found[one.run, one.generation, one.outer_step] = one
+        if any((_resolved(one.uri), sha256) in stored for sha256 in hashes):
+            continue
+        if each.index is None and one.outer_step == 0:  # a file without a step, such as `latest.npz`
+            if has_steps:
+                continue
+            before = [other.outer_step for other in found.values() if _resolved(other.uri) == _resolved(one.uri)]
+            one = dataclasses.replace(one, outer_step=max(before, default=-1) + 1)
+        found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")

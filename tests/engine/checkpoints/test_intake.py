@@ -516,6 +516,16 @@ def test_overwritten_file_without_a_step_is_numbered_by_arrival(tmp_path: Path) 
     assert steps == [0, 1, 2] == present(start)
 
 
+def test_newest_checkpoint_with_a_number_is_read_beside_a_newer_file_without_one(tmp_path: Path) -> None:
+    for step in (0, 20):
+        write(tmp_path, step, step)
+    path = write(tmp_path, 40, 40.0).rename(tmp_path / "run" / "latest.npz")
+    path.with_name("latest.npz.done").touch()
+    start = Start(tmp_path, only_newest=True)
+    start.take_all()
+    assert [Path(one.uri).name for one in start.ledger.sightings().values()] == ["theta_20.npz", "latest.npz"]
+
+
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
     path = write(tmp_path, 1, 1.0)
     start = Start(tmp_path)

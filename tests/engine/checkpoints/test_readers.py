@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from reference import reference_data
 from safetensors.numpy import save_file
 
-from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint, theta_sha256
+from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint, index_in_name, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
-from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.readers import NpzReader, PickleReader, SafetensorsReader, load_checkpoint, load_readers
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.spool import Spool, load_theta

@@ -1,0 +1,89 @@
+"""Series of checkpoints: which sightings form one curve over outer steps.
+
+The checkpoints of a folder whose names differ only in numbers are one series. A file without a step in its name and
+content (`latest.npz`) numbers its contents 0, 1, 2, ... as they arrive. Alone in a folder, they are a series with these
+numbers as steps. Beside `theta_100.npz` they are not outer steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lobench.core.checkpoint import index_in_name
+from lobench.core.subject import Subject
+
+__all__ = ["ArrivalNumbers", "Series", "has_number", "numbered_by_arrival", "series_of"]
+
+_NUMBER = re.compile(r"\d+")
+
+
+class Series(NamedTuple):
+    """Checkpoints that form one curve over outer steps.
+
+    Attributes:
+      run: Name of the run.
+      generation: Generation of the checkpoints.
+      names: Path of the files, with a star for each number in the file's name: `today/theta_*.npz`.
+      variant: Key of the variant.
+    """
+
+    run: str
+    generation: int
+    names: str
+    variant: str
+
+    def is_beside(self, other: Series) -> bool:
+        """Returns whether both are in the same folder of the same run."""
+        places = self.names.rpartition("/")[0], other.names.rpartition("/")[0]
+        return places[0] == places[1] and other._replace(names=self.names) == self
+
+
+def series_of(subject: Subject) -> Series:
+    folder, name = _folder_and_name(subject.uri)
+    return Series(subject.run, subject.generation, f"{folder}{_NUMBER.sub('*', name)}", subject.variant.key)
+
+
+def has_number(uri: str) -> bool:
+    """Returns whether the name of a checkpoint has a number that counts, as `theta_100.npz` and `100` have."""
+    return index_in_name(_folder_and_name(uri)[1]) is not None
+
+
+class ArrivalNumbers:
+    """Tells contents that have the number of their arrival, in folders of checkpoints with outer steps, from others.
+
+    Contents that arrived before the first checkpoint of their folder with a number in its name count as the others do:
+    they come first in any order. So the answer for a sighting does not depend on later ones.
+    """
+
+    def __init__(self) -> None:
+        self._folders = set[tuple[str, str]]()  # runs and folders with a checkpoint that has a number in its name
+        self._steps: dict[tuple[str, str], dict[int, None]] = {}  # steps of a file without a number, by run and path
+        self._with_steps = set[tuple[str, str]]()  # files without a number whose contents have steps
+
+    def add(self, subject: Subject) -> bool:
+        """Adds the next sighting, and returns whether its outer step is a mere number of arrival."""
+        if not subject.has_theta:
+            return False
+        folder, file = (subject.run, _folder_and_name(subject.uri)[0]), (subject.run, subject.uri)
+        if has_number(subject.uri):
+            self._folders.add(folder)
+            return False
+        known = self._steps.setdefault(file, {})
+        if subject.outer_step not in known and subject.outer_step != len(known):
+            self._with_steps.add(file)
+        known[subject.outer_step] = None
+        return folder in self._folders and file not in self._with_steps
+
+
+def numbered_by_arrival(sightings: Mapping[int, Subject]) -> frozenset[int]:
+    """Returns the positions of sightings whose outer steps are mere numbers of arrival; see `ArrivalNumbers`."""
+    numbers = ArrivalNumbers()
+    return frozenset(position for position in sorted(sightings) if numbers.add(sightings[position]))
+
+
+def _folder_and_name(uri: str) -> tuple[str, str]:
+    """Returns the folder of a checkpoint, with a slash at its end, and its name."""
+    folder, slash, name = uri.rstrip("/").rpartition("/")
+    return f"{folder}{slash}", name
