@@ -166,7 +166,10 @@ class ExecutorContract:
             self._ends(child)
 
     def test_a_watch_evaluates_with_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The path of the store is relative, and workers may have another working directory."""
+        """The path of the store is relative, and workers may have another working directory.
+
+        The suite has an ordinary test besides its case.
+        """
         made = []
 
         def make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
@@ -176,9 +179,10 @@ class ExecutorContract:
         monkeypatch.setattr(sys.modules[__name__], "_make", make)
         run = write_run(tmp_path)
         place = f"{__name__}:_make"
-        watched = watch_with(tmp_path, "lobench_executors", place, run, executor=NAME, workers=1)
+        test = "def test_of_a_checkpoint(checkpoint):\n    assert checkpoint.theta()\n"
+        watched = watch_with(tmp_path, "lobench_executors", place, run, executor=NAME, workers=1, test=test)
         assert made, "the watch did not use the executor"
-        assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")], watched.lines
+        assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")] * 2, watched.lines
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:

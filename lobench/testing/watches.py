@@ -91,6 +91,7 @@ def watch_with(
     *,
     directions: Mapping[str, str] | None = None,
     needs_theta: bool = True,
+    test: str = "",
     **options: Any,
 ) -> WatchedStore:
     """Watches a location once, and returns the content of the store.
@@ -105,6 +106,7 @@ def watch_with(
       directions: `metric_directions` of the declaration.
       needs_theta: Whether the case trains with the checkpoint's theta, `log_lr` of LearnableSGD. If not, it uses plain
         SGD.
+      test: Content of a file of ordinary tests in the suite; "" for none.
       options: Fields of `WatchSettings`, as in `lobench.watch`.
     """
     from lobench.api.watch import watch
@@ -115,6 +117,8 @@ def watch_with(
     declared = _CONFTEST.format(hook=hook, name=NAME, factory=factory, directions=dict(directions or {}))
     (suite / "conftest.py").write_text(declared)
     (suite / "bowl.gin").write_text(_CASES)
+    if test:
+        (suite / "test_contract.py").write_text(test)
     progress = _Lines()
     settings: dict[str, Any] = {"executor": "inline", "checkpoints": "all", "store": "store", **options}
     learned, plain = (

@@ -125,6 +125,7 @@ class RayExecutor:
             serve=self._config.serve,
             state_mark=leave_mark(self._config.state_folder) if self._config.state_folder is not None else "",
             working_folder=os.getcwd(),
+            with_tests=self._config.with_tests,
         )
         join = Join(
             address=self._config.address or "auto",

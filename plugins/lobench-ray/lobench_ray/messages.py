@@ -42,6 +42,7 @@ class WorkerPlan(Message):
       state_mark: File in the store's folder of states. A node that has this file sees the store, and saves states
         there.
       working_folder: Working folder of the chief, as of `Configure`.
+      with_tests: As of `WorkerConfig`.
     """
 
     sha256: str
@@ -50,6 +51,7 @@ class WorkerPlan(Message):
     serve: str
     state_mark: str = ""
     working_folder: str = ""
+    with_tests: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

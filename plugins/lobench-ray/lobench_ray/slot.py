@@ -106,6 +106,7 @@ class Slot:
             file_folder=root / "theta",
             state_folder=marked_folder(planned.state_mark),
             working_folder=planned.working_folder,
+            with_tests=planned.with_tests,
         )
         self._worker = worker
         self._log, self._used = log_folder / f"worker-{worker}.log", (suites, log_folder)

@@ -139,6 +139,53 @@ def together(store: Path) -> dict[tuple[str, int], str]:
     return {(r["case"]["name"], r["checkpoint"]["outer_step"]): r["provenance"]["together"] for r in records}
 
 
+EVALUATOR = """
+import json, pathlib, sys
+checkpoint, seed, out = sys.argv[1:]
+size = len((pathlib.Path(checkpoint) / "weights.bin").read_bytes())
+pathlib.Path(out, "m.json").write_text(json.dumps({"valid/loss": size + int(seed) / 8}))
+"""
+TEST = """
+import pytest
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_size(checkpoint, record, width):
+    record("valid/size", width * (checkpoint.path / "weights.bin").stat().st_size)
+    assert checkpoint.outer_step < 3
+"""
+
+
+def test_commands_and_tests_have_the_metrics_of_the_local_pool_and_of_pytest(cluster: Cluster, tmp_path: Path) -> None:
+    suite, run = tmp_path / "lm", tmp_path / "run"
+    suite.mkdir()
+    (suite / "evaluate.py").write_text(EVALUATOR)
+    (suite / "test_lm.py").write_text(TEST)
+    (suite / "lm.gin").write_text(
+        'Case.num_seeds = 2\nCase.primary_metric = "valid/loss"\nx/Case.curves = "{out}/m.json"\n'
+        'x/Case.command = "python evaluate.py {checkpoint} {seed} {out}"\n'
+    )
+    for step in (1, 2, 3):
+        folder = run / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "weights.bin").write_bytes(b"x" * step)
+        (folder / "trainer_state.json").write_text("{}")
+    local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
+    done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
+    assert (local.returncode, done.returncode) == (1, 1), local.stdout + done.stdout + done.stderr
+    words = [sys.executable, "-m", "pytest", str(suite), "-n", "2", "-p", "no:cacheprovider"]
+    for step in (1, 2, 3):
+        session = [*words, "--lobench-checkpoint", str(run / f"checkpoint-{step}"), "--lobench-store"]
+        subprocess.run([*session, str(tmp_path / "pytest")], capture_output=True, timeout=PATIENT, check=False)
+    found = {}
+    for name in ("local", "ray", "pytest"):
+        found[name] = sorted(
+            (one["case"]["name"], one["checkpoint"]["sha256"], one["seeds"], one["outcome"], one["curves"])
+            for one in results(tmp_path / name, "--curves")
+        )
+    assert found["ray"] == found["local"] == found["pytest"] and len(found["ray"]) == 12
+    assert [one[3] for one in found["ray"]].count("failed") == 2
+
+
 def test_worker_of_a_node_imports_modules_of_the_chiefs_working_directory(cluster: Cluster, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import hashlib
-import os
 import shlex
 import subprocess
 import sys
@@ -12,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would close all logging handlers of this process
-import submitit
-from submitit.core.utils import FailedJobError, FailedSubmissionError
+from lobench.extend import environment_with
+
+with environment_with({"SUBMITIT_LOG_LEVEL": "NOCONFIG"}, as_defaults=True):  # otherwise it closes all handlers
+    import submitit
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from lobench import LobenchError
 from lobench_slurm.slot import serve
