@@ -13,7 +13,7 @@ import pytest
 from forked import python
 from lobench_slurm.options import SlurmOptions
 from one_node import OneNode
-from tiny import PATIENCE, content, make_run, make_suite, watch, watch_command
+from tiny import PATIENCE, content, make_run, make_suite, results, watch, watch_command
 
 from lobench import UsageError
 
@@ -107,3 +107,28 @@ def test_a_watch_whose_jobs_are_cancelled_and_which_is_killed_has_the_ledger_of_
     assert second.returncode == 0, second.stdout + second.stderr
     assert len(content(tmp_path / "store")) == 40
     assert content(tmp_path / "store") == content(tmp_path / "local")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("option", ["", ",time=1"], ids=["pre-empted", "time limit"])
+def test_job_that_slurm_ends_does_not_count_against_its_case(in_slurm: OneNode, tmp_path: Path, option: str) -> None:
+    gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Gate()\n"
+    suite, run = make_suite(tmp_path, gin=f"{gin}a/Gate.folder = '{tmp_path}'\n"), make_run(tmp_path, -3.0)
+    with (suite / "tiny_tasks.py").open("a") as file:
+        file.write(GATE)
+    executor = ("--executor", f"slurm:host=127.0.0.1,partition=main{option}")
+    command = watch_command(run, suite, *executor, "--workers", "0:1", "--once", "--store", str(tmp_path / "store"))
+    environment = {**os.environ, **in_slurm.environment}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        until(lambda: len(list(tmp_path.glob("waits-*"))) == 1, "a job evaluates")
+        if not option:
+            in_slurm.run("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
+        until(lambda: len(list(tmp_path.glob("waits-*"))) == 2, "another job evaluates the same")
+        (tmp_path / "go").touch()
+        output, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output
+    (row,) = results(tmp_path / "store")
+    assert (row["outcome"], row["message"]) == ("passed", "")
