@@ -57,12 +57,15 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     """Returns the types that a parameter accepts; () if unknown."""
     read = target.__init__ if inspect.isclass(target) else target
     try:
-        hint = typing.get_type_hints(read).get(parameter)
-        default = inspect.signature(target).parameters[parameter].default
+        declared = inspect.signature(target).parameters[parameter]
+        hint, default = typing.get_type_hints(read).get(parameter), declared.default
     except (NameError, TypeError, KeyError, ValueError, AttributeError):  # no signature, or an unresolved annotation
         return ()
+    if hint is None and not isinstance(declared.annotation, str) and declared.annotation is not declared.empty:
+        hint = declared.annotation  # of a signature that a wrapper was given
     if hint is None or hint is Any:
-        return (type(default),) if isinstance(default, _NUMBERS) else ()
+        kind = float if type(default) is int else type(default)  # `momentum=0` takes any number
+        return (kind,) if isinstance(default, _NUMBERS) else ()
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 

@@ -228,7 +228,7 @@ def has_seed(name: str) -> bool:
     return _WITH_SEED.fullmatch(name) is not None
 
 
-def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool = False) -> CurveRun:
+def named_run(name: str, asked: CurveRequest, *, is_file: bool = False) -> CurveRun:
     """Returns the run for a name: `adam_seed3` is seed 3 of adam, unless there is a pattern.
 
     With `--method`, or a pattern for the method and not for the seed, the runs are seeds of the method.
@@ -236,7 +236,6 @@ def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool =
     Args:
       name: Name of the run.
       asked: Options of the import.
-      case: Name of the case, if the file contains it.
       is_file: Whether the name is that of the file.
     Raises:
       UsageError: The pattern does not match, or is invalid.
@@ -245,7 +244,7 @@ def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool =
     are_seeds = bool(asked.method or (asked.pattern and "method" in parts))
     return CurveRun(
         method=asked.method or parts.get("method", name),
-        case=parts.get("case", case) if asked.pattern else asked.case or case,
+        case=parts.get("case") or asked.case,
         seed=parts.get("seed") or asked.seed or (name if are_seeds else "0"),
         training=name,
     )

@@ -48,7 +48,7 @@ class Spill:
       last_counts: For each source, whether the last value counts if a run has a step twice. Otherwise that is an error.
       always_last: Whether the last value counts also if a step occurs in several sources.
     Attributes:
-      replaced: Number of replaced points by source name and run. Filled in by `curves`.
+      replaced: Number of points that another value replaced, by source name and run. Filled in by `curves`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Spill:
                 )
 
     def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_], in_order: NDArray[np.void]) -> None:
-        """Counts the points that a later one replaces.
+        """Counts the points that a later one with another value replaces.
 
         Raises:
           UsageError: A run has a step twice, and the last value does not count.
@@ -173,7 +173,7 @@ class Spill:
         if not is_fine.all():
             place = int(np.argmin(is_fine))
             raise self._twice(firsts[place], seconds[place], in_order)
-        for run, source in zip(seconds["run"].tolist(), seconds["source"].tolist(), strict=True):
+        for run, source in seconds[["run", "source"]][~is_equal].tolist():
             self.replaced[self._sources[source], self.runs[run]] += 1
 
     def _twice(self, first: np.void, second: np.void, in_order: NDArray[np.void]) -> UsageError:

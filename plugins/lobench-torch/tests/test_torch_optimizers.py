@@ -54,12 +54,14 @@ def initial(seed: int) -> dict[str, np.ndarray]:
 
 
 def test_run_names_a_torch_optimizer_that_fails_or_grows(suite: Path) -> None:
-    for name, expected in (
-        ("Growing", "history: torch_library.Growing remembers more and more"),
-        ("Failing", "torch_library.Failing.step() failed; got RuntimeError: out of luck"),
+    momentum = "own/torch_library.Failing.momentum = 0.9\n"  # its default is 0, and not what is wrong here
+    for name, more, expected in (
+        ("Growing", "", "history: torch_library.Growing remembers more and more"),
+        ("Failing", "", "torch_library.Failing.step() failed; got RuntimeError: out of luck"),
+        ("Failing", momentum, "torch_library.Failing.step() failed; got RuntimeError: out of luck"),
     ):
         (suite / "experiment.gin").write_text(
-            (suite / "cases.gin").read_text() + f"own/Method.optimizer = @torch_library.{name}()\n"
+            (suite / "cases.gin").read_text() + f"own/Method.optimizer = @torch_library.{name}()\n{more}"
         )
         command = [Path(sys.executable).parent / "lobench", "run", "experiment.gin"]
         done = subprocess.run(command, cwd=suite, capture_output=True, text=True)

@@ -51,6 +51,23 @@ def test_names_that_look_like_numbers_stay_what_they_are(tmp_path: Path) -> None
     assert taken(file) == {(name, "imported/08", 0): {"val/loss": CURVE} for name in names}
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_seeds_that_pandas_wrote_as_floats_are_whole_numbers(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame(
+        [row for seed in (3.0, 1.0, 42.0) for row in curve("adam", seed, [2.3, seed / 100])], columns=HEADER
+    )
+    file = tmp_path / f"a.{kind}"
+    match kind:
+        case "csv":
+            frame.to_csv(file, index=False)
+        case "jsonl":
+            frame.to_json(file, orient="records", lines=True)
+        case "parquet":
+            frame.to_parquet(file)
+    found = taken(file, paired_seeds=True)
+    assert {seed: points["val/loss"][-1][1] for (_, _, seed), points in found.items()} == {1: 0.01, 3: 0.03, 42: 0.42}
+
+
 def test_parquet(tmp_path: Path) -> None:
     frame = pd.DataFrame(curve("adam", 3, [2.3, 0.5]), columns=HEADER)
     frame.to_parquet(tmp_path / "a.parquet")

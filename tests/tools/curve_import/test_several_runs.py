@@ -463,6 +463,56 @@ def test_a_pattern_for_the_case_alone_leaves_method_and_seed_to_the_name(tmp_pat
     }
 
 
+@pytest.mark.parametrize("kind", ["table", "lines", "monitor", "history", "chart", "events", "log"])
+def test_a_pattern_without_a_case_leaves_the_case_to_the_option(tmp_path: Path, kind: str) -> None:
+    folder, metric = tmp_path / "runs" / "adam" / "version_3", "val_loss"
+    match kind:
+        case "table":
+            folder.mkdir(parents=True)
+            write_csv(folder / "metrics.csv", A, ("step", "val_loss"))
+        case "lines":
+            lines(folder / "metrics.jsonl", A)
+        case "monitor":
+            folder.mkdir(parents=True)
+            (folder / "monitor.csv").write_text('#{"t_start": 1.0}\nr,l,t\n20,10,0.1\n')
+            metric = "r"
+        case "history":
+            history(folder / "history.csv", A)
+        case "chart":
+            chart(folder / "wandb.csv", A, run="loss of it")
+        case "events":
+            events(folder, A)
+        case "log":
+            log(folder / "log.txt", A)
+    pattern = "(?P<method>[a-z]+)/version_(?P<seed>[0-9]+)(/.*)?"
+    import_curves(tmp_path / "runs", store=tmp_path / "store", case="mnist", pattern=pattern, metrics=(metric,))
+    assert {name for _, name, _ in held(tmp_path / "store")} == {"imported/mnist"}
+
+
+def test_event_files_without_the_metric_need_no_name_that_the_pattern_fits(tmp_path: Path) -> None:
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    for seed in range(2):
+        writer = tensorboard.SummaryWriter(str(tmp_path / "runs" / f"adam_s{seed}"))
+        for step, value in A:
+            writer.add_scalar("val/loss", value + seed, step)
+        writer.add_hparams({"lr": 0.1}, {"hparam/final": 0.5})  # into a folder of its own below the run's
+        writer.close()
+    pattern = "(?P<method>[a-z]+)_s(?P<seed>[0-9]+)"
+    found, _ = taken(tmp_path / "runs", store=tmp_path / "store", case="c", pattern=pattern, metrics=("val/loss",))
+    assert found == {"adam 0": A, "adam 1": [(step, value + 1) for step, value in A]}
+
+
+def test_only_values_that_change_are_counted_as_replaced(tmp_path: Path) -> None:
+    rows = [{"step": step, "eval_loss": value} for step, value in A]
+    for folder, length in (("checkpoint-1", 2), ("checkpoint-2", 3), (".", 3)):
+        path = tmp_path / "runs" / "adam_seed0" / folder / "trainer_state.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"global_step": length - 1, "log_history": rows[:length]}))
+    found, notes = taken(tmp_path / "runs", store=tmp_path / "store", case="c", metrics=("eval_loss",))
+    assert found == {"adam 0": A}
+    assert "replaced" not in notes
+
+
 def test_empty_values_of_a_long_table_are_counted_in_a_note(tmp_path: Path) -> None:
     rows = ["adam,c,0,0,loss,2", "adam,c,0,10,loss,", "adam,c,0,20,loss", "adam,c,0,20,other,1", "adam,c,0,10,other,"]
     (tmp_path / "a.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")

@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ _NOT_METRICS = {
     "_runtime", "_timestamp", "timestamp", "time", "wall_time", "wall time", "elapsed", "datetime", "date", "epoch",
     "unnamed: 0", "index", "",
 }  # fmt: skip
+_WHOLE = re.compile(r"^(\d+)\.0*$")
 _NAN = ["nan", "+nan", "-nan"]
 _MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
 
@@ -517,6 +519,9 @@ def _runs(
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and the index of each row's run."""
     parts = {role: part.names(column) for role, column in place.items()}
+    if "seed" in parts:  # pandas writes 3.0 where another row of the column was empty
+        seeds, codes = parts["seed"]
+        parts["seed"] = [_WHOLE.sub(r"\1", seed) for seed in seeds], codes
     code = np.zeros(len(part.frame), np.int64)
     for names, codes in parts.values():
         code = code * (len(names) + 1) + codes

@@ -67,11 +67,13 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         home, names = _home(file.parent, list(found), folders, place)
         steps = [step for points in found.values() for step, _ in points]
         number = _run_number(spans.setdefault((home, str(file.parent)), []), min(steps), max(steps))
+        wanted = {names[tag]: points for tag, points in found.items() if _is_wanted(tag, names[tag], asked)}
+        if not wanted:  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
+            continue
         folder = home.relative_to(place).as_posix()
         title = (asked.name or place.name) if folder == "." else f"{asked.prefix}{folder}"
         run = replace(named_run(title, asked), training=f"{home} {number}" if number else str(home))
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
-        wanted = {names[tag]: points for tag, points in found.items() if _is_wanted(tag, names[tag], asked)}
         yield from Points.of_curves(run, wanted)
     again = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
     for home, count in again.items():
