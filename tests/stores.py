@@ -99,6 +99,7 @@ def add(
     cost: StepCost | None = None,
     suite: str = "s",
     bindings: str = "o",
+    evaluator: str = "",
 ) -> None:
     """Adds a checkpoint, or an optimizer: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -118,7 +119,7 @@ def add(
             test=test,
             primary_metric=primary_metric,
         )
-        info = dataclasses.replace(info, optimizer_hash=bindings)
+        info = dataclasses.replace(info, optimizer_hash=bindings, evaluator=evaluator)
         keys.append(info.key)
         key = EvaluationKey(
             checkpoint_sha256=subject.sha256,

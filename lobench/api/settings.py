@@ -125,7 +125,7 @@ class TuneSettings:
     sessions: int | None = option(
         None, "Number of seeds per case (default: each case's own).", flag="--sessions --seeds", least=1
     )
-    report_sessions: int | None = option(None, "Number of fresh seeds for the best trial (default: as many).", least=0)
+    report_sessions: int | None = option(None, "Number of fresh seeds for the best trial (default: --seeds).", least=0)
     race: bool = option(False, "Race the settings of a grid, or random ones: those shown to be worse leave.")
 
     @property

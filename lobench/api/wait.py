@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from lobench.core.errors import UsageError
+from lobench.engine.store.bundle import no_store
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["wait_for_evaluations"]
@@ -37,7 +38,7 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
 
     Raises:
       UsageError: `max_pending` or `timeout` is negative.
-      StoreError: The store cannot be read.
+      StoreError: The store cannot be read, or `store` is a run's folder with a store below it.
     """
     if max_pending < 0 or (timeout is not None and not timeout >= 0):
         raise UsageError("wait_for_evaluations", got=f"{max_pending=}, {timeout=}", expected="numbers >= 0")
@@ -55,6 +56,8 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
 def _num_pending(store: Path) -> int:
     """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
     if not (store / "ledger.sqlite").exists():
+        if (error := no_store(store)).expected:  # a run's folder: its store would never be waited for
+            raise error
         return 0
     with Ledger.open(store, read_only=True) as ledger:
         return sum(not is_finished for _, _, is_finished in ledger.standings())

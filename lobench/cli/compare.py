@@ -27,11 +27,13 @@ _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
     epilog="""\b
 A, B and C are:
   a store, or a run's folder with one store below it: its last checkpoint
-  STORE@NAME, or with --store NAME alone: a label, a scope of its experiment, the gin text of an optimizer, the path
-    of a checkpoint or its end, an outer step, the start of a sha256. The methods of the last
-    experiment come first, with the numbers of its table.
-  with --suite, a subject to evaluate now: a checkpoint, an optimizer ('adam(); adam.learning_rate = 0.01'), or a NAME;
-    gin bindings for it alone follow a semicolon: 'celo.msgpack; Case.learned_optimizer = @Celo()'
+  STORE@NAME, or with --store NAME alone: a label, a scope of its experiment,
+    the gin text of an optimizer, the path of a checkpoint or its end, an
+    outer step, or the start of a sha256. The methods of the last experiment
+    come first, with the numbers of its table.
+  with --suite, a subject to evaluate now: a checkpoint, a NAME, or an
+    optimizer ('adam(); adam.learning_rate = 0.01'). Its own gin bindings
+    follow a semicolon: 'celo.msgpack; Case.learned_optimizer = @Celo()'
 
 \b
 Examples:
@@ -95,8 +97,8 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @click.option(
     "--independent-cases",
     is_flag=True,
-    help="Take all cases for independent (default: cases of one training, or of common imported seeds, are one group, "
-    "of which a seed has one value, the mean over the group's cases).",
+    help="Treat all cases as independent (default: cases of one training, or with common imported seeds, form a group, "
+    "and each seed counts once with its mean over the group).",
 )
 @click.option(
     "--seed-means", is_flag=True, help="Take all cases as one group: always valid, with less power at few seeds."

@@ -16,6 +16,7 @@ import click
 
 from lobench.cli.command_checks import with_checks
 from lobench.cli.exit_codes import ExitCode
+from lobench.cli.help_lines import fit_help
 from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
@@ -59,7 +60,7 @@ class _Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in own_commands():
-            return with_checks(_own_command(cmd_name))
+            return fit_help(with_checks(_own_command(cmd_name)))
         found = plugin_commands().get(cmd_name)
         if found is None:
             _refuse_shared_name(cmd_name)
@@ -72,7 +73,7 @@ class _Group(click.Group):
                 got=described(command),
                 next_step="decorate it with click.command()",
             )
-        return with_checks(_guarded(command, cmd_name, found.plugin))
+        return fit_help(with_checks(_guarded(command, cmd_name, found.plugin)))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -218,6 +219,10 @@ def _ended() -> int:
     except click.Abort:
         emit_error("interrupted", ExitCode.INTERRUPTED)
         return ExitCode.INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx is not None else "", err=True)
+        emit_error("no command was given", ExitCode.USAGE, where=_command_of(error))
+        return ExitCode.USAGE
     except click.ClickException as error:
         click.echo(f"lobench: {_usage_line(error)}", err=True)
         emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))

@@ -148,6 +148,8 @@ def _list_declared(hook: str) -> list[Item]:
     found = {name: one for name, one in manager.usable_declarations(hook).items() if name not in hidden}
     if found:
         show(described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in found.items()))
+    else:
+        show("none: no installed plugin adds any")
     manager.declarations(hook)  # raises for a wrong declaration; the list above has the others
     if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
         raise PluginFailure(failed[0].cause)
@@ -281,7 +283,7 @@ def plugins(form: str) -> None:
     manager = load_plugins()
     found = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
     for one in found:
-        click.echo(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
+        show(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(str(broken), err=True)
     if form == "json":

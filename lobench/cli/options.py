@@ -147,8 +147,8 @@ class Name(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
-            expected = ", ".join(self.choices)
-            self.fail(f"{value!r} is none of {expected}{did_you_mean(str(value), self.choices)}", param, ctx)
+            expected = f"expected one of {', '.join(self.choices)}"
+            self.fail(f"got {value!r}; {suggestion(str(value), self.choices) or expected}", param, ctx)
         return super().convert(value, param, ctx)
 
 

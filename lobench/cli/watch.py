@@ -25,7 +25,7 @@ Examples:
   lobench watch runs/today/theta.npz --suite suites/quick --once --gin-param 'Case.learned_optimizer = @MLPLOpt()'
 
 Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or the
-newest checkpoint could not be read, 4 --max-core-hours are used and evaluations are left (whatever became of the
+newest checkpoint could not be read, 4 --max-core-hours are used and evaluations are left (whatever the outcome of the
 others), 130 interrupted, 141 the reader of
 the output has closed it."""
 )

@@ -73,6 +73,8 @@ def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object)
     problems = [line for suite in suites for line in problems_in(find_suite(suite), settings)]
     for line in problems:
         click.echo(line)
+    if not problems:
+        click.echo("all baselines are up to date")
     if kind == "json":
         emit("baseline.check", StaleRecord(problems=problems))
     sys.exit(ExitCode.VERDICT if problems else ExitCode.OK)

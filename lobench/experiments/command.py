@@ -25,7 +25,7 @@ __all__ = ["run", "run_experiment"]
 Examples:
   lobench run experiment.gin
   lobench run experiment.gin --method celo --method adam
-  lobench run experiment.gin --case quick/relu32               # the rest at another call
+  lobench run experiment.gin --case quick/relu32
   lobench run experiment.gin --gin-param 'Experiment.num_sessions = 10'
   lobench run experiment.gin --check
 

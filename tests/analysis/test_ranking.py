@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from stores import add
 
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import subjects_of
+from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
+from lobench.report.tables.ranking import ranking_text
 
 
 def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> None:
@@ -37,3 +41,24 @@ def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> N
         (1, 2, pytest.approx(0.975, abs=1e-3)),
         (0, 2, pytest.approx(0.776, abs=1e-3)),
     ]
+
+
+def test_results_of_one_command_evaluation_show_its_value_although_there_is_no_score(tmp_path: Path) -> None:
+    record_values(tmp_path, {0: [0.2584, 0.2513]})
+    text = ranking_text(summary_of(tmp_path, []))
+    assert "0.2549" in text and "valid/loss" in text
+
+
+def test_score_0_of_single_values_is_not_called_untrained(tmp_path: Path) -> None:
+    record_values(tmp_path, {0: [0.25, 0.26], 1: [0.09, 0.1], 2: [0.04, 0.05]})
+    summary = summary_of(tmp_path, [])
+    assert summary.mean_score(0, "primary").interval.mean == pytest.approx(0.0)
+    for text in (ranking_text(summary), summary.scale_label, *tabulate(summary).notes):
+        assert "untrained" not in text and "lobench baseline" not in text
+
+
+def record_values(store: Path, values: Mapping[int, Sequence[float]]) -> None:
+    """Records single values of a command for checkpoints, by outer step."""
+    for step, finals in values.items():
+        curves = [[value] for value in finals]
+        add(store, step, {"c": {"valid/loss": curves}}, primary_metric="valid/loss", evaluator="command")

@@ -60,3 +60,12 @@ print(lobench.wait_for_evaluations({str(tmp_path)!r}, timeout=0), {{"jax", "opta
 def test_a_negative_number_is_one_line(tmp_path: Path, wrong: dict[str, float]) -> None:
     with pytest.raises(lobench.UsageError, match=r"wait_for_evaluations; got .*; expected numbers >= 0"):
         lobench.wait_for_evaluations(tmp_path, **wrong)
+
+
+def test_run_folder_instead_of_its_store_is_an_error_that_names_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "lobench_results" / "quick"
+    with Ledger.open(store) as ledger:
+        seen(ledger, 1)
+    with pytest.raises(lobench.StoreError) as raised:
+        lobench.wait_for_evaluations(tmp_path, timeout=0)
+    assert str(store) in str(raised.value)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
+import click
+import pytest
 from commands import lobench
 
-from lobench.cli.group import own_commands
+from lobench.cli.group import cli, own_commands, plugin_commands
+from lobench.cli.help_lines import folded_help
 
 
 def test_help_lists_each_command_in_one_section() -> None:
@@ -14,3 +19,27 @@ def test_help_lists_each_command_in_one_section() -> None:
     assert titles == ["Options", "Run", "Look", "Ask", "Share", "Set up"]
     assert sorted(set(own_commands()) & set(listed)) == sorted(own_commands())
     assert all(listed.count(name) == 1 for name in own_commands())
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", sorted([*own_commands(), *plugin_commands()]))
+def test_no_line_of_a_help_is_wider_than_the_terminal(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with click.Context(cli, info_name="lobench") as context:
+        command = cli.get_command(context, name)
+        assert command is not None
+        text = command.get_help(click.Context(command, info_name=name, parent=context))
+    assert [line for line in text.splitlines() if len(line) > width] == []
+
+
+def test_folded_example_is_the_same_command_when_it_is_pasted() -> None:
+    words = ["lobench", "keep", "--command", "python train.py --seed {seed} --out {out}", *("--link", "data") * 9]
+    line = "    " + shlex.join(words)
+    lines = folded_help(line, 60).splitlines()
+    assert len(lines) > 1 and all(len(each) <= 60 for each in lines)
+    assert shlex.split(folded_help(line, 60).replace("\\\n", " ")) == words
+
+
+def test_comment_of_a_long_example_is_above_it() -> None:
+    text = folded_help(f"    lobench view {'a' * 30}        # beyond this machine: with a token", 60)
+    assert text.splitlines() == ["    # beyond this machine: with a token", f"    lobench view {'a' * 30}"]

@@ -368,7 +368,7 @@ def test_where_a_checkpoint_broke_and_how_its_seed_is_repeated(page: Page) -> No
 
 def test_which_method_is_best_on_images_and_how_sure_that_is(walk: Walk) -> None:
     figure = walk.page.locator("figure").filter(has_text="Score on train/loss, images")
-    expect(figure).to_contain_text("Adam, tuned is not told apart from lion (level .05 for all together).")
+    expect(figure).to_contain_text("Adam, tuned is not significantly better than lion (level .05 for all together).")
     other = walk.page.locator("figure").filter(has_text="Score on train/loss, bowls")
     expect(other).to_contain_text("Adam, tuned is better than each of the others")
     expect(walk.page.locator("header")).to_contain_text("; 1 optimizer outside this experiment: see --all")

@@ -76,7 +76,9 @@ def test_without_a_baseline_a_line_says_losses_and_their_trend_on_the_scale_of_r
     baseline = ["--baseline", suite] if has_some else []
     report = lobench("report", "--store", store, *baseline, "--format", "text", cwd=tmp_path).stdout
     assert f"{score} (95% {bounds}" in report
-    assert re.search(r"(above|below|level with) the best so far \(outer step \d\)  [▁-█x]{4}", output[-1]), output
+    found = re.search(r"(\S+) below the best so far \(outer step \d, now (\S+)\)  [▁-█x]{4}", output[-1])
+    assert found is not None, output
+    assert float(found[2]) - float(found[1]) == pytest.approx(float(score), abs=0.0011), "both are on today's scale"
 
 
 def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_the_legend_names_the_tests_that_were_used(
     for name, (start, size) in {"a()": (0, 3), **sizes}.items():
         values = [0.1 * (ord(name[0]) - 96) + 0.01 * (seed % 4) for seed in range(size)]
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name, start=start)
-    output = f"the best, or not significantly worse by {tests}"
+    output = f"the best, or not significantly worse by {tests} (level .05 for all methods together)"
     summary = summary_of(tmp_path, [])
     assert tabulate(summary).bold == output
     assert output in latex_table(summary) and output in html.unescape(render_page(summary))

@@ -112,3 +112,8 @@ def test_factors_have_no_exponent() -> None:
     assert ratio_cell(far) == "> 10,000 times" and ratio_cell(Interval(mean=1.5, lower=1, upper=2e4)).endswith(
         "[1.00, > 10,000]"
     )
+
+
+def test_alignment_of_a_folded_line_is_kept() -> None:
+    lines = wrapped(f"ok     plugins: {'a_plugin, ' * 12}", 60).splitlines()
+    assert len(lines) > 1 and lines[0].startswith("ok     plugins: a_plugin")

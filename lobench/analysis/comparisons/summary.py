@@ -248,7 +248,7 @@ class Summary:
         none = ""
         if not self.scales.tuned:
             none = " (no baseline fits)" if self.scales.problems else " (no baseline found)"
-        return f"0 is untrained, 1 is {self.scales.one}{none}"
+        return f"0 is {self.scales.zero}, 1 is {self.scales.one}{none}"
 
     def metric_of(self, case: int, metric: str) -> str:
         return self.snapshot.cases[case].primary_metric if metric == "primary" else metric

@@ -379,10 +379,43 @@ class Scales:
         rest = f" on {len(self.tuned)} of {self.num_cases} cases, {otherwise} on the others"
         return self.label + (rest if len(self.tuned) < self.num_cases else "")
 
+    @property
+    def zero(self) -> str:
+        """Description of the score 0.
+
+        Commands and tests that record one value have no value before training. Their scores begin at the first stored
+        value of each seed.
+        """
+        single = sum(self._has_single_value(identity, case) for identity, case in self.cases.items())
+        if not single:
+            return "untrained"
+        first = "the first stored value of each seed"
+        return first if single == self.num_cases else f"untrained ({first} on {single} of {self.num_cases} cases)"
+
+    def _has_single_value(self, identity: str, case: CaseInfo) -> bool:
+        """Returns whether all subjects of a case without baseline recorded one value, which is not a start."""
+        if not case.evaluator or identity in self.tuned:
+            return False
+        pairs = [
+            (cell.untrained.get(case.primary_metric), cell.final.get(case.primary_metric))
+            for cell in self.among.get(identity, ())
+        ]
+        known = [(start, end) for start, end in pairs if start and end]
+        return bool(known) and all(start == end for start, end in known)
+
+    @property
+    def _is_tunable(self) -> bool:
+        """Whether lobench trains a case, so that `lobench baseline` can tune an optimizer on it."""
+        return any(
+            not case.evaluator and all(cell.draws == LOBENCH_SEEDS for cell in self.among.get(identity, ()))
+            for identity, case in self.cases.items()
+        )
+
     def describe(self, advice: str = "--baseline SUITE names one") -> str:
         """Returns lines that describe 0 and 1, problems with baselines, and limits of the scales."""
-        hint = "" if self.tuned or self.problems else f" (no tuned baseline was found: {advice})"
-        lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
+        is_known = self.tuned or self.problems or not self._is_tunable
+        hint = "" if is_known else f" (no tuned baseline was found: {advice})"
+        lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged seed scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
         return "\n".join([*lines, *self.set_by(), *self.notes()])

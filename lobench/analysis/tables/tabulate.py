@@ -187,7 +187,7 @@ class _Maker:
         if self._spec.bold == "best" or not self._tests:
             return "the best"
         tests = " or ".join(_TESTS[test] for test in _TESTS if test in self._tests)
-        return f"the best, or not significantly worse by {tests}"
+        return f"the best, or not significantly worse by {tests} (level .05 for all methods together)"
 
     def _panels_of_cases(self) -> list[Panel]:
         """Returns a panel for each suite and metric, and one of the mean scores."""
@@ -406,7 +406,7 @@ class _Maker:
         whole = self._whole
         is_all = {one.who.key for one in whole.stored} <= {one.who.key for one in whole.subjects}
         best = "the best mean of all methods here" if is_all else "the best mean that is stored"
-        note = f"mean score: 0 is untrained, 1 {best}, on each case (no baseline found)"
+        note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
         if not is_all:
             note = "; ".join((note, *self._summary.scales.set_by()))
         if not self._summary.scales.tuned and note not in self._notes:

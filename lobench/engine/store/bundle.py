@@ -26,7 +26,7 @@ from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.suite_place import BASELINES
-from lobench.core.wording import cause
+from lobench.core.wording import cause, first_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
@@ -39,12 +39,14 @@ __all__ = [
     "ledger_file",
     "make_ledger",
     "merkle_root",
+    "no_store",
     "store_and_name",
     "write_bundle",
 ]
 
 SIGNATURE = "signature"  # signs the root, so it is not part of it
 
+_NAMED = 3  # stores below a folder in an error
 _VERSION = 1
 _HEAD, _ROWS, _PAYLOADS = "bundle.json", "ledger/evaluations.jsonl", "ledger/payloads"
 # Tables with results. The other tables hold the progress of a chief and its sinks on one machine.
@@ -62,6 +64,21 @@ def has_ledger(place: str | Path) -> bool:
     """Returns whether a path is a store or a bundle."""
     path = Path(place)
     return path_exists(path / "ledger.sqlite", kind="file") or _is_bundle(path)
+
+
+def no_store(folder: str | Path) -> StoreError:
+    """Returns the error for a folder without a ledger. It names the stores of a run's folder, such as `runs/today`."""
+    places = Path(folder).glob("*/ledger.sqlite"), Path(folder).glob("lobench_results/*/ledger.sqlite")
+    try:
+        below = sorted(str(place.parent) for found in places for place in found)
+    except OSError:  # a part of the folder cannot be read
+        below = []
+    return StoreError(
+        "no result store found",
+        where=str(folder),
+        expected=f"a store, such as {first_of(below, _NAMED)}" if below else "",
+        next_step="" if below else "is the path right?",
+    )
 
 
 def store_and_name(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
-from lobench.engine.store.bundle import ledger_file
+from lobench.engine.store.bundle import ledger_file, no_store
 from lobench.engine.store.database import (
     database_errors,
     newer_schema,
@@ -60,7 +60,7 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
     with unusable_store(store):
         is_there = not read_only or database.is_file()
     if not is_there:
-        raise StoreError("no result store found", where=str(store), next_step="is the path right?")
+        raise no_store(store)
     with store_errors(store):
         connection, version = _look_on(database, is_live=is_live) if read_only else _open_to_write(database)
     try:

@@ -187,7 +187,7 @@ def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> s
     if scored[-1] not in group:
         return ""
     others = [labels[place] for place in reversed(fair[:-1]) if place in group]
-    apart = f"is not told apart from {first_of(others, _MOST_NAMED)}"
+    apart = f"is not significantly better than {first_of(others, _MOST_NAMED)}"
     rest = labels[fair[0]] if len(fair) == 2 else "each of the others"
     verdict = apart if others else f"is better than {rest}"
     return f"{labels[scored[-1]]} {verdict} (level .05 for all together)."

@@ -236,7 +236,8 @@ class _Lines:
 def _losses(fallback: Fallback, who: Subject) -> str:
     """Returns the final losses of a subject, and its difference from earlier ones on the current scale.
 
-    For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇`.
+    For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30, now 0.760)`,
+    and a chart of the scores.
     """
     from lobench.report.tables.table import sparkline
     from lobench.report.tables.verdict import interval_text
@@ -254,7 +255,8 @@ def _losses(fallback: Fallback, who: Subject) -> str:
     best, at = max(fallback.before, key=lambda one: one[1])[::-1]
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
     name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(who) else subject_name(at)
-    return f"{text}; score {interval_text(fallback.score.interval)}{beside_best(mean, best, name)}  {trend}"
+    beside = beside_best(mean, best, f"{name}, now {best:.3f}")  # its score was another one when its line was logged
+    return f"{text}; score {interval_text(fallback.score.interval)}{beside}  {trend}"
 
 
 def beside_best(mean: float, best: float, name: str) -> str:

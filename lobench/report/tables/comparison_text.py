@@ -57,8 +57,10 @@ def comparison_text(
     parts = ["\n".join(map(one_line, answers))]
     for place, pair in enumerate(found):
         title = [one_line(f"B: {pair.b.label}")] if len(found) > 1 else []
-        parts.append("\n".join([*title, text_table(answer_rows(pair))]))
-        lines = [*_other_metrics(pair), *comparison_limits(pair), *_case_notes(pair, None if details else _MOST_NOTES)]
+        rows = answer_rows(pair)
+        parts.append("\n".join([*title, text_table(rows)]))
+        lines = [*_table_notes(rows), *_other_metrics(pair), *comparison_limits(pair)]
+        lines += _case_notes(pair, None if details else _MOST_NOTES)
         parts.append("\n".join(map(one_line, lines)))
         if steps:
             parts.append(steps_text(pair, steps[place], _short_labels(pair)))
@@ -173,7 +175,7 @@ def answer_rows(found: MethodComparison) -> list[list[str]]:
     has_values = found.a.who.is_imported or found.b.who.is_imported
     has_ratio = {one.case: not has_values and _has_ratio(effect, one) for one in effect.comparison.cases}
     shown = {has_ratio[one.case] for one in effect.comparison.cases if not math.isnan(one.paired.mean)}
-    unit = "ratio" if shown == {True} else "ratio, or score difference" if True in shown else "score, + is better"
+    unit = "ratio" if shown == {True} else "ratio/±score" if True in shown else "score, + is better"
     level = f"{holm}{100 * (1 - alpha):g}%"
     header = ["case", *_short_labels(found), f"{unit} [{level}]", f"verdict ({holm}{100 * alpha:g}%)"]
     gates = {one.case: one for one in effect.gate.cases}
@@ -190,6 +192,19 @@ def answer_rows(found: MethodComparison) -> list[list[str]]:
     return [header, *sorted(rows)]
 
 
+def _table_notes(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a line that explains the cases' table; [] if nothing in it needs it."""
+    header = rows[0]
+    notes = []
+    if "ratio" in header[3]:
+        notes.append("values with a ratio are geometric means")
+    if "±" in header[3]:
+        notes.append("a signed number is a difference of scores, + is better")
+    if any(row[4].endswith(")") for row in rows[1:] if row[4].startswith("undecided")):
+        notes.append("undecided (N): N seeds would decide the gate")
+    return ["; ".join(notes)] if notes else []
+
+
 def _short_labels(found: MethodComparison) -> tuple[str, str]:
     """Returns both labels if they are short, else A and B, as in the verdict."""
     a, b = one_line(found.a.label), one_line(found.b.label)
@@ -203,7 +218,7 @@ def _has_ratio(effect: MetricEffect, one: CaseEffect) -> bool:
 def _case_verdict(one: CaseEffect, gate: GateResult) -> str:
     if one.verdict is not Effect.UNDECIDED or gate.verdict is not Verdict.INCONCLUSIVE or not gate.seeds_to_decide:
         return verdict_words(one.verdict, gate)
-    return f"undecided: {gate.seeds_to_decide:,} seeds decide the gate"
+    return f"undecided ({gate.seeds_to_decide:,})"
 
 
 def _other_metrics(found: MethodComparison) -> list[str]:

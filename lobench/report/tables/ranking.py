@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import MeanScore
-from lobench.core.result import Outcome
+from lobench.analysis.store.subjects import StoredSubject
+from lobench.core.case import CaseInfo
+from lobench.core.result import Outcome, mean_of
 from lobench.core.wording import counted, duration, first_of, one_line
 from lobench.report.tables.text import interval_cell, text_table
 
@@ -18,6 +20,7 @@ __all__ = ["MOST_ROWS", "ranking_text"]
 
 MOST_ROWS = 27  # without --all
 _NAMED = 3
+_MOST_CASES = 4  # columns of final values, if there are no scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,8 @@ def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
 
 def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
     kind = "checkpoint" if all(one.who.has_theta for one in summary.snapshot.subjects) else "method"
+    if len(rows) == 1 and math.isnan(rows[0].score.mean):
+        return f"{_label(rows[0])}: no score"
     if not equal:
         return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(rows)}"
     best, *others = equal
@@ -109,7 +114,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
     if len(rows) == 1:
         return f"{_label(best)}: score {score} (95%), {over}"
     if others:
-        return f"{text}; not told apart from it: {first_of([_label(row) for row in others], _NAMED)}"
+        return f"{text}; not significantly worse: {first_of([_label(row) for row in others], _NAMED)}"
     which = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
     where = " on seeds that converge" if _has_lost_seeds(summary, rows) else ""
     return f"{text}; {which} are worse{where} (level 5% for all together)"
@@ -140,7 +145,7 @@ def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns advice for a checkpoint that was chosen on the seeds of its score."""
     is_checkpoint = summary.snapshot.subjects[rows[0].place].who.has_theta
     if is_checkpoint and sum(row.is_ranked for row in rows) > 1:
-        return ["its seeds chose it, so the score is optimistic: `lobench best` evaluates the top on fresh seeds"]
+        return ["optimistic, because the score's seeds chose the best: `lobench best` evaluates the top on fresh seeds"]
     return []
 
 
@@ -150,7 +155,10 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     exploded = {place: summary.scales.num_exploded(*cells) for place, cells in cells_of.items()}
     has_lost, has_exploded = any(snapshot.subjects[row.place].num_missing for row in rows), any(exploded.values())
     what = "checkpoint" if all(one.who.has_theta for one in snapshot.subjects) else "method"
-    header = ["rank", what, "score [95%]", "cases", "diverged"]
+    shown = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
+    is_several = len(snapshot.cases) > 1
+    means = [f"{name}, {case.primary_metric}" if is_several else case.primary_metric for name, case in shown]
+    header = ["rank", what, *(means or ["score [95%]"]), "cases", "diverged"]
     header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "time"]
     table = [header]
     for rank, row in enumerate(rows, 1):
@@ -160,7 +168,7 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
         line = [
             f"{rank}" if row.is_ranked else "-",
             _label(row),
-            interval_cell(row.score.interval),
+            *([_mean(subject, case) for _, case in shown] or [interval_cell(row.score.interval)]),
             over,
             f"{subject.num_diverged} of {subject.num_seeds}",
         ]
@@ -168,6 +176,19 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
         line += [str(subject.num_missing)] if has_lost else []
         table.append([*line, _time(summary, row)])
     return table
+
+
+def _without_scores(summary: Summary) -> list[tuple[str, CaseInfo]]:
+    """Returns the names and the first cases of a store without scores. Their final values are shown instead."""
+    snapshot = summary.snapshot
+    return [(snapshot.name(place), case) for place, case in enumerate(snapshot.cases[:_MOST_CASES])]
+
+
+def _mean(subject: StoredSubject, case: CaseInfo) -> str:
+    """Returns the mean final value over the seeds; "-" without one."""
+    cell = subject.cells.get(case.identity)
+    values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
+    return f"{mean_of(values):.4g}" if values else "-"
 
 
 def _time(summary: Summary, row: _Row) -> str:
@@ -182,6 +203,8 @@ def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns notes on the scores, and on limits of the ranking."""
     snapshot = summary.snapshot
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
+    if all(math.isnan(row.score.mean) for row in rows):
+        lines = lines[1:]  # nothing has the scores that it describes
     if which := summary.over_which_cases("primary", names=False):
         lines.append(f"scores are over {which}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):

@@ -48,6 +48,7 @@ _MOST_TIMES = 10_000  # larger factors are given as "more than"
 _SHORT = 20  # names are not made shorter than this
 _WORD = re.compile(r"\W*[^\W\d_]")  # begins with a letter
 _WHOLE = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; a command in backquotes is one word
+_INNER_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")  # blanks that align a line
 _COMMAND = re.compile(r"\s*(again: |\$ |(lobench|pytest) )")
 _KEPT = "\x00"
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -322,7 +323,7 @@ def wrapped(text: str, width: int | None = None) -> str:
             lines.append(line)
             continue
         indent = line[: len(line) - len(line.lstrip())]
-        words = [found.replace(" ", _KEPT) for found in _WHOLE.findall(line.strip())]
+        words = [found.replace(" ", _KEPT) for found in _WHOLE.findall(_INNER_GAP.sub(_kept, line.strip()))]
         folded = textwrap.wrap(
             " ".join(words),
             most,
@@ -333,6 +334,10 @@ def wrapped(text: str, width: int | None = None) -> str:
         )
         lines += [one.replace(_KEPT, " ") for one in folded]
     return "\n".join(lines)
+
+
+def _kept(gap: re.Match[str]) -> str:
+    return _KEPT * len(gap[0])
 
 
 def subject_name(subject: Subject) -> str:

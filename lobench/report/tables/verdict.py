@@ -256,7 +256,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         if not label or not (found.num_cases or found.num_undecided):
             continue
         gap = found.difference
-        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(found.verdict, "not told apart from")
+        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(found.verdict, "not significantly different from")
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
         few = f"; undecided on {counted(found.num_undecided, 'case')}: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")

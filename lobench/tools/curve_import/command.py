@@ -17,11 +17,16 @@ __all__ = ["import_curves"]
     "import",
     epilog="""\b
 Formats, detected from the content:
-  csv, TSV, JSON (gzipped or not), parquet: method, case, seed, step, metric, value; or a column for each --metric
-  a folder of such files: the paths below it name the runs;  stable-baselines3: monitor.csv
-  W&B: the csv of a chart, what run.history() gives;  TensorBoard: a folder of event files, the csv of its page
-  MLflow: a folder of its file store;  modded-nanogpt: a log, or a folder of them;  AlgoPerf: its csv, with --targets
-  lobench: what `lobench results --format json --curves` prints
+  csv, TSV, JSON (gzipped or not), parquet: columns method, case, seed, step,
+    metric, value; or a column for each --metric
+  a folder of such files: the paths below it name the runs
+  stable-baselines3: monitor.csv
+  W&B: the csv of a chart, or the output of run.history()
+  TensorBoard: a folder of event files, or the csv of its page
+  MLflow: a folder of its file store
+  modded-nanogpt: a log, or a folder of logs
+  AlgoPerf: its csv, with --targets
+  lobench: the output of `lobench results --format json --curves`
 
 \b
 Examples:

@@ -34,9 +34,17 @@ Exit codes: 0, whatever was found; 2 usage."""
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the training to replay."
 )
-@click.option("--task-index", default=0, show_default=True, help="For a family of tasks: which task of the seed.")
 @click.option(
-    "--home", default="quick", show_default=True, help='Suite for the usual ranges of a rule\'s inputs; "": none.'
+    "--task-index",
+    default=0,
+    show_default=True,
+    help="Which of the tasks that the seed draws from a family.",
+)
+@click.option(
+    "--home",
+    default="quick",
+    show_default=True,
+    help='Suite that gives the usual ranges of inputs; "": none.',
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Page to write (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")

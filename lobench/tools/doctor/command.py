@@ -58,7 +58,7 @@ _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device 
     metavar="STORE",
     help="Replay the decisions of the last watch into this store with their reasons, and check nothing else.",
 )
-@click.option("--start", type=int, help="With --replay: number of an earlier start.")
+@click.option("--start", type=int, help="With --replay: number of the start to replay (default: the last one).")
 @format_option(
     "text",
     "json",

@@ -47,9 +47,19 @@ Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
     "--margin", type=BoundedNumber(0, None), default=0.0, show_default=True, help="Improvement that keep requires."
 )
 @click.option(
-    "--max-seeds", type=click.IntRange(min=3), default=32, show_default=True, help="Most pairs on fresh seeds."
+    "--max-seeds",
+    type=click.IntRange(min=3),
+    default=32,
+    show_default=True,
+    help="Largest number of fresh seeds.",
 )
-@click.option("--screen", type=click.IntRange(min=3), default=3, show_default=True, help="Seeds shared by candidates.")
+@click.option(
+    "--screen",
+    type=click.IntRange(min=3),
+    default=3,
+    show_default=True,
+    help="Number of shared seeds, which can only discard.",
+)
 @click.option("--max-core-hours", type=BoundedNumber(0, None, min_open=True), help="Largest cost of the decision.")
 @click.option(
     "--fdr",
@@ -58,8 +68,19 @@ Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
     show_default=True,
     help="Expected share of changes without an improvement among those kept, over all decisions of the store.",
 )
-@click.option("--environment", multiple=True, metavar="NAME", help="Variable that belongs to a revision; repeatable.")
-@click.option("--link", "links", multiple=True, metavar="PATH", help="Path ignored by git that runs see; repeatable.")
+@click.option(
+    "--environment",
+    multiple=True,
+    metavar="NAME",
+    help="Environment variable that changes results; repeatable.",
+)
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    metavar="PATH",
+    help="Ignored path that runs need; repeatable.",
+)
 @click.option("--description", default="", help="Description of the change, for the log.")
 @click.option(
     "--timeout", "timeout_seconds", type=BoundedNumber(0, None, min_open=True), default=86400.0, metavar="SECONDS",

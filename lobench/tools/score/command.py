@@ -26,9 +26,13 @@ Examples:
     "--rules",
     "version",
     type=click.Choice(["0.5", "0.6"]),
-    help="With --targets: of which AlgoPerf (default: that of the targets).",
+    help="With --targets: version of AlgoPerf's rules (default: that of the targets).",
 )
-@click.option("--self-tuning", is_flag=True, help="With --targets: of the self-tuning track, one trial a study.")
+@click.option(
+    "--self-tuning",
+    is_flag=True,
+    help="With --targets: rules of the self-tuning track.",
+)
 @click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
 @format_option(
     "table",

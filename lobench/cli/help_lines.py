@@ -1,0 +1,75 @@
+"""Lines of help texts that fit the terminal, such as examples.
+
+click folds paragraphs, but leaves the lines below a `\\b` as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+__all__ = ["fit_help", "folded_help"]
+
+_COMMAND = re.compile(r" +(lobench|pytest|python) ")
+_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")  # words of a shell, quotes included
+_COMMENT = re.compile(r"\s+(# .*)$")
+_MARK = "lobench_fits"
+
+
+def fit_help(command: click.Command) -> click.Command:
+    """Folds the long lines of a command's help, and of the commands of a group. Returns the command."""
+    if not hasattr(command, _MARK):
+        setattr(command, _MARK, True)
+        get_help = command.get_help
+
+        def fitting(ctx: click.Context) -> str:
+            from lobench.report.tables.text import terminal_width  # slow to import, and often not needed
+
+            return folded_help(get_help(ctx), terminal_width())
+
+        command.get_help = fitting  # type: ignore[method-assign]
+        for each in getattr(command, "commands", {}).values():
+            fit_help(each)
+    return command
+
+
+def folded_help(text: str, width: int) -> str:
+    r"""Folds lines that are too long. A command is continued after a `\`, so that it can still be pasted.
+
+    Args:
+      text: Help text.
+      width: Largest width of a line in columns.
+    """
+    from lobench.report.tables.text import wrapped
+
+    lines = list[str]()
+    is_continued = False
+    for line in text.split("\n"):
+        is_command = _COMMAND.match(line) is not None or is_continued
+        is_continued = is_command and line.endswith("\\")
+        if len(line) <= width:
+            lines.append(line)
+        else:
+            lines += _folded_command(line, width) if is_command else wrapped(line, width).split("\n")
+    return "\n".join(lines)
+
+
+def _folded_command(line: str, width: int) -> list[str]:
+    from lobench.report.tables.text import wrapped
+
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = list[str]()
+    if comment := _COMMENT.search(line):
+        lines += wrapped(indent + comment[1], width).split("\n")
+        line = line[: comment.start()]
+    first, *words = _WORDS.findall(line)
+    current = indent + first
+    for place, word in enumerate(words):
+        room = width if place == len(words) - 1 else width - len(" \\")
+        if len(current) + 1 + len(word) > room:
+            lines.append(f"{current} \\")
+            current = f"{indent}    {word}"
+        else:
+            current += f" {word}"
+    return [*lines, current]
