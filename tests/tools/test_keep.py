@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -115,6 +116,8 @@ def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(r
     assert decision["answer"] == "keep" and decision["difference"] == pytest.approx(0.04, abs=0.01)
     assert decision["e_value"] >= 1 / decision["level"] and decision["test"] == 1
     assert len(results(store)) == 2 * decision["pairs"]
+    pairs = re.findall(r"^seed \d+: val_loss: candidate [\d.]+, incumbent [\d.]+$", better.stderr, re.MULTILINE)
+    assert len(pairs) == decision["pairs"] and "outer step" not in better.stderr
 
     again = keep()
     assert again.returncode == 0 and "KEEP (decided before)" in again.stdout

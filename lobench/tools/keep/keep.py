@@ -20,6 +20,7 @@ from lobench.analysis.stats.online_levels import e_lond_level
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.racing import PairSums
 from lobench.api.evaluate import evaluate_into
+from lobench.api.rounds import RoundProgress
 from lobench.api.settings import num_workers
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, direction_of, metric_name
@@ -399,6 +400,7 @@ class _Session:
         path.unlink(missing_ok=True)
         if pace is not None:
             pace.write(path)
+        progress: WatchProgress = self.options["progress"]
         evaluate_into(
             self.folder,
             [GivenCheckpoint(uri=str(one.path), label=one.label) for one in sides[:: 1 if start % 2 == 0 else -1]],
@@ -406,9 +408,12 @@ class _Session:
             name="keep",
             complete_when=MANIFEST,
             gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),
-            **self.options,
+            **{**self.options, "progress": RoundProgress(progress)},
         )
-        return self._values()
+        values = self._values()
+        for seed in seeds:
+            progress.log(f"seed {seed}: {values.described(seed)}")
+        return values
 
     def _write(self, changed: Decision | Total) -> None:
         if isinstance(changed, Total):
@@ -452,6 +457,15 @@ class _Values:
 
     def has(self, seed: int) -> bool:
         return all(seed in runs and runs[seed].has_curves for runs in self.runs)
+
+    def described(self, seed: int) -> str:
+        """Returns the last value of each side that ran: `val_loss: candidate 1.972, incumbent 3.542`."""
+        found = []
+        for name, runs in zip(("candidate", "incumbent"), self.runs, strict=True):
+            score = _score(runs[seed], self.terms) if seed in runs and runs[seed].has_curves else math.nan
+            value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{abs(score):.4g}"
+            found.append(f"{name} {value}" if seed in runs else "")
+        return f"{self.terms.metric}: {', '.join(filter(None, found))}"
 
     def missing(self, seeds: Iterable[int]) -> list[int]:
         return [seed for seed in seeds if not self.has(seed)]
@@ -578,7 +592,7 @@ def _consecutive(seeds: Sequence[int]) -> Sequence[int]:
 
 def _reason(answer: Answer, known: PairSums, test: PairSums, rules: Rules, is_over: bool) -> str:
     if answer is Answer.KEEP:
-        return f"the evidence reaches {1 / rules.level:.3g}"
+        return f"its e-value reaches {1 / rules.level:.3g}, which shows an improvement"
     if answer is Answer.DISCARD:
         if float(known.lost_by_a) > float(known.lost_by_b):
             return "it diverges or fails more often"
