@@ -133,6 +133,8 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     if not recorded and any(_OLD_FOLDER.search(one) for one in folders):
         return CommandCode(method=replace(method, code=None), todays=todays, counted="")
     for detail in reversed(recorded):
+        if todays.id and not detail["code"]:
+            continue  # files of its code have been found since
         if ledger.counts(f":{detail['code']}", f":{todays.id}"):
             code = None if detail["is_old"] else detail["code"]
             return CommandCode(method=replace(method, code=code), todays=todays, counted=detail["code"])

@@ -212,7 +212,7 @@ class SessionRecorder:
         for line in filter(None, (self._code_line, self._data_line)):
             terminalreporter.write_line(line)
         if self._config.getoption("lobench_reuse"):
-            terminalreporter.write_line("stored results were reused (--lobench-reuse)")
+            terminalreporter.write_line("results that were stored already are reused (--lobench-reuse)")
 
 
 _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s", "compile s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,12 +153,37 @@ def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_fro
         ("python -m pytest tools/tests/test_more.py::test_x -q", "tools/conftest.py"),
         ("python tools", "tools/__main__.py"),
         ("python more.py @options.txt", "options.txt"),
+        ("cargo run --release", "src/rules/fast.rs"),
+        ("go run .", "more.go"),
+        ("cmake --build build", "kernel.h"),
+        ("docker compose run train", "Dockerfile"),
+        ("poetry run more", "src/rules.py"),
+        ("uv run more --out {out}", "src/rules.py"),
+        ("Rscript run.R {out}", "more.R"),
+        ("node run.mjs {out}", "more.mjs"),
+        ("papermill run.ipynb {out}/run.ipynb", "more.py"),
+        ("./run --out {out}", "more.py"),
+        ("{folder}/run --out {out}", "more.py"),
+        ("{folder}/run.sh {out}", "more.py"),
+        ("{folder}/elsewhere/run.sh {out}", "elsewhere/run.sh"),
     ],
 )
 def test_command_counts_the_files_that_its_program_finds_itself(tmp_path: Path, command: str, name: str) -> None:
     (tmp_path / "justfile").write_text("train:\n    python more.py\n")
+    (tmp_path / "CMakeLists.txt").write_text("add_executable(train kernel.cpp)\n")
+    (tmp_path / "kernel.cpp").write_text('#include "kernel.h"\n')
+    (tmp_path / "pyproject.toml").write_text("[project.scripts]\nmore = 'rules:main'\n")
+    (tmp_path / "run.R").write_text("source('more.R')\n")
+    (tmp_path / "run.mjs").write_text("import rule from './more.mjs'\n")
+    cell = {"cell_type": "code", "source": ["import more\n"]}
+    (tmp_path / "run.ipynb").write_text(json.dumps({"cells": [cell]}))
+    (tmp_path / "run").write_text("#!/usr/bin/env python3\nimport more\n")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\npython more.py\n")
+    for script in ("run", "run.sh"):
+        (tmp_path / script).chmod(0o755)
+    command = command.replace("{folder}", str(tmp_path))
     for one in ("more.py", "test_more.py", name):
-        (tmp_path / one).parent.mkdir(exist_ok=True)
+        (tmp_path / one).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / one).write_text("X = 1\n")
     method = Method(name="mine", command=command, curves="{out}/c.jsonl")
     first = code_of(tmp_path, None, method=method).todays
@@ -200,6 +226,20 @@ def test_command_does_not_count_its_program(folder: Path, command: str) -> None:
     assert sorted(parts) == ["helper.py", "train.py"]
 
 
+@pytest.mark.parametrize("command", ["{launcher} train.py", "sh -c '{launcher} train.py'"])
+def test_command_does_not_count_a_program_beside_its_python(tmp_path: Path, command: str) -> None:
+    launcher = tmp_path / "environment" / "bin" / "launch"
+    launcher.parent.mkdir(parents=True)
+    launcher.with_name("python").write_bytes(b"\x7fELF")
+    launcher.write_text(f"#!{launcher.with_name('python')}\nimport helper\n")
+    launcher.chmod(0o755)
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    (folder / "train.py").write_text("RATE = 1\n")
+    method = Method(name="mine", command=command.format(launcher=launcher), curves=METHOD.curves)
+    assert sorted(code_of(folder, None, method=method).todays.parts) == ["train.py"]
+
+
 def test_command_does_not_count_files_to_which_its_shell_redirects_output(folder: Path) -> None:
     command = "sh -c 'python train.py {out} >> log.txt 2>err.txt; ./run.sh &> all.log'"
     (folder / "run.sh").write_text("#!/bin/sh\npython train.py 2>&1 > run.log < train.py\n")
@@ -218,6 +258,17 @@ def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger
     ended(ledger, code_of(folder, ledger))
     (folder / "helper.py").write_text("RATE = 1  # as before\n")
     assert code_of(folder, ledger).method.folder_name == first.method.folder_name
+
+
+def test_command_without_code_has_another_folder_once_a_file_of_it_exists(folder: Path, ledger: Ledger) -> None:
+    method = Method(name="mine", command="cargo run {out}", curves=METHOD.curves)
+    first = code_of(folder, ledger, method=method)
+    assert not first.todays.id and not ended(ledger, first)
+    (folder / "Cargo.toml").write_text("[package]\n")
+    second = code_of(folder, ledger, method=method)
+    assert second.method.folder_name != first.method.folder_name
+    ended(ledger, second)
+    assert code_of(folder, ledger, method=method).method.folder_name == second.method.folder_name
 
 
 def test_kept_command_has_its_first_folder_from_then_on(folder: Path, ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.metric import spread_directions
+from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.gin_state import BINDINGS, enclosing
 from lobench.engine.config.parsed_layers import ParsedLayers
 from lobench.engine.config.syntax import Binding, Import, Reference, Statement, only_bindings, parse_file, references_in
@@ -118,6 +119,7 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
         shlex.split(case.command)
     except ValueError as error:
         raise ConfigError("Case.command is not a command", where=where, got=f"{case.command!r}: {error}") from error
+    check_no_shell_syntax(case.command, "Case.command", where)
     files = case.files
     if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
         raise ConfigError("Case.files", where=where, got=repr(files), expected="patterns such as ('lib/*.py',)")

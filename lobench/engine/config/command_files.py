@@ -8,14 +8,18 @@ command, such as `mytrain`, the modules that its entry point imports count.
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import os
 import re
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import Any
 
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
@@ -23,19 +27,25 @@ from lobench.engine.config.source_files import CODE_SUFFIXES, IMPORTS
 from lobench.engine.config.user_code import fingerprint_of
 from lobench.engine.retries import is_transient, retried_briefly
 
-__all__ = ["CommandFiles"]
+__all__ = ["CommandFiles", "check_no_shell_syntax"]
 
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh")
 _MAKEFILES = ("GNUmakefile", "Makefile", "makefile")
 _PYTESTS = ("pytest", "py.test")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
-# Programs that read a file in their working directory although no word names it, and the names of such files.
+_DOCKERFILES = ("Dockerfile", "Containerfile", "compose.yaml", "compose.yml", "docker-compose.yml")
+# Programs that read files in their working directory although no word names them, and the names of such files.
 _MAKERS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("make", "gmake"), _MAKEFILES),
     **dict.fromkeys(("inv", "invoke"), ("tasks.py", "tasks/__init__.py")),
     **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("package.json",)),
     **dict.fromkeys(("task", "go-task"), _TASKFILES),
     **dict.fromkeys(_PYTESTS, ("conftest.py",)),
+    **dict.fromkeys(("docker", "podman"), _DOCKERFILES),
+    "cargo": ("Cargo.toml", "Cargo.lock", "build.rs", "src/**/*.rs"),
+    "cmake": ("CMakeLists.txt",),
+    "go": ("go.mod", "go.sum", "*.go", "*/*.go", "*/*/*.go"),
+    "meson": ("meson.build",),
     "doit": ("dodo.py",),
     "just": ("justfile", "Justfile", ".justfile"),
     "ninja": ("build.ninja",),
@@ -44,7 +54,13 @@ _MAKERS: Mapping[str, Sequence[str]] = {
     "snakemake": ("Snakefile", "workflow/Snakefile"),
     "tox": ("tox.ini",),
 }
-_READ_AS_SHELL = frozenset(os.path.basename(one) for made in _MAKERS.values() for one in made if one[-3:] != ".py")
+_NOT_SHELL = (".py", ".rs", ".go", ".sum", ".lock")  # suffixes of files of makers that name no further ones
+_READ_AS_SHELL = frozenset(
+    os.path.basename(one) for made in _MAKERS.values() for one in made if PurePath(one).suffix not in _NOT_SHELL
+)
+_PATTERNS = frozenset(one for made in _MAKERS.values() for one in made if "*" in one)
+_MOST_SOURCES = 1000  # files of one pattern of a maker
+_PROJECTS = ("project", "scripts"), ("project", "gui-scripts"), ("tool", "poetry", "scripts")  # tables of entry points
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _VARIABLE = re.compile(r"\$\w+")
@@ -53,7 +69,36 @@ _PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
 # If the path of Python is long or has a space, pip writes `#!/bin/sh` and starts Python in the second line.
 _IS_PYTHON = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
 _MOST_BYTES = 100_000  # of a script that pip wrote for an entry point
+_OPERATOR = re.compile(r"&&|\|\|?|&|;|.*;|(\d|&)?>.*|<.*", re.DOTALL)  # a word of a shell's line
+_ONLY_IN_SHELLS = re.compile(
+    r"cd|export|source|\.|set|ulimit|if|for|while|case|exec|eval|trap|umask|\(.*|!|[A-Za-z_]\w*=.*"
+)
 _BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
+
+
+def check_no_shell_syntax(command: str, called: str, where: str) -> None:
+    """Checks that a command is a program with its arguments, since no shell runs it.
+
+    Args:
+      command: The command, whose quotes match.
+      called: Name of the command in messages.
+      where: Place of the command.
+    Raises:
+      ConfigError: It has a word without quotes that only a shell understands: `a && b`, `cd tools`, `a > log.txt`.
+
+    >>> check_no_shell_syntax("sh -c 'cd tools && python train.py'", "method 'mine'", "x.gin:1")
+    """
+    words = shlex.split(command, posix=False)  # with their quotes
+    found = [word for word in words[:1] if _ONLY_IN_SHELLS.fullmatch(word)]
+    found += [word for word in words if _OPERATOR.fullmatch(word)]
+    if found:
+        raise ConfigError(
+            f"{called}: no shell runs the command",
+            where=where,
+            got=repr(found[0]),
+            expected="a program and its arguments",
+            next_step="start a shell, sh -c 'cd tools && python train.py {out}', or write a script",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +135,7 @@ class CommandFiles:
         """Returns what the words of the command name, without its program."""
         named, words = _Named(self.folder), self._words()
         program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
-        if program >= 0 and ("/" not in words[program] or words[program].startswith("/")):
+        if program >= 0 and _is_installed(words[program]):
             named.add_entry_point(words[program])
             name = os.path.basename(words.pop(program))
             words[program:program] = [name] if name in _MAKERS else []
@@ -166,6 +211,9 @@ class _Named:
                     if _is_file(file):
                         is_path = True
                         self._add_file(file, near)
+                if word in _PATTERNS:
+                    for file in itertools.islice(sorted(filter(_is_file, folder.glob(word))), _MOST_SOURCES):
+                        self._add_file(file, near)
         if not is_path and re.search(r"\s", word):  # words have no spaces
             self.add_line(word, near)
 
@@ -186,9 +234,14 @@ class _Named:
             self.add_entry_point(word)
 
     def add_entry_point(self, word: str) -> None:
-        """Adds the modules of an installed command that is a Python script, such as an entry point of a package."""
+        """Adds the modules of a command that is an entry point: of an installed package, or of the user's project."""
         if not _PROGRAM.fullmatch(word):
             return
+        if (module := self._entry_points.get(word)) is not None:
+            self.modules[module] = None
+            source = self._folder / "src"
+            if _is_folder(source):
+                self.folders[source] = None
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         found = shutil.which(word, path=path)
         if found and os.path.getsize(found) < _MOST_BYTES:
@@ -196,16 +249,36 @@ class _Named:
             if _IS_PYTHON.match(text):
                 self.modules |= dict.fromkeys(_imported_by(text))
 
+    @functools.cached_property
+    def _entry_points(self) -> Mapping[str, str]:
+        """Module of each command that the pyproject.toml of the working directory declares, by its name."""
+        try:
+            project = tomllib.loads((self._folder / "pyproject.toml").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:  # a broken file is the concern of its own program
+            if isinstance(error, OSError) and is_transient(error, may_forbid=False):
+                raise
+            return {}
+        tables = [_table_in(project, names) for names in _PROJECTS]
+        found = {name: target for table in tables for name, target in table.items() if isinstance(target, str)}
+        return {name: target.partition(":")[0].strip() for name, target in found.items()}
+
     def _add_file(self, file: Path, near: Sequence[Path]) -> None:
         is_script = file not in self.files and _is_script(file)
         is_elsewhere = not file.is_relative_to(self._folder) and file.suffix not in CODE_SUFFIXES
-        if is_elsewhere and not is_script and os.access(file, os.X_OK):
+        is_users = is_script or (bool(_python_in(file)) and not _is_in_bin(file))
+        if is_elsewhere and not is_users and os.access(file, os.X_OK):
             return  # a program of this machine, such as its python
         if file not in self.files:
             self.files[file] = None
             if is_script:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 self.add_line(text, [*dict.fromkeys([*near, file.parent])])
+            elif not file.suffix and (text := _python_in(file)):  # `./train`, which begins with `#!` and Python
+                self.modules |= dict.fromkeys(_imported_by(text))
+                if file.parent != self._folder:
+                    self.folders[file.parent] = None
 
     def _add_folder(self, word: str, near: Sequence[Path]) -> None:
         for folder in dict.fromkeys([self._folder, *near, *self.folders]) if word.strip("./") else ():
@@ -262,6 +335,47 @@ def _holds(check: Callable[[], bool]) -> bool:
         if is_transient(error, may_forbid=False):
             raise
         return False
+
+
+def _is_installed(program: str) -> bool:
+    """Returns whether the program of a command is one of this machine, and no script of the user.
+
+    A program with a path is the user's if it is a script in a folder that is not on the path of programs.
+    """
+    if "/" not in program:
+        return True
+    file = Path(program)
+    if not file.is_absolute():
+        return False
+    is_code = file.suffix in CODE_SUFFIXES or (_is_file(file) and (_is_script(file) or bool(_python_in(file))))
+    return not is_code or _is_in_bin(file)
+
+
+def _is_in_bin(file: Path) -> bool:
+    """Returns whether a program is in a folder on the path of programs, or beside a Python."""
+    folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    return str(file.parent) in folders or (file.parent / "python").exists()
+
+
+def _python_in(file: Path) -> str:
+    """Returns the text of an executable Python script; "" of another file."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES) if opened.read(2) == b"#!" else b""
+    except OSError as error:
+        if is_transient(error, may_forbid=False):
+            raise
+        return ""
+    text = f"#!{content.decode('utf-8', 'replace')}" if content else ""
+    return text if _IS_PYTHON.match(text) else ""
+
+
+def _table_in(document: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """Returns a table of a TOML document by its keys; {} if there is none."""
+    found: Any = document
+    for name in names:
+        found = found.get(name, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_script(file: Path) -> bool:

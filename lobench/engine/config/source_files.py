@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import os
 import re
 import textwrap
@@ -19,8 +20,9 @@ __all__ = ["CODE_SUFFIXES", "HERE", "IMPORTS", "ImportedNames", "SourceFile", "s
 # Suffixes of files that count as code if code names them: Python, what it compiles or loads, and archives of it.
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
 _BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
-CODE_SUFFIXES = frozenset((".py", ".sh", ".pxi", ".f", ".f90", ".jl", *_COMPILED_SOURCES, *_BINARIES))
-_NAMING = frozenset((".py", ".sh", ".pxi", *_COMPILED_SOURCES))  # suffixes of files whose content names others
+_SCRIPTS = (".sh", ".jl", ".r", ".R", ".js", ".mjs", ".cjs", ".lua", ".rb", ".pl")
+CODE_SUFFIXES = frozenset((".py", ".pxi", ".f", ".f90", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES, *_BINARIES))
+_NAMING = frozenset((".py", ".pxi", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES))  # of files whose content names others
 HERE = "\0here"  # beginning of a path: the folder of the file of code
 _FILE = "\0file"  # the file of code itself
 _UNKNOWN = "*"
@@ -35,8 +37,10 @@ IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE) 
 _STARTED_MODULE = re.compile(r"\s-m\s+([^\W\d]\w*(?:\.[^\W\d]\w*)*)")  # `python -m package.module` in a text
 _WORD = re.compile(r"[^\s\"'`;&|()<>]+")
 _SPACE = re.compile(r"\s")
+_MAGIC = re.compile(r"^(\s*)[%!].*", re.MULTILINE)  # line of a notebook that is no Python
 _IMPORTERS = ("import_module", "__import__")
 _IMPORTERS_OF_OBJECTS = ("run_module", "resolve_name", "locate")  # given a module, or an object in one
+_LAZY = ("lazy", "lazy_loader")  # names of the module `lazy_loader`
 _MODULE_LISTERS = ("iter_modules", "walk_packages")
 _FOLDER_LISTERS = ("listdir", "scandir", "walk")
 _KEEPERS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  # return the same path
@@ -127,6 +131,8 @@ def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
     """Returns a file that is not Python: it names the files that it includes, starts or imports."""
     if suffix not in _NAMING:
         return SourceFile(digest)
+    if suffix == ".ipynb":
+        return _notebook(digest, content)
     paths = dict.fromkeys(one.decode("utf-8", "replace") for one in _NAMED.findall(content))
     imports = list[ImportedNames]()
     if suffix in (".pyx", ".pxd"):
@@ -136,6 +142,16 @@ def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
             for one in modules
         ]
     return SourceFile(digest, tuple(imports), tuple(paths))
+
+
+def _notebook(digest: str, content: bytes) -> SourceFile:
+    """Returns a notebook: the Python in its cells of code, without magics. Its outputs do not count."""
+    try:
+        cells = [cell["source"] for cell in json.loads(content)["cells"] if cell["cell_type"] == "code"]
+        text = "\n".join(cell if isinstance(cell, str) else "".join(cell) for cell in cells)
+        return _python_file(ast.parse(_MAGIC.sub(r"\1pass", text)))
+    except (SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError):
+        return SourceFile(digest)
 
 
 def _python_file(tree: ast.Module) -> SourceFile:
@@ -262,6 +278,7 @@ class _NamesIn:
             for one in (*node.args[:1], *(one.value for one in node.keywords if one.arg == "path")):
                 if isinstance(one, ast.Attribute) and one.attr == "__path__" and isinstance(one.value, ast.Name):
                     yield ImportedNames(0, one.value.id, has_all=True)
+        yield from self._imported_lazily(node)
         if called in _IMPORTERS_OF_OBJECTS and given:
             for text in self._values_of(given[0]):
                 module, _, name = text.partition(":")
@@ -278,6 +295,26 @@ class _NamesIn:
                 yield ImportedNames(len(text) - len(name), beginning.rpartition(".")[0], has_all=True)
             elif name:
                 yield ImportedNames(len(text) - len(name), name, tuple(one for one in names if isinstance(one, str)))
+
+    def _imported_lazily(self, node: ast.Call) -> Iterator[ImportedNames]:
+        """Yields the imports of `lazy_loader.attach(__name__, submodules, submod_attrs)` and similar calls.
+
+        Of a stub, or a table of another form, any module of the package counts.
+        """
+        called = _name(node.func)
+        is_of_lazy = isinstance(node.func, ast.Attribute) and _name(node.func.value) in _LAZY
+        if called == "load" and is_of_lazy and node.args:
+            yield from (ImportedNames(0, one) for one in self._values_of(node.args[0]) if _UNKNOWN not in one)
+        elif called in ("attach_stub", "_LazyModule"):
+            yield ImportedNames(1, "", has_all=True)
+        elif called == "attach" and node.args and _name(node.args[0]) == "__name__":
+            for one in (*node.args[1:3], *(one.value for one in node.keywords)):
+                names = one.keys if isinstance(one, ast.Dict) else getattr(one, "elts", None)
+                if names is None:
+                    yield ImportedNames(1, "", has_all=True)
+                    continue
+                texts = [name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)]
+                yield from (ImportedNames(1, text) for text in texts)
 
     # Paths.
 

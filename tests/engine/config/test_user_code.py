@@ -1,6 +1,7 @@
 """Fingerprints of the user's code over trees of files."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -215,6 +216,8 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
         "from pathlib import Path\nX = [*Path(__file__).parent.joinpath('package').rglob('*.py')]\n",
         "RULES = {'_target_': 'package.inner.deep.Scale'}\n",
         "import os\nos.system('python package/inner/deep.py ' + NAME)\n",
+        "from package.lazily import deep\n",
+        "import lazy_loader\nX = lazy_loader.load('package.inner.deep')\n",
         "import subprocess\nsubprocess.run(f'cd {NAME} && python -m package.inner.deep', shell=True)\n",
         "import os\nos.system(f'{NAME} \"{os.path.dirname(__file__)}/package/inner/deep.py\"')\n",
     ],
@@ -222,6 +225,12 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
 def test_fingerprint_of_import_by_a_computed_name_or_path_reaches_the_module(tree: Path, text: str) -> None:
     (tree / "lazy.py").write_text(text)
     (tree / "paths.py").write_text("import sys\ndef add(name):\n    sys.path.insert(0, name)\n")
+    (tree / "package/lazily").mkdir()
+    text = (
+        "import lazy_loader\n__getattr__, __dir__, _ = lazy_loader.attach(__name__, submod_attrs={'all': ['deep']})\n"
+    )
+    (tree / "package/lazily/__init__.py").write_text(text)
+    (tree / "package/lazily/all.py").write_text("from ..inner import deep\n")
     (tree / "inner_of").mkdir()
     (tree / "inner_of/__init__.py").write_text("__path__.append('package/inner')\nfrom inner_of import deep\n")
     then = code_of(tree, "lazy.py")
@@ -336,6 +345,39 @@ def test_fingerprint_names_the_configurations_of_hydra_as_data(tree: Path) -> No
     assert found == {"conf/config.yaml", "conf/model/big.yaml"}
     (tree / "lazy.py").write_text(text.replace('"conf"', "None"))
     assert not code_of(tree, "lazy.py").data, "without a folder of configurations"
+
+
+@pytest.mark.parametrize(
+    "text", ["attach(__name__, ['rule'])", "attach(__name__, submodules=NAMES)", "attach_stub(__name__, __file__)"]
+)
+def test_fingerprint_of_package_with_lazy_modules_reaches_them(tree: Path, text: str) -> None:
+    (tree / "package/rule.py").write_text("RATE = 1\n")
+    (tree / "package/__init__.py").write_text(f"import lazy_loader as lazy\n__getattr__, __dir__, _ = lazy.{text}\n")
+    (tree / "user.py").write_text("import package\nX = package.rule.RATE\n")
+    then = code_of(tree, "user.py")
+    replaced(tree, "package/rule.py", "1", "2")
+    assert code_of(tree, "user.py").id != then.id
+
+
+def test_fingerprint_of_notebook_is_of_its_code_and_what_it_imports(tree: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "A rule."},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "if True:\n", "    !ls\n"], "outputs": []},
+        {"cell_type": "code", "source": "from package.inner import deep  # slow"},
+    ]
+
+    def code() -> str:
+        (tree / "rule.ipynb").write_text(json.dumps({"cells": cells}))
+        return code_of(tree, "rule.ipynb").id
+
+    first = code()
+    cells[0]["source"], cells[1]["outputs"], cells[2]["source"] = "B", ["1"], "from package.inner import deep"
+    assert code() == first
+    replaced(tree, "package/inner/deep.py", "2", "3")
+    assert code() != first
+    replaced(tree, "package/inner/deep.py", "3", "2")
+    cells[2]["source"] = "from package.inner import deep as rule"
+    assert code() != first
 
 
 @pytest.mark.parametrize("name", ["kernel.cu", "kernel.cuh", "statistics.py"])

@@ -19,6 +19,7 @@ from typing import Any
 
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
+from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.experiment.environments import library_at, portable_python, python_at
 from lobench.engine.config.experiment.reach import Reach, suite_statements
 from lobench.engine.config.shipped import find_suite
@@ -476,8 +477,10 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
                 if text == method.command
                 else "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'",
             )
+    called = f"method {method.name!r}"
+    check_no_shell_syntax(method.command, called, where)
     if not words or command_path(words[0], folder) is None:
-        raise ConfigError(f"method {method.name!r}: the command is not found", where=where, got=repr(words[:1][0]))
+        raise ConfigError(f"{called}: the command is not found", where=where, got=repr(words[:1][0]))
 
 
 def command_path(word: str, folder: Path) -> str | None:
