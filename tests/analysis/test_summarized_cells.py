@@ -101,7 +101,9 @@ def test_block_of_cells_has_their_values(tmp_path: Path) -> None:
     np.testing.assert_array_equal(block.lost, [[False, False], [False, True], [True, False]])
     assert block.seeds == (0, 1) and (block.untrained == 2).all()
     assert CellBlock.of(cells, "other") is None
-    assert CellBlock.of([*cells, dataclasses.replace(cells[0])], "test/loss") is None
+    assert CellBlock.of([dataclasses.replace(cells[0])], "test/loss") is None
+    with_other = CellBlock.of([dataclasses.replace(cells[0]), *cells], "test/loss")
+    assert with_other is not None and with_other.cells == cells
 
 
 def test_changed_copy_of_a_cell_is_independent_of_its_summary(tmp_path: Path) -> None:

@@ -34,12 +34,24 @@ _NAMED = 4  # number of cases and of next steps in one line
 
 
 class _Column(NamedTuple):
-    """Final values of a metric in the cells of a case, flat because thousands of cells have a few seeds each."""
+    """Final values of a metric in the cells of a case, flat because thousands of cells have a few seeds each.
+
+    Attributes:
+      cells: Cells that have the metric: those of the block, then the others.
+      seeds: Seeds, cell after cell.
+      finals: Final values: float64[len(seeds)].
+      block: Values of most cells as arrays. None if there are none.
+    """
 
     cells: Sequence[Cell]
-    seeds: Sequence[int]  # cell after cell
-    finals: NDArray[np.float64]  # float64[len(seeds)]
-    block: CellBlock | None = None  # the same values, if all cells have the same seeds
+    seeds: Sequence[int]
+    finals: NDArray[np.float64]
+    block: CellBlock | None = None
+
+    @property
+    def others(self) -> Sequence[Cell]:
+        """Cells that are not in the block."""
+        return self.cells[len(self.block.cells) :] if self.block is not None else self.cells
 
 
 class _CaseScores(NamedTuple):
@@ -48,12 +60,10 @@ class _CaseScores(NamedTuple):
     Attributes:
       places: Index of the first score of each cell, by the cell's `id`.
       scores: Scores, cell after cell: float64[num_scores].
-      seeds: Seeds of each cell. None if the cells have different seeds.
     """
 
     places: Mapping[int, int]
     scores: NDArray[np.float64]
-    seeds: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +167,9 @@ class Scales:
         name, identity = metric or cell.case.primary_metric, cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        places, found, seeds = self._scored[identity, name]
+        places, found = self._scored[identity, name]
         if (place := places.get(id(cell))) is not None:
-            own = seeds or cell.final_column(name)[0]
+            own = cell.seeds_of(name)
             return dict(zip(own, found[place : place + len(own)].tolist(), strict=True))
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
@@ -169,47 +179,54 @@ class Scales:
 
         They are computed as one array, because there may be thousands of cells with a few seeds each.
         """
-        cells, seeds, finals, block = self._column(identity, metric)
-        if not cells:
-            return _CaseScores({}, finals)
+        column = self._column(identity, metric)
+        if not column.cells:
+            return _CaseScores({}, column.finals)
+        block, others, case = column.block, column.others, column.cells[0].case
+        common, scale, parts = self.starts(case, metric), self.scale(case, metric), list[NDArray[np.float64]]()
         if block is not None:
-            known, scale = self.starts(cells[0].case, metric), self.scale(cells[0].case, metric)
-            starts = np.broadcast_to([known.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
-            of_all = scores(block.finals, scale, starts=starts, diverged=block.lost).ravel()
-            of_cells = zip(map(id, cells), range(0, len(of_all), len(block.seeds)), strict=True)
-            return _CaseScores(dict(of_cells), of_all, block.seeds)
-        common, began = self.starts(cells[0].case, metric), list[float]()
-        # A lobench seed that is not in `common` has no finite start in any cell.
-        if all(cell.draws == LOBENCH_SEEDS for cell in cells):
-            began = list(map(common.get, seeds, itertools.repeat(math.nan)))
-        else:
-            for cell in cells:
+            starts = np.broadcast_to([common.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
+            parts.append(scores(block.finals, scale, starts=starts, diverged=block.lost).ravel())
+        if others:
+            began, diverged = list[float](), list[bool]()
+            for cell in others:
+                # A lobench seed that is not in `common` has no finite start in any cell.
                 known = common if cell.draws == LOBENCH_SEEDS else {}
-                began += map(known.get, cell.final_column(metric)[0], itertools.repeat(math.nan))
-        diverged, lost = None, [cell.unconverged for cell in cells]
-        if any(lost):
-            pairs = zip(cells, lost, strict=True)
-            diverged = [seed in own for cell, own in pairs for seed in cell.final_column(metric)[0]]
-        scale = self.scale(cells[0].case, metric)
-        places = itertools.accumulate((len(cell.final_column(metric)[0]) for cell in cells), initial=0)
-        found = scores(finals, scale, starts=began, diverged=diverged)
-        return _CaseScores(dict(zip(map(id, cells), places, strict=False)), found)
+                lost, seeds = cell.unconverged, cell.seeds_of(metric)
+                began += map(known.get, seeds, itertools.repeat(math.nan))
+                diverged += map(lost.__contains__, seeds)
+            parts.append(scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged))
+        places = itertools.accumulate((len(cell.seeds_of(metric)) for cell in column.cells), initial=0)
+        return _CaseScores(dict(zip(map(id, column.cells), places, strict=False)), np.concatenate(parts))
 
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
-        if key not in self._columns and (block := CellBlock.of(self.among.get(identity, ()), metric)) is not None:
-            seeds_of_all = block.seeds * len(block.cells)
-            self._columns[key] = _Column(block.cells, seeds_of_all, block.finals.ravel(), block)
         if key not in self._columns:
+            every = self.among.get(identity, ())
+            block = CellBlock.of(every, metric)
             cells, seeds, values = list[Cell](), list[int](), list[float]()
-            for cell in self.among.get(identity, ()):
+            if block is not None:
+                cells += block.cells
+                seeds += block.seeds * len(block.cells)
+            known = {*map(id, cells)}
+            for cell in every if len(cells) < len(every) else ():
                 own, finals = cell.final_column(metric)
-                if own:
+                if own and id(cell) not in known:
                     cells.append(cell)
                     seeds += own
                     values += finals
-            self._columns[key] = _Column(cells, seeds, np.asarray(values, np.float64))
+            of_others = np.asarray(values, np.float64)
+            flat = of_others if block is None else np.concatenate([block.finals.ravel(), of_others])
+            self._columns[key] = _Column(cells, seeds, flat, block)
         return self._columns[key]
+
+    def _cells_that_differ(self, identity: str, metric: str) -> Sequence[Cell]:
+        """Returns the cells of a case, in order, but of those in a block with equal starts only the first."""
+        cells, block = self.among.get(identity, ()), self._column(identity, metric).block
+        if block is None or (block.untrained is not None and not np.isfinite(block.untrained[0]).all()):
+            return cells
+        left_out = {*map(id, block.cells[1:])}
+        return [cell for cell in cells if id(cell) not in left_out]
 
     def seed_scores(
         self,
@@ -240,11 +257,8 @@ class Scales:
         key = (self._identity(case), metric)
         if key not in self._starts:
             found: dict[int, float] = {}
-            block, cells = self._column(key[0], metric).block, self.among.get(key[0], ())
-            if block is not None and (block.untrained is None or np.isfinite(block.untrained[0]).all()):
-                cells = block.cells[:1]  # the others have no further seeds
-            for cell in (one for one in cells if one.draws == LOBENCH_SEEDS):
-                if cell.has_further_starts(metric, found):
+            for cell in self._cells_that_differ(key[0], metric):
+                if cell.draws == LOBENCH_SEEDS and cell.has_further_starts(metric, found):
                     begun = cell.untrained.get(metric, {})
                     found |= {s: v for s, v in begun.items() if s not in found and math.isfinite(v)}
             self._starts[key] = found
@@ -327,42 +341,39 @@ class Scales:
         if tuned is not None and metric in tuned.tuned:
             return tuned.score_scale(metric, case, direction)
         is_primary = metric == case.primary_metric
-        declared = (case.scale or "") if is_primary else ""
-        minimum = case.minimum if is_primary else None
-        common, block = self.starts(case, metric), self._column(identity, metric).block
-        if block is not None and common.keys() >= {*block.seeds}:
-            return ScoreScale.among_values(
-                metric,
-                direction,
-                finals=(block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)).ravel(),
-                seeds=block.seeds * len(block.cells),
-                sizes=[len(block.seeds)] * len(block.cells),
-                starts=self.starts_of(block.cells[0], metric),
-                declared=declared,
-                minimum=minimum,
-            )
-        # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
-        finals, starts = list[Mapping[Any, float]](), dict[Any, float]()
-        for place, cell in enumerate(cells):
-            values = dict(zip(*cell.final_column(metric), strict=True))
-            if lost := cell.unconverged:
-                values = {seed: math.nan if seed in lost else value for seed, value in values.items()}
-            is_ours = cell.draws == LOBENCH_SEEDS
-            if values:
-                finals.append(values if is_ours else {(place, seed): value for seed, value in values.items()})
-            if is_ours and (not starts or cell.has_further_starts(metric, common)):
+        common, column = self.starts(case, metric), self._column(identity, metric)
+        finals, starts = list[float](), dict[Any, float]()
+        for cell in self._cells_that_differ(identity, metric):
+            if cell.draws == LOBENCH_SEEDS and (not starts or cell.has_further_starts(metric, common)):
                 starts |= self.starts_of(cell, metric)  # other cells have no further starts
+        # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
+        seeds, sizes = list[Any](), list[int]()
+        if (block := column.block) is not None:
+            seeds += block.seeds * len(block.cells)
+            sizes += [len(block.seeds)] * len(block.cells)
+        for place, cell in enumerate(column.others):
+            own, values = cell.final_column(metric)
+            lost = cell.unconverged
+            finals += [math.nan if seed in lost else value for seed, value in zip(own, values, strict=True)]
+            seeds += own if cell.draws == LOBENCH_SEEDS else [(place, seed) for seed in own]
+            sizes.append(len(own))
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
             begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
             starts = {(-1 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
-        return ScoreScale.among(
+        flat = np.asarray(finals, np.float64)
+        if block is not None:
+            of_block = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
+            flat = np.concatenate([of_block.ravel(), flat])
+        return ScoreScale.among_values(
             metric,
             direction,
-            finals=finals,
+            finals=flat,
+            seeds=seeds,
+            sizes=sizes,
             starts=starts,
-            declared=declared,
-            minimum=minimum,
+            declared=(case.scale or "") if is_primary else "",
+            minimum=case.minimum if is_primary else None,
         )
 
     def _begins(self, identity: str, metric: str) -> bool:
@@ -449,14 +460,15 @@ class Scales:
 
     def _near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
         """Yields the cells of a case whose mean score may be 1 up to rounding."""
-        cells, _, _, block = self._column(identity, case.primary_metric)
-        if block is None:
+        column = self._column(identity, case.primary_metric)
+        if (block := column.block) is None:
             return self.among.get(identity, ())
-        self.scores(cells[0], None)
-        found = self._scored[identity, case.primary_metric].scores.reshape(block.finals.shape)
+        self.scores(block.cells[0], None)
+        found = self._scored[identity, case.primary_metric].scores[: block.finals.size].reshape(block.finals.shape)
         is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
         distances = np.abs(np.where(is_known, found - 1, 0.0).sum(axis=1))
-        return [cells[place] for place in np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()]
+        near = np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()
+        return [*(block.cells[place] for place in near), *column.others]
 
     def describe_shortly(self) -> str:
         """Returns one line that describes 0 and 1, and names baselines that differ from those of the store."""

@@ -105,6 +105,10 @@ class Cell:
         own = self.final.get(metric, {})
         return own.keys(), own.values()
 
+    def seeds_of(self, metric: str) -> Collection[int]:
+        """Returns the seeds that have a metric, in the order of `final_column`."""
+        return self.final.get(metric, {}).keys()
+
     @property
     def metric_names(self) -> Collection[str]:
         """Metrics that a seed has."""
@@ -308,6 +312,9 @@ class _OneBlockCell(Cell):
         begins = curves.eval_steps[0] == 0 and metric in curves.kept
         return begins and not all(seed in known for seed in curves.seeds)
 
+    def seeds_of(self, metric: str) -> Collection[int]:
+        return self._curves.seeds if metric in self._curves.kept else ()
+
     @property
     def metric_names(self) -> Collection[str]:
         return self._curves.kept
@@ -334,7 +341,7 @@ class CellBlock:
     """Values of a metric in many cells of a case, as arrays.
 
     Attributes:
-      cells: The cells. Each has one evaluation of the same seeds by lobench, and was read as a summary.
+      cells: The cells. Each is of one evaluation of the same seeds by lobench, and was read as a summary.
       seeds: The seeds.
       finals: `Cell.final`: float64[num_cells, num_seeds].
       untrained: `Cell.untrained`: float64[num_cells, num_seeds]. None if no curve begins at step 0.
@@ -349,37 +356,43 @@ class CellBlock:
 
     @classmethod
     def of(cls, cells: Sequence[Cell], metric: str) -> CellBlock | None:
-        """Returns the values of cells of one case as arrays; None if a cell is of another kind than described above."""
-        if not cells:
+        """Returns the values of those cells of a case that can be arrays: they have the seeds of the first such cell.
+
+        None if no cell is of the kind described above.
+        """
+        candidates = [cell for cell in cells if isinstance(cell, _OneBlockCell)]
+        if not candidates:
             return None
-        curves = [cell._curves for cell in cells if isinstance(cell, _OneBlockCell)]
-        primary = cells[0].case.primary_metric
-        distinct = {id(one.kept): one for one in curves}.values()  # summaries share what they have in common
-        first = curves[0] if len(curves) == len(cells) else None
-        if first is None or len({*first.seeds}) < len(first.seeds):
+        primary, distinct = cells[0].case.primary_metric, dict[int, bool]()
+        first: CurveSummary | None = None
+        for candidate in candidates:
+            one = candidate._curves
+            if id(one.kept) in distinct:  # summaries share what they have in common
+                continue
+            is_known = one.has_sorted_seeds and {metric, primary} <= {*one.kept}
+            first = one if first is None and is_known else first
+            is_alike = first is not None and one.seeds == first.seeds
+            begins_alike = first is not None and (one.eval_steps[0] == 0) == (first.eval_steps[0] == 0)
+            distinct[id(one.kept)] = is_known and is_alike and begins_alike
+        if first is None:
             return None
-        if any(
-            one.seeds != first.seeds
-            or (one.eval_steps[0] == 0) != (first.eval_steps[0] == 0)
-            or not {metric, primary} <= {*one.kept}
-            for one in distinct
-        ):
-            return None
+        chosen = [cell for cell in candidates if distinct[id(cell._curves.kept)]]
+        curves = [cell._curves for cell in chosen]
         shape = len(curves), len(first.seeds)
         begins, ends = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, metric))
         starts, stops = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, primary))
         has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
         may_be_lost = np.any(~(stops <= starts) | has_diverged, axis=1)  # see `_exploded_of_one`
         lost = None
-        for row, cell in enumerate(cells):
+        for row, cell in enumerate(chosen):
             if not may_be_lost[row]:
                 _set(cell, "diverged_at", _NOTHING)
                 _set(cell, "_exploded", _NO_SEEDS)
-            elif own := cell.unconverged:
+            elif lost_seeds := cell.unconverged:
                 lost = np.zeros(shape, bool) if lost is None else lost
-                lost[row] = [seed in own for seed in first.seeds]
+                lost[row] = [seed in lost_seeds for seed in first.seeds]
         return cls(
-            cells=cells,
+            cells=chosen,
             seeds=first.seeds,
             finals=ends.astype(np.float64),
             untrained=begins.astype(np.float64) if first.eval_steps[0] == 0 else None,
