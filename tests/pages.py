@@ -6,6 +6,8 @@
     ```python                                a program
     ```json, toml, yaml                      parsed
 
+A command that compares or gates runs three times in a row: each call has to print and to end with the same.
+
 Other blocks are refused, and so are indented ones, so that no block of a page goes without a test. pip's lines do here
 what they would do: what a page installs from a folder is found through its entry points, and lobench is installed.
 
@@ -27,15 +29,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from commands import Done
 from left_behind import traceless
 from reader import Reader, environment
 from reference import ROOT
 
-__all__ = ["Block", "Story", "blocks_of", "commands_of", "follow", "path_of"]
+__all__ = ["Block", "Story", "blocks_of", "commands_of", "decision", "follow", "path_of"]
 
 _FENCE = re.compile(r"^```([\w-]*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^|\n)\n {4}(?! *[-*] )(\S.*)")
 _VARIES = re.compile(r"~?[+-]?\d[\d.,e+-]*|[▁-█]+")  # from one kind of processor to another, or with the clock
+_DECIDES = re.compile(r"(?:\w+=\S* )*(?:lobench compare|pytest\b.*--lobench-against)\b")
+_VERDICTS = re.compile(r"\b(?:PASS|REGRESSED|INCONCLUSIVE)\b|\(sha256 \w+\)")
 _SET_UP = ("python3 -m venv .venv", "source .venv/bin/activate")
 _READ = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 _OF_PLUGINS = re.compile(r"^(?:Evolve|Study|Table)\.", re.MULTILINE)  # read by a command of the page
@@ -160,6 +165,12 @@ class _Follower:
     def _run(self, script: str) -> None:
         if self._story is None:
             self._process(["bash", "-euo", "pipefail", "-c", _without_pip(script, self._folder)])
+            first = self.output[-1]
+            for command in filter(_DECIDES.match, commands_of(script) * 2):
+                again = self._process(["bash", "-euo", "pipefail", "-c", command])
+                self.output.pop()
+                missing = [line for line in decision(command, again) if line not in first]
+                assert not missing, f"{self._page}: again\n{command}\n{missing}\n{first}"
             return
         output = ""
         for command in commands_of(script):
@@ -172,7 +183,17 @@ class _Follower:
             output += done.stdout + done.stderr
             expected = next((code for name, code in self._story.exits.items() if command.startswith(name)), 0)
             assert done.returncode == expected, f"{self._page}:\n{command}\n{done.stdout}{done.stderr}"
+            if _DECIDES.match(command):
+                self._decides_again(command, done)
         self.output.append(output)
+
+    def _decides_again(self, command: str, first: Done) -> None:
+        """Runs a command that compares or gates two times more, each with the same end."""
+        for _ in range(2):
+            again = self._reader.command(command)
+            assert again.returncode == first.returncode, f"{self._page}: again\n{command}\n{again.stdout}{again.stderr}"
+            pair = [decision(command, done.stdout) for done in (first, again)]
+            assert pair[0] and pair[0] == pair[1], f"{self._page}: again\n{command}\n{first.stdout}\n{again.stdout}"
 
     def _reason(self, text: str) -> str:
         """Returns why a command or a block is left out, or ""."""
@@ -182,11 +203,19 @@ class _Follower:
                 return reason
         return ""
 
-    def _process(self, command: list[str]) -> None:
+    def _process(self, command: list[str]) -> str:
+        """Runs a command in a process, keeps all that it says, and returns its standard output."""
         env = environment(self._folder)  # `env` finds python in its PATH
         done = subprocess.run(["env", *command], cwd=self._folder, env=env, capture_output=True, text=True, check=False)
         self.output.append(done.stdout + done.stderr)
         assert done.returncode == 0, f"{self._page}:\n{command[-1]}\n{self.output[-1]}"
+        return done.stdout
+
+
+def decision(command: str, output: str) -> list[str]:
+    """Returns the lines of an output that every call of the command repeats: a comparison's all, a gate's verdicts."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines if "compare" in command else sorted(filter(_VERDICTS.search, lines))
 
 
 def _is_there(command: str) -> None:

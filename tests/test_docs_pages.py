@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import lobench
 from imported import curve, write_csv
 from left_out import STORIES
-from pages import Story, blocks_of, follow, path_of
+from pages import Story, blocks_of, decision, follow, path_of
+from reader import Reader
 from reference import ROOT, reference_data
 from stores import add
 from tiny import results, write_checkpoint
@@ -256,6 +258,21 @@ def _the_better_rate_is_found_and_evaluated_on_other_seeds(folder: Path, output:
 @before("gates.md")
 def _no_baselines_yet(folder: Path) -> None:
     remove(folder / "suites/quick/baselines")
+
+
+@after("gates.md")
+def _the_gate_of_ci_decides_three_times_alike(folder: Path, output: str) -> None:
+    (block,) = (block for block in blocks_of("gates.md") if block.language == "yaml")
+    (command,) = (step["run"] for step in yaml.safe_load(block.text)["jobs"]["gate"]["steps"] if "pytest" in str(step))
+    (folder / "checkpoints").mkdir()
+    shutil.copy(folder / "config.gin", folder / "checkpoints")
+    for name, log_lr in {"candidate": -6.0, "released": -2.5}.items():
+        write_checkpoint(folder / f"checkpoints/{name}.npz", log_lr)
+    here = command.replace("-n auto", "").strip()
+    ends = [Reader(folder, {}).command(here) for _ in range(3)]
+    assert [done.returncode for done in ends] == [1, 1, 1], ends[0].stdout + ends[0].stderr
+    found = [decision(here, done.stdout) for done in ends]
+    assert found == found[:1] * 3 and any("released.npz (sha256" in line for line in found[0]), ends[0].stdout
 
 
 @before("import.md")

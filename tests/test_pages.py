@@ -53,3 +53,17 @@ def test_commands_and_programs_run_in_one_folder(monkeypatch: pytest.MonkeyPatch
     )
     output = page(monkeypatch, tmp_path, text, Story())
     assert "1\n2\n7 items\n8 items\n" in output and "print(1)\n\nprint(2)" in output
+
+
+def test_a_comparison_that_ends_otherwise_the_second_time_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The stand-in for `lobench` passes at the second call, which has its own candidate as the reference."""
+    program = tmp_path / "lobench"
+    program.write_text(
+        '#!/bin/bash\n[ -e "$0.called" ] && echo PASS && exit 0\ntouch "$0.called"; echo REGRESSED; exit 1\n'
+    )
+    program.chmod(0o755)
+    story = Story(exits={"PATH": 1})
+    with pytest.raises(AssertionError, match=r"page.md: again\nPATH"):
+        page(monkeypatch, tmp_path, f"```bash\nPATH={tmp_path}:$PATH lobench compare a b\n```\n", story)
