@@ -3,7 +3,7 @@ alarm_rates.py, race_rates.py, ablate_rates.py and expected_best.py do not have:
 missing seeds, explosions, heavy tails; through the functions that the commands call.
 
 Usage:
-  python benchmarks/tool_rates.py [--only race,best,budget,alarm,ablate] [--cells '*t3*'] [--worlds 1000]
+  python benchmarks/tool_rates.py [--only race,best,budget,alarm,runs,ablate] [--cells '*t3*'] [--worlds 1000]
 
 `correlation` is the share of the variance that a seed adds to all cases, which are one group by design then. `crash`: a
 tenth of the values of either side is missing, any or the worst ones.
@@ -15,9 +15,12 @@ score less the expected one, in deviations of a seed, beside that of the score t
 one law; how often a lead is shown, level .05, and how often the 95% interval of the best of 1 and of a tenth of the
 trials holds the expected one. Trials that fall behind the median at half of their training are stopped in rows that say
 so; the interval is then to meet the range between the two bounds. `alarm`: first confirmations, on 4 cases (2 of them
-out of distribution for `overfit`), of a harm that is just the margin; level .0304. `ablate`: searches over six settings
-without an effect, or two of them, that call any setting needed, or harmful; levels .05. With `at the margin` each
-setting is worth just the margin, and `dropped` is how often the first one is taken for not needed; level .05 a test.
+out of distribution for `overfit`), of a harm that is just the margin; level .0304. `runs`: runs of 50 checkpoints, six
+cases that move together (correlation .5), where the worst tenth of the values of every checkpoint is missing and each
+one from the 25th on is worse by just the margin; runs with an alarm of kind regress, rate .05. `ablate`: searches over
+six settings without an effect, or two of them, that call any setting needed, or harmful; levels .05. With `at the
+margin` each setting is worth just the margin, and `dropped` is how often the first one is taken for not needed; level
+.05 a test.
 
 In 1,000 worlds a row of `race` takes 3 s of a processor, of `best` 10 s, of `budget` 15 s, of `alarm` 5 s, of `ablate`
 60 s.
@@ -33,7 +36,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 from race_rates import play
-from verdict_rates import Cell, Floats, Losses, Part, is_wanted, print_tables, samples_of, sides, values
+from verdict_rates import Cell, Floats, Losses, Part, Run, is_wanted, print_tables, samples_of, sides, values
 
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
@@ -41,7 +44,16 @@ from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
 from lobench.core.trials import below_median, stopped_between
 from lobench.tools.ablate.search import AblateRules, Need, Subset, ablated
-from lobench.tools.alarm.rule import Overfitted, level_of, regressed
+from lobench.tools.alarm.rule import (
+    AlarmRules,
+    Confirmation,
+    Kind,
+    Overfitted,
+    TwoStages,
+    detector_of,
+    level_of,
+    regressed,
+)
 
 NOISE = 0.08  # of a seed and case on the score
 CRASHING = 0.1  # share of values that are missing where seeds crash
@@ -233,6 +245,44 @@ def _common(a: Floats, b: Floats, cell: Cell) -> dict[str, Samples]:
     return found
 
 
+class LackingRun(Run):
+    """Evidence of a run of which the worst values of each checkpoint are missing."""
+
+    def __init__(self, draw: np.random.Generator, harm: float) -> None:
+        super().__init__(draw, 0.5, 0.0, harm)
+
+    def _of(self, place: int, seeds: int) -> Floats:
+        return lacking(self._draw, "worst", super()._of(place, seeds))
+
+    def worth(self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: object = None) -> float:
+        return float(np.mean([case[np.isfinite(case)].mean() for case in self._scores[place]]))
+
+    def usual(self, reference: int, place: int) -> dict[str, Samples]:
+        return _common(self._scores[reference], self._scores[place], TOGETHER)
+
+    def fresh(self, asked: Confirmation) -> dict[str, Samples]:
+        return _common(self._of(asked.reference, 8), self._of(asked.place, 8), TOGETHER)
+
+
+TOGETHER = Cell(num_cases=6, num_seeds=8, correlation=0.5)
+
+
+def runs(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
+    """Yields the rows of `runs`."""
+    yield "| harm from 25 on | runs with an alarm |"
+    yield "| --- | --- |"
+    for harm in (0.0, 0.05):
+        if not is_wanted(f"| {harm:g} |", wanted):
+            continue
+        alarms = 0
+        for _ in range(worlds):
+            detector = detector_of("regress", AlarmRules())
+            assert isinstance(detector, TwoStages)
+            detector.go_on(LackingRun(draw, harm))
+            alarms += bool(detector.alarms)
+        yield f"| {harm:g} | {alarms / worlds:.3f} |"
+
+
 class Planted:
     """Configurations whose settings are worth nothing, or the same; scores are drawn when they are asked for."""
 
@@ -277,6 +327,7 @@ PARTS: dict[str, Part] = {
     "best": best,
     "budget": budget,
     "alarm": alarm,
+    "runs": runs,
     "ablate": ablate,
 }
 

@@ -177,3 +177,41 @@ def test_seeds_of_one_value_are_counted_against_the_cases_own_margin(size: int, 
     assert (found.upper < 0.02) == (verdict == "PASS"), "the bound is in the units of the harm"
     mixed = gate_looks.decide({"a": samples, "b": samples}, GateRules(), {"a": 0.02}).overall
     assert mixed.verdict is (Verdict.INCONCLUSIVE if size == 4 else Verdict.PASS), "the mean's margin is .035"
+
+
+def lacking_worst(values: np.ndarray) -> np.ndarray:
+    """Returns values of which the worst tenth is missing."""
+    return np.where(values < np.quantile(values, 0.1), np.nan, values)
+
+
+@pytest.mark.parametrize(("num_cases", "num_seeds"), [(1, 20), (6, 8)])
+@pytest.mark.parametrize("side", ["a", "b", "both"])
+def test_false_alarms_stay_below_alpha_if_the_worst_seeds_of_a_side_crash(
+    num_cases: int, num_seeds: int, side: str
+) -> None:
+    draws, alarms = np.random.default_rng(3), 0
+    for _ in range(300):
+        a, b = draws.normal(0, 1, (2, num_cases, num_seeds))
+        a, b = (lacking_worst(one) if side in (name, "both") else one for name, one in (("a", a), ("b", b)))
+        samples = {}
+        for case in range(num_cases):
+            kept = np.isfinite(a[case]) & np.isfinite(b[case])
+            missing = (int(np.isnan(a[case]).sum()), int(np.isnan(b[case]).sum()))
+            own = Samples.of(a[case][kept].tolist(), b[case][kept].tolist())
+            samples[str(case)] = dataclasses.replace(own, missing=missing)
+        alarms += gates.gate_cases(samples, GateRules(margin=0.0, resolution=1e6)).verdict is Verdict.REGRESSED
+    assert alarms <= 24  # .08: a level of .05, and 2.4 errors
+
+
+def test_a_gate_finds_a_large_harm_although_the_reference_lacks_seeds_and_its_bound_allows_for_them() -> None:
+    draws = np.random.default_rng(4)
+    a = draws.normal(0, 0.05, 7).tolist()
+    b = [value - 1 + 0.05 * draws.normal() for value in a]
+    whole = Samples.of(a, b)
+    complete, lacking = (gates.gate(dataclasses.replace(whole, missing=(missing, 0))) for missing in (0, 1))
+    assert complete.verdict is lacking.verdict is Verdict.REGRESSED
+    feigned = np.std(np.subtract(a, b), ddof=1) * math.sqrt(1 / 7)
+    assert lacking.lower == pytest.approx(complete.lower - feigned) and lacking.upper == complete.upper
+    by_group = [dataclasses.replace(whole, missing=(1, 0), shared=frozenset({"one training"})) for _ in range(2)]
+    report = gates.gate_cases(dict(zip("xy", by_group, strict=True)))
+    assert report.overall.lower < gates.gate_cases(dict.fromkeys("xy", whole)).overall.lower

@@ -15,6 +15,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from lobench.analysis.scores.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import counts_of, holm, mean_difference
@@ -22,7 +24,7 @@ from lobench.analysis.stats.distributions import chi2_ppf, nct_sf, norm_isf, nor
 from lobench.analysis.stats.location import LEAST_P, Location, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, most_share, p_more, two_sided
-from lobench.analysis.stats.seed_groups import group_counts, mean_over_cases
+from lobench.analysis.stats.seed_groups import group_counts, group_places, joined, mean_over_cases
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.wording import counted
 
@@ -75,7 +77,8 @@ class GateResult:
       num_seeds: Number of common seeds; for the mean, of the case with the fewest.
       harm: Mean of score(A) - score(B) over the seeds that converge on both sides. If it is above 0, B is worse.
       lower: Lower confidence bound of the harm at the level of REGRESSED, which is that of this look and of the gate's
-        half of alpha, for all cases of the gate together. NaN below two seeds.
+        half of alpha, for all cases of the gate together. If A lacks seeds, it allows for their having been its worst.
+        NaN below two seeds.
       upper: Upper confidence bound at the level of PASS, which is that of this look and of each case alone.
       p_regressed: One-sided p-value of "harm <= margin and B diverges no more often". With looks, the smallest overall
         alpha at which this look rejects.
@@ -290,6 +293,8 @@ class _Measured:
       samples: Scores of the case.
       groups: For the mean, the cases by group.
       missing: Number of planned seeds of either side without a value; for the mean, sums over all cases.
+      missing_a: Number of seeds that A lacks of each of `counts`.
+      hidden: Largest harm that A's missing seeds may feign, if they were its worst; see `_hidden`.
     """
 
     case: str
@@ -304,6 +309,21 @@ class _Measured:
     samples: Samples = field(default=Samples(), repr=False)
     groups: tuple[tuple[str, ...], ...] = ()
     missing: tuple[int, int] = (0, 0)
+    missing_a: tuple[int, ...] = ()
+    hidden: float = 0.0
+
+
+def _hidden(samples: Samples, num_missing: int) -> float:
+    """Returns the largest expected harm that comes from the seeds that A lacks.
+
+    If a share p of the seeds is missing, the mean of the others is above that of all by at most sd sqrt(p / (1 - p)),
+    whatever the law and whichever seeds are missing. B's missing seeds could only have been losses and need no bound.
+    """
+    kept = samples.converged()
+    if not num_missing or len(kept) < 2:
+        return 0.0
+    values = np.asarray(kept.b) - np.asarray(kept.a) if kept.is_paired else np.asarray(kept.a)
+    return float(np.std(values, ddof=1)) * math.sqrt(num_missing / len(samples))
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
@@ -315,6 +335,8 @@ def _measure(samples: Samples, case: str) -> _Measured:
         difference=None if math.isnan(found.sd) else locate(samples),
         harm=0.0 - found.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
+        missing_a=(samples.missing[0],) if samples.has_scale and len(samples) > 1 else (),
+        hidden=_hidden(samples, samples.missing[0]) if samples.has_scale else 0.0,
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
         note=found.note.partition(":")[0] if not samples.has_scale else found.note,
@@ -325,12 +347,29 @@ def _measure(samples: Samples, case: str) -> _Measured:
 
 def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     """Returns the mean over the cases that can be tested, by the stratified t over groups of cases."""
-    counts = tuple(group_counts([case.samples for case in cases if case.counts]))
+    counted_cases = [case.samples for case in cases if case.counts]
+    counts = tuple(group_counts(counted_cases))
+    missing_a = tuple(
+        sum(counted_cases[place].missing[0] for place in places)
+        for places in group_places([one.shared for one in counted_cases])
+    )
     lacking = (sum(case.missing[0] for case in cases), sum(case.missing[1] for case in cases))
     usable = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable])
     if mean.location is None:
-        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured", missing=lacking)
+        return _Measured(
+            case="",
+            num_seeds=0,
+            counts=counts,
+            note="no case can be measured",
+            missing=lacking,
+            missing_a=missing_a,
+        )
+    hidden = math.fsum(
+        len(places) * _hidden(joined(members), sum(one.missing[0] for one in members))
+        for places in mean.groups
+        if (members := [usable[place].samples for place in places])
+    ) / len(usable)
     groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
     usable = [usable[place] for places in mean.groups for place in places]
     missing = len(cases) - len(usable)
@@ -346,6 +385,8 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
         groups=groups,
         missing=lacking,
+        missing_a=missing_a,
+        hidden=hidden,
     )
 
 
@@ -369,11 +410,16 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         missing_b=found.missing[1],
         note=found.note,
     )
-    p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
+    # Seeds that A lacks may have diverged.
+    counts = [
+        Counts(one.a + missing, one.num_a + missing, one.b, one.num_b)
+        for one, missing in zip(found.counts, found.missing_a, strict=True)
+    ]
+    p_diverged = max(LEAST_P, p_more(counts)) if lost_a + lost_b else math.nan
     if difference is None and math.isnan(p_diverged):
         return result
     # The harm is -(b - a), so it is above the margin if b - a is below -margin.
-    p_regressed = difference.below(-rules.margin) if difference else 1.0
+    p_regressed = difference.below(-rules.margin - found.hidden) if difference else 1.0
     p_pass = difference.above(-rules.margin) if difference else 1.0
     # Smallest share of equal seeds if the harm is the case's margin.
     unseen = 1.0 - (rules.margin + found.raised) / _UNSEEN_STEP
@@ -394,7 +440,7 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         low = min(low, found.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / found.num_converged)))
     return dataclasses.replace(
         result,
-        lower=0.0 - high,
+        lower=0.0 - high - found.hidden,
         upper=0.0 - low,
         p_regressed=p_regressed,
         p_pass=p_pass,
@@ -435,7 +481,7 @@ def _bounded(
 
     def lower_bound(level: float) -> float:
         nominal = rules.looks.level(found.num_seeds, level) if rules.looks is not None else level
-        return 0.0 - difference.bounds(nominal / parts)[1]
+        return 0.0 - difference.bounds(nominal / parts)[1] - found.hidden
 
     lower, upper = lower_bound(alpha / num_tests), result.upper
     is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0
