@@ -47,6 +47,20 @@ def coverage_of_losses(sigma: float, num_cases: int, untrained: float, kind: Sca
     return coverage(population, 4, population.many().mean(), stratified_t_mean, num_experiments)
 
 
+# Cases and seeds of the table of widths, and the coverage that it asks for.
+WIDTHS, LEAST_COVERAGE = ((1, 4), (2, 4), (2, 8), (2, 20), (6, 4), (10, 5)), 0.93
+
+
+def factor_of_width(population: Population, num_seeds: int, truth: float, num_experiments: int) -> float:
+    """Returns the factor on the width of the t interval with which it holds the truth in 93% of the experiments."""
+    generator = np.random.default_rng(1)
+    needed = []
+    for _ in range(num_experiments):
+        found = stratified_t_mean(population.draw(generator, num_seeds).tolist())
+        needed.append(2 * abs(found.mean - truth) / (found.upper - found.lower))
+    return float(np.quantile(needed, LEAST_COVERAGE))
+
+
 def main(num_experiments: int) -> None:
     print(f"| seeds are | cases x seeds | mean, stratified t | IQM, bootstrap | ({num_experiments} experiments each)")
     print("| --- | --- | --- | --- |")
@@ -67,6 +81,13 @@ def main(num_experiments: int) -> None:
         held = [coverage_of_losses(sigma, num_cases, untrained, kind, num_experiments) for kind in ScaleKind]
         shares = " | ".join(f"{100 * share:.1f} %" for share in held)
         print(f"| {sigma:g} | {num_cases} x 4 | {untrained:g} | {shares} |", flush=True)
+    kinds = ("normal", "skewed", "very skewed")
+    print(f"\n| cases x seeds | {' | '.join(kinds)} | (factor on the width of the t interval that holds 93%)")
+    print("| --- | --- | --- | --- |")
+    for num_cases, num_seeds in WIDTHS:
+        populations = [Population(kind=kind, num_cases=num_cases) for kind in kinds]
+        factors = [factor_of_width(one, num_seeds, one.many().mean(), num_experiments) for one in populations]
+        print(f"| {num_cases} x {num_seeds} | {' | '.join(f'{factor:.2f}' for factor in factors)} |", flush=True)
 
 
 def _iqm_interval(cells: list[list[float]]) -> Interval:

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.stats.intervals import is_trial, metric_bounds, metric_mean, num_examples, percentile_bounds
+from lobench.analysis.stats.intervals import (
+    grouped_t_mean,
+    is_trial,
+    logged_step,
+    metric_bounds,
+    metric_mean,
+    num_examples,
+    percentile_bounds,
+)
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -216,3 +224,42 @@ def test_percentile_bounds_are_those_of_numpy_bit_for_bit(values: list[float], c
     tail = 50 * (1 - confidence)
     expected = np.percentile(rows, [tail, 100 - tail], axis=0)
     np.testing.assert_array_equal(percentile_bounds(rows, confidence), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "step"),
+    [
+        (3.28, 0.01),
+        (3.2784, 1e-4),
+        (3.28125, 2**-6),
+        (0.5, 0.1),
+        (1201.0, 1.0),
+        (1e-05, 1e-5),
+        (1 / 3, 0.0),
+        (0.0, 0.0),
+    ],
+)
+def test_logged_step_is_that_of_few_decimals_or_of_half_precision(value: float, step: float) -> None:
+    assert logged_step(float(np.float32(value))) == pytest.approx(step)
+
+
+@pytest.mark.parametrize("step", [1.0, 2.5])
+@pytest.mark.parametrize("num_seeds", [2, 3, 4])
+def test_intervals_of_losses_with_few_digits_hold_the_truth(step: float, num_seeds: int) -> None:
+    """Losses with two decimals, which are `step` deviations of a seed; two seeds agree in .28 and .63 of the worlds."""
+    draws, held = np.random.default_rng(0), 0
+    for _ in range(1000):
+        truth = draws.uniform(3.0, 3.5)
+        losses = np.round(truth + 0.01 / step * draws.standard_normal(num_seeds), 2).astype(np.float32)
+        found = metric_mean("val/loss", losses.tolist())
+        held += found.lower <= truth <= found.upper
+    assert held >= 930
+
+
+def test_mean_of_cases_whose_seeds_agree_has_the_width_of_their_least_variances() -> None:
+    alike = [[0.5] * 4, [0.7] * 4]
+    assert stratified_t_mean(alike).upper == stratified_t_mean(alike).mean
+    found = stratified_t_mean(alike, least=[0.04, 0.04])
+    assert found.upper - found.mean == pytest.approx(2.447 * math.sqrt(0.04 / 8), rel=1e-3)  # t of 6 degrees
+    grouped = grouped_t_mean([dict(enumerate(case)) for case in alike], [[0, 1]], least=[0.04, 0.04])
+    assert grouped.upper - grouped.mean == pytest.approx(3.182 * math.sqrt(0.02 / 4), rel=1e-3)  # of 3

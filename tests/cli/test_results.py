@@ -15,8 +15,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from commands import Done, lobench
+from imported import curve, write_csv
 from stores import add
 
+from lobench import import_curves
 from lobench.cli.results_output import records_text
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
@@ -300,3 +302,33 @@ def test_a_ranking_has_no_rank_for_what_lacks_a_case_or_a_seed(store: Path) -> N
     lines = run("--store", store).stdout.splitlines()
     rows = {line.split()[3]: line.split()[0] for line in lines if " outer step " in line and "best" not in line}
     assert rows == {"1": "1", "2": "-"} and any("1 timeout" in line for line in lines)
+
+
+@pytest.fixture
+def rounded(tmp_path: Path) -> Path:
+    """A store of two imported methods, each with one loss of two decimals on all of its seeds."""
+    ends = {"a": 3.28, "b": 3.21}
+    rows = [row for name, end in ends.items() for seed in range(3) for row in curve(name, seed, [9, 4, end])]
+    import_curves(write_csv(tmp_path / "x.csv", rows), store=tmp_path / "store", metrics=["val_loss"])
+    return tmp_path / "store"
+
+
+def test_losses_that_agree_on_all_seeds_have_intervals_of_their_rounding(rounded: Path) -> None:
+    records = json.loads(lobench("results", "--store", rounded, "--by", "method", "--format", "json").stdout)
+    widths = {(one["method"], one["case"]): one["upper"] - one["lower"] for one in records if one["lower"] is not None}
+    half = 4.303 * 0.01 / math.sqrt(12 * 3)  # t of 2 degrees
+    losses = {case: width for case, width in widths.items() if case[1] != "mean score"}
+    assert list(losses.values()) == pytest.approx([2 * half] * 2, rel=1e-3)
+    scores = {case: width for case, width in widths.items() if case[1] == "mean score"}
+    gain = math.log(9 / 3.21)
+    assert scores["b (imported)", "mean score"] == pytest.approx(2 * half / 3.21 / gain, rel=1e-3), scores
+    text = lobench("results", "--store", rounded).stdout
+    assert "1.000 [1.000, 1.000]" not in text and "1.000 [0.99" in text, text
+
+
+def test_steps_to_a_target_are_known_up_to_the_evaluation_before(rounded: Path) -> None:
+    done = lobench("compare", "a", "b", "--store", rounded, "--target", "4.5", "--format", "json")
+    (found,) = json.loads(done.stdout)[0]["steps_to_target"].values()
+    half = 4.303 * 100 / math.sqrt(12 * 3)
+    assert found["a"]["mean"]["upper"] - 100 == pytest.approx(half, rel=1e-3), found
+    assert found["difference"]["upper"] > 50 and found["difference"]["p_value"] == 1.0, found

@@ -167,6 +167,7 @@ def timed_difference(
     cells: Sequence[Cell],
     sides: Sequence[SideCost],
     alpha: float,
+    step: float = 0.0,
 ) -> MeanDifference:
     """Returns the difference of values that depend on times. It has no verdict if a time is unsteady.
 
@@ -177,8 +178,10 @@ def timed_difference(
       cells: Results of both sides.
       sides: Costs of both sides.
       alpha: Level of the interval.
+      step: Step to which the values are known at least.
     """
-    found = [mean_difference(samples_of(a, other, *cells), 1 - alpha) for other in others]
+    pairs = [samples_of(a, other, *cells) for other in others]
+    found = [mean_difference(dataclasses.replace(one, step=max(one.step, step)), 1 - alpha) for one in pairs]
     first = found[0]
     if any(side.is_unsteady for side in sides):
         return dataclasses.replace(

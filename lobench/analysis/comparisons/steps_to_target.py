@@ -48,12 +48,15 @@ class StepsToTarget:
       median: Median with distribution-free bounds. An infinite bound is beyond `horizon`. A NaN bound needs more seeds,
         six for 95%.
       horizon: Last step (or time) that any seed was trained to.
+      gap: Largest number of steps (or time) since the evaluation before the one that reached the target: the first
+        step at which it holds is known only up to that.
     """
 
     steps: dict[int, float]
     mean: Interval
     median: Interval
     horizon: float
+    gap: float = 0.0
 
     @property
     def num_reached(self) -> int:
@@ -67,7 +70,9 @@ class StepsToTarget:
             for one in (self.mean, self.median)
         )
         steps = {seed: step * seconds for seed, step in self.steps.items()}
-        return StepsToTarget(steps=steps, mean=mean, median=median, horizon=self.horizon * seconds)
+        return StepsToTarget(
+            steps=steps, mean=mean, median=median, horizon=self.horizon * seconds, gap=self.gap * seconds
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +126,7 @@ def parse_target(text: str) -> Target:
 def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction, alpha: float = 0.05) -> StepsToTarget:
     """Returns the number of steps after which the seeds of a cell reach a target."""
     found: dict[int, float] = {}
-    horizon = 0
+    horizon, gap = 0, 0
     for seed, (curves, row) in sorted(cell.sources.items()):
         if metric not in curves.shapes:
             continue
@@ -129,15 +134,20 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
         # Stored values are float32: 3.28 is stored as 3.2799999.
         edge = np.float32(target)
         is_there = values <= edge if direction is Direction.MIN else values >= edge
-        found[seed] = float(curves.eval_steps[int(is_there.argmax())]) if is_there.any() else math.inf
+        found[seed] = math.inf
+        if is_there.any():
+            place = int(is_there.argmax())
+            found[seed] = float(curves.eval_steps[place])
+            gap = max(gap, curves.eval_steps[place] - curves.eval_steps[place - 1] if place else 0)
         horizon = max(horizon, curves.eval_steps[-1])
     values_ = list(found.values())
     all_there = bool(values_) and all(map(math.isfinite, values_))
     return StepsToTarget(
         steps=found,
-        mean=stratified_t_mean([values_], 1 - alpha) if all_there else Interval(),
+        mean=stratified_t_mean([values_], 1 - alpha, least=[gap**2 / 12]) if all_there else Interval(),
         median=_median(values_, alpha),
         horizon=horizon,
+        gap=gap,
     )
 
 
@@ -209,11 +219,13 @@ def _time_difference(
     if any(side.num_reached < len(side.steps) for side in timed):
         return _difference(timed[0], timed[1], cells, alpha)
     scaled = [{seed: time * factor for seed, time in timed[1].steps.items()} for factor in time_factors(cells, costs)]
-    return timed_difference(timed[0].steps, scaled, cells, costs, alpha)
+    return timed_difference(timed[0].steps, scaled, cells, costs, alpha, step=max(side.gap for side in timed))
 
 
 def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:
-    found = mean_difference(samples_of(a.steps, b.steps, *cells), 1 - alpha)
+    samples = samples_of(a.steps, b.steps, *cells)
+    samples = dataclasses.replace(samples, step=max(samples.step, a.gap, b.gap))
+    found = mean_difference(samples, 1 - alpha)
     if all(side.num_reached == len(side.steps) for side in (a, b)):
         return found
     return MeanDifference(num_seeds=found.num_seeds, method=found.method, note="a seed did not get there")

@@ -18,7 +18,7 @@ from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import iqm_interval, probability_of_improvement_interval
 from lobench.analysis.stats.comparison import CaseEffect, Effect, PairComparison, compare_cases
-from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.speedup import LOOK_BACK, BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.case_groups import CaseDesign, case_groups
@@ -446,7 +446,7 @@ class Summary:
         cell = self.snapshot.cell(subject, case)
         if cell is None or not cell.seeds:
             return None
-        means = {metric: self._own_mean(subject, metric).scores for metric in self.metrics}
+        means = {metric: self._own_mean(subject, metric) for metric in self.metrics}
         identity = self.snapshot.cases[case].identity
         effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
         single, envelope = _speedups(cell, self.baseline(case))
@@ -455,9 +455,7 @@ class Summary:
             case=case,
             final={name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final},
             score={
-                metric: stratified_t_mean([list(found[identity].values())])
-                for metric, found in means.items()
-                if identity in found
+                metric: found.over([identity]).interval for metric, found in means.items() if identity in found.scores
             },
             num_seeds=len(cell.seeds),
             num_diverged=len(cell.diverged_at),

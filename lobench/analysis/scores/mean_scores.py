@@ -32,12 +32,14 @@ class MeanScore:
       num_missing: Number of cases without a curve or a scale, which are not in the mean.
       metric: Name of the metric. None: the primary metric of each case.
       cells: Cells by identity of the case, including cases without scores. They determine the groups of cases.
+      scales: Scales of the cases, for the rounding of values that agree on all seeds. None: values are not rounded.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     metric: str | None = None
     cells: Mapping[str, Cell] = field(default_factory=dict, repr=False)
+    scales: Scales | None = field(default=None, repr=False, compare=False)
 
     @property
     def num_diverged(self) -> int:
@@ -61,7 +63,16 @@ class MeanScore:
 
     @functools.cached_property
     def interval(self) -> Interval:
-        return grouped_t_mean(list(self.scores.values()), self._places) if self.scores else Interval()
+        if not self.scores:
+            return Interval()
+        least = [self._least_variance(case) for case in self.scores]
+        return grouped_t_mean(list(self.scores.values()), self._places, least=least if any(least) else ())
+
+    def _least_variance(self, case: str) -> float:
+        """Returns the least variance of a seed's score on a case: that of rounding if all seeds agree, else 0."""
+        if self.scales is None or len(set(self.scores[case].values())) > 1:
+            return 0.0
+        return self.scales.least_variance(self.cells[case], self.metric)
 
     @functools.cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -112,6 +123,7 @@ def mean_score(
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         metric=metric,
         cells=subject.cells,
+        scales=scales,
     )
 
 

@@ -20,7 +20,8 @@ from lobench.analysis.scores.baseline_file import (
     baseline_files,
 )
 from lobench.analysis.scores.baseline_places import baselines_of_cases
-from lobench.analysis.scores.score_scale import ScoreScale, is_signed, merits, scores
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, is_signed, merits, scores
+from lobench.analysis.stats.intervals import agreed_variance
 from lobench.analysis.store.snapshot import case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
 from lobench.core.case import CaseInfo
@@ -173,6 +174,25 @@ class Scales:
             return dict(zip(own, found[place : place + len(own)].tolist(), strict=True))
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
+
+    def least_variance(self, cell: Cell, metric: str | None) -> float:
+        """Returns the least variance of a seed's score: that of rounding if all final values agree, else 0.
+
+        Args:
+          cell: Results of a subject on a case.
+          metric: Name of the metric. None: the case's primary metric.
+        """
+        name = metric or cell.case.primary_metric
+        finals = cell.final.get(name, {}).values()
+        if len(finals) < 2 or len(set(finals)) > 1 or cell.unconverged:
+            return 0.0
+        scale, value = self.scale(cell.case, name), next(iter(finals))
+        if not scale.is_usable:
+            return 0.0
+        error = math.sqrt(agreed_variance(name, list(finals)))
+        if scale.kind is ScaleKind.LOG:
+            error /= max(value - (scale.minimum or 0.0), error, scale.floor)
+        return float((error / scale.unit) ** 2)
 
     def _scores_among(self, identity: str, metric: str) -> _CaseScores:
         """Returns the scores of all cells of a case.

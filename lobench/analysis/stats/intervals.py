@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from lobench.core.result import mean_of
 __all__ = [
     "Interval",
     "IntervalMethod",
+    "agreed_variance",
     "complete_seeds",
     "grouped_t_mean",
     "is_trial",
+    "logged_step",
     "metric_bounds",
     "metric_mean",
     "metric_means",
@@ -35,6 +38,8 @@ IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcomb
 _TAIL = 0.025  # of a 95% interval
 # Bounds on the number of examples in a share: fewer would be a single trial, more make little difference.
 _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
+_MOST_DIGITS = 6  # significant digits of a value that was logged as text
+_HALF_BITS = (8, 11)  # significant bits of bfloat16 and float16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +65,15 @@ class Interval:
         return half / t_isf(alpha / 2, self.degrees) if half else 0.0
 
 
-def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
+def stratified_t_mean(
+    cells: Sequence[Sequence[float]], confidence: float = 0.95, *, least: Sequence[float] = ()
+) -> Interval:
     """Returns the mean over cases of the mean over seeds, with a t interval.
 
     The variance is sum_c s_c^2 / n_c / C^2, with Satterthwaite's degrees of freedom. Diverged seeds stay visible in the
     mean: any NaN makes it NaN, an infinity makes it infinite, and either gives NaN bounds. A case with a single seed
-    has no variance, so the bounds are NaN. If all seeds of each case are equal, both bounds equal the mean.
+    has no variance, so the bounds are NaN. If all seeds of each case are equal, both bounds equal the mean, unless
+    `least` has a variance.
 
     >>> found = stratified_t_mean([[0.9, 1.1], [0.4, 0.6]])
     >>> round(found.mean, 3), round(found.lower, 3), round(found.upper, 3)
@@ -74,6 +82,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     Args:
       cells: Values of each case's seeds. Cases may have different numbers of seeds.
       confidence: Confidence level, strictly between 0 and 1.
+      least: Least variance of a seed's value of each case, such as that of rounding. (): 0.
 
     Raises:
       ValueError: `cells` or a case in it is empty, or the confidence is out of range.
@@ -86,8 +95,10 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean_of(means)):
         return Interval(mean=mean_of(means))
     found = [
-        Estimate(mean=mean, variance=variance / len(cell), degrees=len(cell) - 1)
-        for mean, variance, cell in zip(means, _variances(cells), cells, strict=True)
+        Estimate(mean=mean, variance=max(variance, floor) / len(cell), degrees=len(cell) - 1)
+        for mean, variance, floor, cell in zip(
+            means, _variances(cells), least or itertools.repeat(0.0, len(cells)), cells, strict=True
+        )
     ]
     return stratified_t(found, confidence)
 
@@ -101,7 +112,11 @@ def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
 
 
 def grouped_t_mean(
-    cells: Sequence[Mapping[int, float]], groups: Sequence[Sequence[int]], confidence: float = 0.95
+    cells: Sequence[Mapping[int, float]],
+    groups: Sequence[Sequence[int]],
+    confidence: float = 0.95,
+    *,
+    least: Sequence[float] = (),
 ) -> Interval:
     """Returns `stratified_t_mean` over cases some of which share the randomness of their seeds.
 
@@ -112,17 +127,19 @@ def grouped_t_mean(
       cells: Values of each case, by seed.
       groups: Indices of the cases in each group.
       confidence: Confidence level, strictly between 0 and 1.
+      least: Least variance of a seed's value of each case. (): 0.
     """
     if all(len(group) == 1 for group in groups):
-        return stratified_t_mean([list(cell.values()) for cell in cells], confidence)
+        return stratified_t_mean([list(cell.values()) for cell in cells], confidence, least=least)
     mean = mean_of([mean_of(list(cell.values())) for cell in cells])
     rows = [[cells[place] for place in group] for group in groups]
     values = [[mean_of([cell[seed] for cell in row]) for seed in complete_seeds(row)] for row in rows]
     if any(len(row) < 2 for row in values) or not math.isfinite(mean):
         return Interval(mean=mean)
+    floors = [math.fsum(least[place] for place in group) / len(group) ** 2 if least else 0.0 for group in groups]
     found = [
-        Estimate(mean=mean_of(row), variance=float(np.var(row, ddof=1)) / len(row), degrees=len(row) - 1)
-        for row in values
+        Estimate(mean=mean_of(row), variance=max(float(np.var(row, ddof=1)), floor) / len(row), degrees=len(row) - 1)
+        for row, floor in zip(values, floors, strict=True)
     ]
     interval = stratified_t(found, confidence, [len(group) / len(cells) for group in groups])
     shift = mean - interval.mean
@@ -266,6 +283,44 @@ def num_examples(share: float) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
+def logged_step(value: float) -> float:
+    """Returns the step to which a value was rounded, if it has few digits or the bits of a half precision; else 0.
+
+    The step of decimals is a power of ten, 1 at most. If the value may be either kind, it is the larger step.
+
+    >>> logged_step(3.28), logged_step(3.28125), logged_step(1 / 3)
+    (0.01, 0.015625, 0.0)
+    """
+    if not math.isfinite(value) or value == 0:
+        return 0.0
+    fraction, exponent = math.frexp(abs(value))
+    binary = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
+    leading = math.floor(math.log10(abs(value)) + EQUAL)  # of a float32 just below a power of ten
+    for place in range(max(-leading, 0), _MOST_DIGITS - leading):
+        scaled = value * 10.0**place
+        if abs(scaled - round(scaled)) <= EQUAL * abs(scaled):
+            return max(binary, 10.0**-place)
+    return binary
+
+
+def agreed_variance(metric: str, values: Sequence[float]) -> float:
+    """Returns the least variance of a seed's value if all seeds agree: three equal values with two decimals vary, too.
+
+    It is that of rounding to `logged_step`. For a share it is the one with which the t interval of the mean is as wide
+    as the exact interval of `metric_bounds`. 0 if the seeds do not agree.
+    """
+    if len(values) < 2 or not all(math.isfinite(value) for value in values):
+        return 0.0
+    if max(values) - min(values) > EQUAL * abs(values[0]):
+        return 0.0
+    if _is_share_name(metric) and 0 <= values[0] <= 1:
+        found = metric_mean(metric, values)
+        half = (found.upper - found.lower) / 2
+        return len(values) * (half / t_isf(_TAIL, len(values) - 1)) ** 2
+    return logged_step(values[0]) ** 2 / 12
+
+
+@functools.lru_cache(maxsize=4096)
 def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
     """Returns the bounds of a share that is equal on all seeds, as the share of the examples of all seeds together."""
     number = num_examples(share)
@@ -279,7 +334,8 @@ def metric_bounds(
     """Returns the 95% bounds of means over seeds, and the kind of each interval, which depends on the metric.
 
     - "t": mean and standard error.
-    - "log-t", for losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
+    - "log-t", for losses above 0: t on the logarithm of the mean, so that the bounds are above 0. If all seeds agree,
+      as losses that are logged with few digits may, their variance is that of rounding (`logged_step`).
     - "logit-t", for shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
     - "exact", Clopper and Pearson's, for trials that succeed or fail as a whole: four successes of four give a lower
       bound of 40%. Also for shares that are equal on all seeds, which have no variance. Their number of examples is
@@ -303,7 +359,10 @@ def metric_bounds(
     methods = np.where(share, "logit-t", np.where(positive, "log-t", "t"))
     if count < 2:
         return np.full_like(mean, np.nan), np.full_like(mean, np.nan), methods
-    half = t_isf(_TAIL, count - 1) * rows.std(axis=-2, ddof=1) / math.sqrt(count)
+    deviation = rows.std(axis=-2, ddof=1)
+    for at in zip(*np.nonzero(positive & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))), strict=True):
+        deviation[at] = max(deviation[at], logged_step(float(mean[at])) / math.sqrt(12))
+    half = t_isf(_TAIL, count - 1) * deviation / math.sqrt(count)
     lower, upper = mean - half, mean + half
     if positive.any():
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

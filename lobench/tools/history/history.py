@@ -186,7 +186,9 @@ def history_of(
     # Runs of one store are in the order of its ledger, whatever the clocks were; stores are in order of first result.
     by_store: dict[Path, list[CaseRun]] = {}
     for snapshot, one, found_scores in scored:
-        by_store.setdefault(snapshot.store, []).append(_run(snapshot, one, [found_scores[seed] for seed in seeds]))
+        least = scales.least_variance(one.cells[snapshot.cases[0].identity], metric or None)
+        run = _run(snapshot, one, [found_scores[seed] for seed in seeds], least)
+        by_store.setdefault(snapshot.store, []).append(run)
     ordered = sorted(by_store.values(), key=lambda own: min(run.at for run in own))
     runs = list(itertools.chain.from_iterable(ordered))
     info = scored[-1][0].cases[0]
@@ -266,7 +268,7 @@ def _subject_of(snapshot: Snapshot, label: str) -> StoredSubject | None:
     return next((one for one in snapshot.subjects if label in (one.label, one.who.uri)), None)
 
 
-def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float]) -> CaseRun:
+def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least: float) -> CaseRun:
     row = snapshot.rows[0]
     return CaseRun(
         store=snapshot.store,
@@ -275,7 +277,7 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float]) ->
         program=row.program,
         subject=subject.label,
         scores=tuple(scores),
-        score=stratified_t_mean([scores]),
+        score=stratified_t_mean([scores], least=[least]),
     )
 
 
