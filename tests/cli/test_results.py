@@ -324,6 +324,8 @@ def test_losses_that_agree_on_all_seeds_have_intervals_of_their_rounding(rounded
     assert scores["b (imported)", "mean score"] == pytest.approx(2 * half / 3.21 / gain, rel=1e-3), scores
     text = lobench("results", "--store", rounded).stdout
     assert "1.000 [1.000, 1.000]" not in text and "1.000 [0.99" in text, text
+    report = lobench("report", "--store", rounded, "--format", "text").stdout
+    assert "interquartile mean" in report and "[1.000, 1.000]" not in report, report
 
 
 def test_steps_to_a_target_are_known_up_to_the_evaluation_before(rounded: Path) -> None:

@@ -92,7 +92,12 @@ class MeanScore:
         cells = [[scores[seed] for seed in kept[case]] for case, scores in self.scores.items()]
         if not all(cells):
             return Interval()
-        return iqm_interval(cells, groups=self._places)
+        found = iqm_interval(cells, groups=self._places)
+        if found.upper > found.lower:
+            return found
+        # All draws are equal: the width is that of the mean, which rounding gives to seeds that agree.
+        half = (self.interval.upper - self.interval.lower) / 2
+        return dataclasses.replace(found, lower=found.mean - half, upper=found.mean + half)
 
     def _by_case(self) -> list[list[float]]:
         return [list(scores.values()) for scores in self.scores.values()]
