@@ -1,9 +1,12 @@
 """Torch's optimizers in lobench: what a step costs, and how far its curves are from those of equal rules in jax.
 
-python benchmarks/torch_steps.py [--quick]
+python benchmarks/torch_steps.py [--quick] [--steps]
 
 1. Seconds of a whole training of digits (MLP 64-32-10, batches of 64, one seed, one thread): torch's Adam in lobench
    over lobench's Adam, over the same training written in torch alone, and over torch's Adam in another process.
+   Further optimizers in lobench over their own loops in torch: Adam that counts its steps in Python ints or in tensors,
+   one of these over the other, and those of other packages that are installed, in processor time. With --steps this
+   part alone.
 2. For each optimizer and each case of suites/quick, the largest relative distance between the curves of the training
    loss of torch's optimizer and of the same rule in optax, and how far optax's own curve moves when the initial
    parameters move by 1e-7: nothing can be closer than that. NAdam's two rules differ: torch's beta changes from
@@ -12,8 +15,10 @@ python benchmarks/torch_steps.py [--quick]
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,7 @@ from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["main"]
 
+ADAM = {"lr": 0.003}
 PAIRS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "SGD": ("SGD", {"lr": 0.01}, optax.sgd(0.01)),
     "Momentum": ("SGD", {"lr": 0.001, "momentum": 0.9}, optax.sgd(0.001, momentum=0.9)),
@@ -57,18 +63,28 @@ def program(case: Case, task: Any, optimizer: Callable[[], Any], seeds: int) -> 
     return run
 
 
-def in_torch(num_steps: int) -> Callable[[], None]:
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Adam that counts in ints": ("torch_counting.CountsInInts", {"lr": 0.003}),
+    "Adam that counts in tensors": ("torch_counting.CountsInTensors", {"lr": 0.003}),
+    "SOAP": ("pytorch_optimizer.SOAP", {"lr": 0.003}),
+    "Prodigy": ("prodigyopt.Prodigy", {"lr": 1.0}),
+}
+
+
+def in_torch(num_steps: int, where: str = "torch.optim.Adam", settings: Mapping[str, Any] = ADAM) -> Callable[[], None]:
     """Returns the same training as its author would write it without lobench."""
     import torch
     from sklearn.datasets import load_digits
 
     torch.set_num_threads(1)
+    module, _, name = where.rpartition(".")
+    cls = getattr(importlib.import_module(module), name)
     data = load_digits()
     x, y = torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
 
     def run() -> None:
         model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+        optimizer = cls(model.parameters(), **settings)
         for _ in range(num_steps):
             rows = torch.randint(0, len(x), (64,))
             loss = torch.nn.functional.cross_entropy(model(x[rows]), y[rows])
@@ -97,6 +113,15 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(apart.max(initial=0.0)) if (np.isfinite(one) == np.isfinite(other)).all() else float("inf")
 
 
+def ratio(
+    what: str, one: Callable[[], Any], other: Callable[[], Any], rounds: int, *, by_processor_time: bool = False
+) -> str:
+    """Returns the median of one's seconds over the other's in rounds in turn, and the least and the most."""
+    found: Rounds = interleaved(what, one, other, rounds, by_processor_time=by_processor_time)
+    low, middle, high = (np.quantile(found.ratios, share) for share in (0, 0.5, 1))
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
 def main(arguments: list[str]) -> None:
     from lobench_torch.optimizers import torch_optimizer
 
@@ -113,9 +138,22 @@ def main(arguments: list[str]) -> None:
             case, task, lambda: torch_optimizer("torch.optim.Adam", lr=0.003, python=sys.executable), 1
         ),
     }.items():
-        found: Rounds = interleaved(what, theirs, other, rounds)
-        low, middle, high = (np.quantile(found.ratios, share) for share in (0, 0.5, 1))
-        print(f"{steps} steps of torch's Adam in lobench over {what}: {middle:.2f} ({low:.2f} to {high:.2f})")
+        print(f"{steps} steps of torch's Adam in lobench over {what}: {ratio(what, theirs, other, rounds)}", flush=True)
+    trained: dict[str, Callable[[], Any]] = {}
+    for what, (where, settings) in OTHERS.items():
+        if importlib.util.find_spec(where.partition(".")[0]) is None:
+            print(f"{what}: {where} is not installed")
+            continue
+        trained[what] = program(
+            case, task, lambda where=where, settings=settings: torch_optimizer(where, **settings), 1
+        )
+        found = ratio(what, trained[what], in_torch(steps, where, settings), rounds, by_processor_time=True)
+        print(f"{steps} steps of {what} in lobench over a loop in torch alone: {found}", flush=True)
+    ints, tensors = (trained[f"Adam that counts in {what}"] for what in ("ints", "tensors"))
+    print(f"{steps} steps of Adam that counts in ints over one that counts in tensors: ", end="")
+    print(ratio("counters", ints, tensors, rounds, by_processor_time=True), flush=True)
+    if "--steps" in arguments:
+        return
 
     print("\n| optimizer | case | torch against optax | optax, moved by 1e-7 |\n| --- | --- | ---: | ---: |")
     for spec in list(specs_in(Path(__file__).parents[1] / "suites/quick/quick.gin"))[: 1 if is_quick else None]:

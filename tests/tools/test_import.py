@@ -70,6 +70,17 @@ def test_other_values_are_refused_whole_and_replaced_where_that_is_asked(tmp_pat
     assert found == {("adam", 0): 0.31, ("adam", 1): 0.29, ("adam", 2): 0.35, ("mine", 0): 0.5, ("theirs", 0): 0.9}
 
 
+def test_a_run_that_has_gone_on_is_refused_with_both_ends(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    import_curves(write_csv(tmp_path / "a.csv", curve("mine", 0, [2.3, 0.9])), store=store)
+    longer = write_csv(tmp_path / "a.csv", curve("mine", 0, [2.3, 0.9, 0.8]))
+    expected = r"only a part of 'mine', case imported/mnist, seed 0.*steps to 100 there, to 200 now; --replace"
+    with pytest.raises(UsageError, match=expected):
+        import_curves(longer, store=store)
+    assert import_curves(longer, store=store, replace=True).num_replaced == 1
+    assert held(store) == {("mine", "imported/mnist", 0): {"val/loss": [(0, 2.3), (100, 0.9), (200, 0.8)]}}
+
+
 def test_a_run_keeps_its_seed_wherever_it_stands_in_a_later_file(tmp_path: Path) -> None:
     store, old = tmp_path / "store", [*curve("adam", "run-b", [2.0, 0.2]), *curve("adam", "run-c", [2.0, 0.3])]
     import_curves(write_csv(tmp_path / "a.csv", old), store=store)

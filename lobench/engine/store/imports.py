@@ -215,14 +215,28 @@ def _are_equal(one: Curves, other: Curves) -> bool:
     return one.eval_steps == other.eval_steps and values[0] == values[1] and draws[0] == draws[1]
 
 
+def _is_part(stored: Curves, curves: Curves) -> bool:
+    """Returns whether curves of one seed have the values of stored ones, and further steps."""
+    num, steps = len(stored.eval_steps), list(curves.eval_steps)
+    return (
+        len(steps) > num
+        and steps[:num] == list(stored.eval_steps)
+        and stored.metrics.keys() == curves.metrics.keys()
+        and all(bytes(found).startswith(bytes(stored.metrics[name])) for name, found in curves.metrics.items())
+    )
+
+
 def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
     before, now = stored.provenance.imported, curves.provenance.imported
     seed = f"seed {curves.seeds[0]}" + (f" ({now['run']})" if now.get("run") else "")
     is_same_file = before.get("file") == now.get("file")
+    of, is_part = f"of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}", _is_part(stored, curves)
     return UsageError(
-        f"the store has other values of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}",
+        f"the store has only a part {of}" if is_part else f"the store has other values {of}",
         where=now.get("file", ""),
-        got=_origin_before(before, now),
+        got=f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
+        if is_part
+        else _origin_before(before, now),
         next_step="--replace takes these in their place"
         + ("" if is_same_file else f"; --rename {subject.name}=NEW makes it another method"),
     )

@@ -17,6 +17,7 @@ from lobench.core.wording import counted, first_of
 
 __all__ = [
     "UNNAMED_CASE",
+    "WITH_SEED",
     "CurveRequest",
     "CurveRun",
     "LoggedRun",
@@ -34,7 +35,7 @@ __all__ = [
 UNNAMED_CASE = "task"  # name of the case if it is unknown
 
 _ENDING = re.compile(r"\.(?:csv|tsv|txt|log|out|stdout|json|jsonl|ndjson|parquet|wandb|gz|db|monitor)$", re.IGNORECASE)
-_WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
+WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
 
 
 class NotCurves(UsageError):
@@ -225,7 +226,7 @@ def bare_name(path: PurePath) -> str:
 
 def has_seed(name: str) -> bool:
     """Returns whether a run's name has a seed in it, as `adam_seed3` has."""
-    return _WITH_SEED.fullmatch(name) is not None
+    return WITH_SEED.fullmatch(name) is not None
 
 
 def named_run(name: str, asked: CurveRequest, *, is_file: bool = False) -> CurveRun:
@@ -256,7 +257,7 @@ def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str
     For a file's name `--pattern` is matched with the path first, for a run inside of a file with the name first.
     """
     if not asked.pattern:
-        found = _WITH_SEED.fullmatch(name)
+        found = WITH_SEED.fullmatch(name)
         return found.groupdict() if found else {}
     texts = [*asked.paths, name] if is_file else [name, *(f"{path}/{name}" for path in asked.paths), *asked.paths]
     try:
@@ -271,7 +272,7 @@ def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str
             expected="an expression that matches one of these from its beginning to its end",
         )
     parts = {key: value for key, value in found.groupdict().items() if value}
-    if not {"method", "seed"} & pattern.groupindex.keys() and (seeded := _WITH_SEED.fullmatch(name)):
+    if not {"method", "seed"} & pattern.groupindex.keys() and (seeded := WITH_SEED.fullmatch(name)):
         return seeded.groupdict() | parts
     return parts
 

@@ -280,6 +280,18 @@ def suite(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
 
 
+def test_tune_varies_lr_of_a_torch_optimizer_and_what_it_prints_is_an_experiment(suite: Path) -> None:
+    lobench_command = Path(sys.executable).parent / "lobench"
+    command = [lobench_command, "tune", "cases.gin", "--optimizer", "torch.optim.AdamW", "--print"]
+    printed = subprocess.run(command, cwd=suite, check=True, capture_output=True, text=True).stdout
+    assert "AdamW/torch.optim.AdamW.lr = @lr/Real()" in printed
+    (suite / "kept.gin").write_text(printed)
+    done = subprocess.run(
+        [lobench_command, "run", "kept.gin", "--check"], cwd=suite, check=True, capture_output=True, text=True
+    )
+    assert "AdamW: 11 trials" in done.stdout
+
+
 def test_names_of_python_are_names_of_gin(suite: Path) -> None:
     (suite / "experiment.gin").write_text(
         (suite / "cases.gin").read_text()

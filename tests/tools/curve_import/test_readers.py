@@ -7,6 +7,9 @@ import json
 import math
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -306,6 +309,30 @@ def test_a_decimal_comma_or_a_row_that_is_cut_off_is_no_other_number(tmp_path: P
     assert "the last line is cut off; got 5 cells: 'adam,m,0,10,lo'; expected 6" in refusal(file)
     file.write_text(head + 'adam,m,0,0,loss,2,\n"ad,am",m,0,10,loss,1')
     assert taken(file)["ad,am", "imported/m", 0] == {"loss": [(10, 1)]}
+
+
+def test_semicolons_are_named_also_where_decimals_have_commas(tmp_path: Path) -> None:
+    for number in ("0,31", "0.31"):
+        (tmp_path / "a.csv").write_text(f"step;val_loss\n0;{number}\n100;{number}\n")
+        text = refusal(tmp_path / "a.csv", method="m", case="c", seed="0", metrics=("val_loss",))
+        assert "columns are separated by ';' here" in text
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_with_a_column_for_each_run_is_told_how_to_convert_it(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"iteration": [0, 100], "adam_seed0": [2.3, 0.5], "sgd-seed3": [2.3, 0.75], "time": [0, 1]})
+    frame.to_csv("wide.csv", index=False) if kind == "csv" else frame.to_parquet("wide.parquet")
+    text = refusal(tmp_path / f"wide.{kind}", case="c")
+    code = re.search(r"it has a column for each run; (python -c .*) writes a row for each value", text)
+    assert code, text
+    subprocess.run([sys.executable, *shlex.split(code[1])[1:]], check=True)
+    assert taken(tmp_path / "wide_rows.csv", case="c", metrics=("loss",)) == {
+        ("adam", "imported/c", 0): {"loss": [(0, 2.3), (100, 0.5)]},
+        ("sgd", "imported/c", 3): {"loss": [(0, 2.3), (100, 0.75)]},
+    }
 
 
 def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:

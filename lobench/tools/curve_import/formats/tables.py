@@ -26,6 +26,7 @@ from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.formats.json_files import is_json, json_rows
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
+    WITH_SEED,
     CurveRequest,
     CurveRun,
     NotCurves,
@@ -320,7 +321,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 low_memory=False,
             )
             for frame in body.frames(parts):
-                _check_no_more(frame.pop(body.more), line, str(path), len(body.names))
+                _check_no_more(frame.pop(body.more), line, str(path), body.names)
                 lines = line + np.arange(len(frame), dtype=np.int64)
                 yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
                 line += len(frame)
@@ -393,7 +394,7 @@ class _Body:
             )
 
 
-def _check_no_more(more: pd.Series, line: int, where: str, num_columns: int) -> None:
+def _check_no_more(more: pd.Series, line: int, where: str, names: Sequence[str]) -> None:
     """Checks that no row has more cells than the header. An empty cell from a trailing comma is allowed."""
     odd = [place for place, cell in enumerate(more.cat.categories) if str(cell).strip()]
     if odd:
@@ -401,9 +402,16 @@ def _check_no_more(more: pd.Series, line: int, where: str, num_columns: int) -> 
         raise UsageError(
             "a row has more cells than the header",
             where=f"{where}, line {line + row}",
-            expected=str(num_columns),
-            next_step="a decimal comma makes two cells of a number: write a point; quote a name that has a comma",
+            expected=str(len(names)),
+            next_step=_other_separator(names)
+            or "a decimal comma makes two cells of a number: write a point; quote a name that has a comma",
         )
+
+
+def _other_separator(names: Sequence[str]) -> str:
+    """Returns advice if a header has no comma, but another separator; "" otherwise."""
+    found = next((text for text in (";", "|") if len(names) == 1 and text in names[0]), "")
+    return f"columns are separated by {found!r} here; write commas, and decimals with a point" if found else ""
 
 
 def _text(value: object) -> str:
@@ -487,14 +495,15 @@ def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: M
 
 def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
     """Returns advice on what to type if columns are missing."""
-    others = [text for text in (";", "|") if len(found) == 1 and text in found[0]]
-    if others:
-        return f"columns are separated by {others[0]!r} here; write commas, and decimals with a point"
+    if other := _other_separator(found):
+        return other
     try:
         numeric = _numeric_columns(path)
     except UsageError:
         numeric = list(found)
-    step = next((name for name in _STEPS if name in found), "COLUMN")
+    step = next((name for name in ("step", *_STEPS) if name in found), "COLUMN")
+    if "method" in missing and step != "COLUMN" and sum(map(has_seed, found)) > 1:
+        return _rows_of_runs(path, step, [name for name in found if has_seed(name)])
     values = [name for name in numeric if name not in (step, *_ROLES) and name.lower() not in _NOT_METRICS]
     losses = [name for name in values if "loss" in name.lower()] or values
     is_long = "metric" in found or "value" in found
@@ -512,6 +521,17 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
     parts = [f"{typed} sets it for all rows; --column ROLE=COLUMN names the column of a role"] * bool(typed)
     parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and bool(values))
     return "; ".join(parts)
+
+
+def _rows_of_runs(path: Path, step: str, runs: Sequence[str]) -> str:
+    """Returns advice for a table with a column for each run: a command that makes rows of them."""
+    kind = "parquet" if is_parquet(path) else "json" if is_json(path) else "csv"
+    code = (
+        f"import pandas; t = pandas.read_{kind}({str(path)!r}).melt({step!r}, {list(runs)!r}, 'run', 'loss'); "
+        f"t[['method', 'seed']] = t['run'].str.extract({WITH_SEED.pattern!r}); "
+        f"t.drop(columns='run').rename(columns={{{step!r}: 'step'}}).to_csv('{bare_name(path)}_rows.csv', index=False)"
+    )
+    return f"it has a column for each run; python -c {shlex.quote(code)} writes a row for each value"
 
 
 def _runs(
