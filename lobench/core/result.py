@@ -74,6 +74,7 @@ class EvaluationKey:
             The optimizer's code                        | evaluated again
             The case's bindings                         | evaluated again
             The case's code                             | evaluated again
+            Files that lobench does not find            | kept
             Bindings that return to earlier values      | kept
             How a case is scored                        | kept
             Data files                                  | kept with a note
