@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,3 +247,14 @@ def test_alarm_and_bisect_follow_the_files_with_steps(with_latest: tuple[Path, P
     done = lobench("bisect", run, "--suite", suite, "--case", "a", "--most", "0", "--workers", "1", "--format", "json")
     assert done.returncode in (0, 4), done.stderr
     assert json.loads(done.stdout)["num_checkpoints"] == 4
+
+
+def test_best_reads_a_theta_at_any_path_at_which_it_was_seen(with_latest: tuple[Path, Path], tmp_path: Path) -> None:
+    run, suite = shutil.copytree(with_latest[0], tmp_path / "run"), with_latest[1]
+    write_checkpoint(run / "latest.npz", LATEST[2])  # the best one
+    assert watch(run, suite, "--once", "--workers", "1").returncode == 0
+    (run / "theta_30.npz").unlink()
+    done = lobench("best", run, "--suite", suite, "--workers", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert not record["gone"] and Path(record["candidates"][0]["uri"]).name == "latest.npz"

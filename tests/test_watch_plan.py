@@ -214,3 +214,15 @@ def test_bindings_that_return_are_shown_by_every_command_though_nothing_is_train
     assert len(results(store)) == count
     after = shown()
     assert [one == other for one, other in zip(before, after, strict=True)] == [True] * len(before), after
+
+
+def test_results_after_bindings_that_return_have_no_note_of_other_bindings(folder: Path) -> None:
+    config, all_of_them = folder / "run" / "config.gin", ("--checkpoints", "all")
+    config.write_text(f"{CONFIG}LearnableSGD.initial_lr = 0.5\n")
+    again(folder, *all_of_them)
+    config.write_text(CONFIG)
+    again(folder, *all_of_them)
+    write_checkpoint(folder / "run" / "theta_3.npz", -1.5)
+    again(folder, *all_of_them)
+    shown = lobench("results", "--store", folder / "store")
+    assert shown.returncode == 0 and "different bindings" not in shown.stdout, shown.stdout

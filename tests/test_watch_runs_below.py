@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -134,3 +135,26 @@ def test_watch_of_the_latest_evaluates_the_newest_of_each_run(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stdout
     assert evaluated(runs) == {("one", "theta_2.npz"), ("two", "theta_3.npz")}
+
+
+def test_commands_on_one_of_the_runs_take_its_checkpoints_alone(tmp_path: Path) -> None:
+    suite, runs = make_suite(tmp_path, extra="Case.num_seeds = 3\n"), tmp_path / "runs"
+    for name, log_lrs in (("good", (-3.0, -2.0, -1.2)), ("bad", (-1.6, -1.5, -4.0))):
+        (runs / name).mkdir(parents=True)
+        for step, log_lr in enumerate(log_lrs, 1):
+            write_checkpoint(runs / name / f"theta_{step}.npz", log_lr)
+    (runs / "config.gin").write_text(CONFIG)
+    assert watch(runs, suite, *POPULATION).returncode == 0
+    store = runs / "lobench_results" / "tiny"
+    options = ("--suite", suite, "--store", store, "--workers", "1", "--format", "json")
+    best = lobench("best", runs / "bad", *options)
+    assert best.returncode == 0, best.stderr
+    assert {Path(one["uri"]).parent.name for one in json.loads(best.stdout)["candidates"]} == {"bad"}
+    alarm = lobench("alarm", runs / "bad", *options, "--seeds", "4")
+    assert alarm.returncode == 1, alarm.stderr
+    (raised,) = json.loads(alarm.stdout)["alarms"]
+    assert raised["outer_step"] == 3 and Path(raised["uri"]).parent.name == "bad"
+    bisect = lobench("bisect", runs / "bad", *options, "--case", "a", "--most", "0")
+    assert bisect.returncode in (0, 4) and json.loads(bisect.stdout)["num_checkpoints"] == 3, bisect.stderr
+    several = lobench("alarm", runs, *options)
+    assert several.returncode == 2 and "several runs; got bad, good; expected the folder of one" in several.stderr

@@ -21,7 +21,7 @@ from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageE
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, canonical_optimizer
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
-from lobench.engine.checkpoints.spool import holds_theta
+from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger, store_and_name
@@ -66,9 +66,11 @@ class Stored:
             raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=who.label)
         if who.is_optimizer:
             return who
-        if "://" not in who.uri and not path_exists(who.uri):
+        others = [one.who.uri for one in self.snapshot.subjects if one.who.sha256 == who.sha256]
+        place = readable_place(self.store, who.uri, who.sha256, others=others)
+        if place is None and "://" not in who.uri and not path_exists(who.uri):
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
-        if holds_theta(who.uri, who.sha256) is False:
+        if place is None:
             raise CheckpointError(
                 f"the file of {self.subject.label!r} holds another theta now",
                 where=str(self.store),
@@ -76,7 +78,7 @@ class Stored:
                 expected=f"the theta {who.sha256[:12]}, by which it was found",
                 next_step="choose another one, or evaluate what lies there now by its path",
             )
-        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label, sha256=who.sha256)
+        return GivenCheckpoint(uri=place, variant=who.variant, label=self.subject.label, sha256=who.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +97,17 @@ class RunFolder:
     Attributes:
       location: Path or URL of the folder.
       bindings: gin bindings with which its checkpoints are evaluated.
-      is_named: Whether it is a session of a command in a store that holds checkpoints of other runs too.
+      is_part: Whether the store holds checkpoints of other runs too: it is a session of a command, or the folder of a
+        run below the watched one.
     """
 
     location: str
     bindings: tuple[str, ...] = ()
-    is_named: bool = False
+    is_part: bool = False
 
     def holds(self, uri: str) -> bool:
         """Returns whether a checkpoint of the store belongs to this run."""
-        return not self.is_named or Path(uri).is_relative_to(Path(self.location).absolute())
+        return not self.is_part or _is_below(uri, self.location)
 
     def path_of(self, uri: str) -> str:
         """Returns the path of a checkpoint in this run; the store may have it relative to another working directory."""
@@ -253,7 +256,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     if place and name and is_store(place):
         store, text = Path(place), name
     elif "://" in text or path_exists(text) or store is None or not is_store(store):
-        return RunFolder(location=text)
+        return RunFolder(location=text, is_part=store is not None and is_store(store) and _is_one_of_runs(text, store))
     known = _sessions_of_commands(store)
     exact = known.get(text, [])
     if len(exact) == 1:
@@ -261,7 +264,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
         with Ledger.open(store, read_only=True) as ledger:
             sightings = [who for who in ledger.sightings().values() if Path(who.uri).is_relative_to(folder)]
         return RunFolder(
-            location=str(folder), bindings=sightings[-1].variant.bindings if sightings else (), is_named=True
+            location=str(folder), bindings=sightings[-1].variant.bindings if sightings else (), is_part=True
         )
     single = [label for label, folders in known.items() if len(folders) == 1]
     if exact:
@@ -275,6 +278,21 @@ def find_run(text: str, store: Path | None) -> RunFolder:
         expected="the folder of a run" + (f", or one of {', '.join(single)}" if single else ""),
         next_step=suggestion(text, known),
     )
+
+
+def _is_one_of_runs(folder: str, store: Path) -> bool:
+    """Returns whether a store holds checkpoints below a folder, and others."""
+    with Ledger.open(store, read_only=True) as ledger:
+        uris = {who.uri for who in ledger.sightings().values() if who.has_theta}
+    below = {uri for uri in uris if _is_below(uri, folder)}
+    return bool(below) and below != uris
+
+
+def _is_below(uri: str, folder: str) -> bool:
+    if "://" in uri or "://" in folder:
+        return uri.startswith(f"{folder.rstrip('/')}/")
+    path, place = Path(uri), Path(folder)
+    return path.is_relative_to(place.absolute()) or path.resolve().is_relative_to(place.resolve())
 
 
 def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:

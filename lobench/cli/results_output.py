@@ -22,6 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
+    from lobench.engine.store.current import CurrentCases
     from lobench.report.tables.records import ResultRecord
 
 __all__ = ["by_method_text", "export", "history_text", "ranked_text", "records_text", "table_text", "written"]
@@ -65,6 +66,7 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
 
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
+        current = ledger.current_cases(rows)
         unread = list(_unread(ledger))
     found = evaluation_summaries(rows)
     known = {name for one in found for name in one.final}
@@ -73,7 +75,7 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     primary = {row.case.primary_metric for row in rows}
     added = {name for one in found for name in one.added}
     more = _more_metrics(known - {*shown, *primary, *added, "train/loss", "test/loss", "test/accuracy"})
-    return "\n".join([*lines, *more, *_notes(rows, unread)])
+    return "\n".join([*lines, *more, *_notes(rows, current, unread)])
 
 
 def _stored(metrics: Sequence[str], known: Collection[str]) -> list[str]:
@@ -103,18 +105,22 @@ def ranked_text(store: Path, *, every: bool) -> str:
     with Ledger.open(store, read_only=True) as ledger:
         unread = list(_unread(ledger))
     summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, summarized=True)))
-    rows = summary.snapshot.rows
+    rows, current = summary.snapshot.rows, summary.snapshot.current
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
     lines += _more_metrics(_hidden(summary, ()))
-    return "\n".join([*lines, *_notes(rows, unread)])
+    return "\n".join([*lines, *_notes(rows, current, unread)])
 
 
-def _notes(rows: Sequence[EvaluationRow], unread: Iterable[ResultRecord]) -> list[str]:
+def _notes(rows: Sequence[EvaluationRow], current: CurrentCases, unread: Iterable[ResultRecord]) -> list[str]:
     """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
     from lobench.analysis.store.subjects import bindings_note, codes_note
     from lobench.core.wording import one_line
 
-    notes = [describe_programs({row.program for row in rows}), codes_note(rows), bindings_note(rows)]
+    notes = [
+        describe_programs({row.program for row in rows}),
+        codes_note(rows),
+        bindings_note(rows, current),
+    ]
     notes += [f"{record['outcome']}: {record['message']}" for record in unread]
     return [one_line(note) for note in notes if note]
 

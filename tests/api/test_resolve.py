@@ -149,7 +149,7 @@ def test_find_stored_takes_a_store_whose_path_contains_an_at_sign(world: World, 
     store.symlink_to(world.store)
     assert find_stored(f"{store}@moment", None).subject.label == find_stored("moment", world.store).subject.label
     assert find_stored(f"{store}@@adam()", None).subject.who.uri == "adam()"
-    assert find_run(f"{store}@mine", None).is_named
+    assert find_run(f"{store}@mine", None).is_part
     with pytest.raises(UsageError, match="neither a store nor a folder"):
         find_stored(f"{tmp_path}/none@7", None)
 

@@ -672,11 +672,11 @@ def codes_note(rows: Iterable[EvaluationRow]) -> str:
     return describe_codes({_code_of(row) for row in rows if row.code})
 
 
-def bindings_note(rows: Iterable[EvaluationRow]) -> str:
+def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     """Returns a line on checkpoints of one run that were evaluated with different bindings of their optimizer.
 
-    They then differ in more than their thetas. Of a checkpoint, the evaluation that was recorded last counts.
-    Checkpoints with bindings of their own are methods of their own, and are left out.
+    They then differ in more than their thetas. Of a checkpoint, the evaluations count that tables show, by the last
+    plan. Checkpoints with bindings of their own are methods of their own, and are left out.
 
     Returns:
       The line, on the run with the most such checkpoints, or "".
@@ -684,7 +684,8 @@ def bindings_note(rows: Iterable[EvaluationRow]) -> str:
     latest: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
     for row in rows:
         for who in row.subjects:
-            if who.kind == "checkpoint" and not who.variant.bindings and who not in row.superseded:
+            is_of_run = who.kind == "checkpoint" and not who.variant.bindings and who not in row.superseded
+            if is_of_run and current.is_current(row, who):
                 known = latest.setdefault((who.run, who.generation, row.case.identity), {})
                 if who not in known or known[who].id < row.id:
                     known[who] = row

@@ -1,7 +1,8 @@
-"""Readable thetas of a run: at the checkpoint's path, or in a copy that the store keeps."""
+"""Readable thetas of a run: at a path where the theta was seen, or in a copy that the store keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from lobench.engine.checkpoints.spool import holds_theta
@@ -19,7 +20,7 @@ def kept_copy(store: Path, uri: str, sha256: str) -> Path:
     return kept_copies(store) / sha256[:16] / Path(uri).name
 
 
-def readable_place(store: Path, uri: str, sha256: str) -> str | None:
+def readable_place(store: Path, uri: str, sha256: str, *, others: Iterable[str] = ()) -> str | None:
     """Returns a path at which the theta with a hash can be read now, or None.
 
     The file at the checkpoint's own path may have another theta, if a trainer has overwritten it.
@@ -28,6 +29,7 @@ def readable_place(store: Path, uri: str, sha256: str) -> str | None:
       store: Store of the watch, which may have a copy.
       uri: Path or URL of the checkpoint.
       sha256: Hash of the theta.
+      others: Other paths at which the theta was seen, such as that of `latest.npz`.
     """
-    places = [uri, str(kept_copy(store, uri, sha256))]
+    places = dict.fromkeys([uri, *others, str(kept_copy(store, uri, sha256))])
     return next((place for place in places if holds_theta(place, sha256) is not False), None)

@@ -273,9 +273,6 @@ class _Follower:
         """
         if not found.subjects or (self.detectors and found.subjects[: len(self._seen)] == self._seen):
             return
-        if len(runs := {one.run for one in found.subjects}) > 1:
-            got = ", ".join(sorted(runs))
-            raise UsageError("several runs", where=self._run.location, got=got, expected="the folder of one of them")
         by_role: dict[str, list[str]] = {}
         for identity, case in found.cases.items():
             by_role.setdefault(case.role, []).append(identity)
@@ -331,10 +328,11 @@ class _Follower:
             self._progress.log(f"{asked.kind}: {error}")
 
     def _place_of(self, subject: Subject) -> str | None:
-        """Returns a path from which a checkpoint's theta can be read, its own or the copy's; None if unreadable."""
+        """Returns a path at which a theta can be read: where it was seen, or the copy's. None: unreadable."""
         if subject.sha256 not in self._places:
             own = self._run.path_of(subject.uri)
-            self._places[subject.sha256] = readable_place(self._store, own, subject.sha256)
+            others = [self._run.path_of(one.uri) for _, one, _ in self._known if one.sha256 == subject.sha256]
+            self._places[subject.sha256] = readable_place(self._store, own, subject.sha256, others=others)
         return self._places[subject.sha256]
 
     def _keep_best(self, found: StoredRun) -> None:

@@ -17,6 +17,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.api.resolve import RunFolder, is_store
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.errors import UsageError
 from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -181,6 +182,8 @@ def read_run(
       tried: Confirmations that were evaluated already. They are not requested again if results are missing.
       is_over: Whether to skip unfinished checkpoints. Otherwise the run ends before the first of them.
       is_readable: Whether the theta of a checkpoint can be read now.
+    Raises:
+      UsageError: The store holds several runs, and `run` is not the folder of one of them.
     """
     if not is_store(store):
         return StoredRun(
@@ -193,6 +196,10 @@ def read_run(
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
     known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]
+    if len(names := {one[1].run for one in known}) > 1:
+        raise UsageError(
+            "several runs", where=run.location, got=", ".join(sorted(names)), expected="the folder of one of them"
+        )
     known.sort(key=lambda one: (one[1].generation, one[1].outer_step))
     ready = [one for one in known if one[2]] if is_over else itertools.takewhile(lambda one: one[2], known)
     subjects, runs = list[Subject](), list[str]()

@@ -120,7 +120,7 @@ def best(
         shown.log(note)
     measured, scales, every = ranked_run(store, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]
-    chosen, gone = _readable(ranked, top, run, store)
+    chosen, gone = _readable(ranked, top, run, store, snapshot.subjects)
     if not chosen:
         raise _nothing(store, places, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
@@ -200,18 +200,32 @@ def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone:
     )
 
 
-def _readable(ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path) -> tuple[list[Ranked], list[str]]:
+def _readable(
+    ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path, seen: Sequence[StoredSubject]
+) -> tuple[list[Ranked], list[str]]:
     """Returns the first checkpoints whose theta can be read, with its path, and the paths of better ones without.
 
-    Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas.
+    Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas. A theta may still lie
+    at another path, as that of `latest.npz` in `theta_100.npz`.
+
+    Args:
+      ranked: Checkpoints of the run, the best first.
+      top: Number of checkpoints to return.
+      run: The run.
+      store: Store of the watch.
+      seen: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
+    paths: dict[str, list[str]] = {}
+    for subject in seen:
+        if subject.who.has_theta and run.holds(subject.who.uri):
+            paths.setdefault(subject.who.sha256, []).append(run.path_of(subject.who.uri))
     chosen: list[Ranked] = []
     gone = []
     for one in ranked:
         if len(chosen) == top or math.isnan(one.worth):
             break
         who = one.subject.who
-        place = readable_place(store, run.path_of(who.uri), who.sha256)
+        place = readable_place(store, run.path_of(who.uri), who.sha256, others=paths.get(who.sha256, ()))
         if place is None:
             gone.append(who.uri)
         else:

@@ -24,8 +24,8 @@ from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_checkpoint
-from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
@@ -120,7 +120,7 @@ def bisect(
         own = [] if block is None else [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
         evaluate_into(
             store / "bisect",
-            [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
+            [GivenCheckpoint(uri=place_of(one) or one.uri, sha256=one.sha256) for one in chosen],
             places,
             location=location,
             progress=RoundProgress(progress),
@@ -152,6 +152,13 @@ def bisect(
             next_step="see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else "",
         )
 
+    seen_at: dict[str, list[str]] = {}  # paths by hash of theta
+    for who in {who for row in rows for who in row.sightings if who.has_theta and who.uri and run.holds(who.uri)}:
+        seen_at.setdefault(who.sha256, []).append(run.path_of(who.uri))
+
+    def place_of(one: Checkpoint) -> str | None:
+        return readable_place(store, one.uri, one.sha256, others=sorted(seen_at.get(one.sha256, ())))
+
     def look() -> Probed:
         rows, current = _stored(store, is_evaluated=search.num_new > 0)
         return probed(store, rows, names, checkpoints, [Path(place) for place in places], metric, current=current)
@@ -162,6 +169,7 @@ def bisect(
         first=_first_block(specs[0], layers),
         evaluate=evaluate,
         look=look,
+        is_readable=lambda one: place_of(one) is not None,
         log=progress.log,
         level=probability,
         confidence=confidence,
@@ -211,6 +219,7 @@ class _Search:
       first: First seed block of the case, used until a store knows the case's blocks. None: all of the case's own.
       evaluate: Evaluates checkpoints on a seed block.
       look: Reads the results of the stores.
+      is_readable: Whether the theta of a checkpoint can be read now.
       log: Prints a line of progress.
       level: Probability of a fall, and of the break within one checkpoint, at which the search stops.
       confidence: Probability of the named checkpoint at which the search stops.
@@ -223,6 +232,7 @@ class _Search:
     first: SeedBlock | None
     evaluate: Callable[[Sequence[Checkpoint], SeedBlock | None], None]
     look: Callable[[], Probed]
+    is_readable: Callable[[Checkpoint], bool]
     log: Callable[[str], None]
     level: float
     confidence: float
@@ -232,7 +242,7 @@ class _Search:
 
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
-        closed = {place for place, one in enumerate(self.checkpoints) if holds_theta(one.uri, one.sha256) is False}
+        closed = {place for place, one in enumerate(self.checkpoints) if not self.is_readable(one)}
         closed |= _places_with_fixed_seeds(seen)
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
