@@ -116,6 +116,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
         ([(2.0, False), (10.0, True), (10.0, True)], ">= 10x in the median, censored on 2 of 3 cases"),
         ([(2.0, False), (3.0, False), (10.0, True)], "3x in the median, censored on 1 of 3 cases"),
         ([(2.0, True), (3.0, False), (4.0, False)], ">= 3x in the median, censored on 1 of 3 cases"),
+        ([(2.0, False), (5.0, False), (3.0, False), (4.0, False)], "3.5x in the median, censored on 0 of 4 cases"),
         ([(math.nan, False)], "none, censored on 0 of 1 case, diverged on 1"),
     ],
 )

@@ -176,6 +176,14 @@ def test_what_is_not_as_the_rules_say_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--targets" in done.stderr
 
 
+def test_evaluations_past_the_budget_are_counted_in_the_text_and_in_json(tmp_path: Path) -> None:
+    logs, targets = tmp_path / "log.csv", targets_file(tmp_path)
+    logs.write_text(HEADER + "mine,s0,wmt,t1,1,5.0,31\nmine,s0,wmt,t1,2,9e9,32\nmine,s1,wmt,t1,1,9e8,31\n")
+    words = (logs, "--targets", targets, "--rules", "0.6")
+    assert json.loads(run(*words, "--format", "json").stdout)["log"]["past_budget"] == 2
+    assert "2 past the budget (a trial's evaluations after its workload's budget" in run(*words).stdout
+
+
 def test_a_log_of_which_nothing_counts_scores_zero(tmp_path: Path) -> None:
     logs, targets = tmp_path / "log.csv", targets_file(tmp_path)
     rows = {"other": "mine,s0,other,t1,1,5.0,31", "late": "mine,s0,wmt,t1,1,9e9,31", "past": "mine,s0,wmt,t1,1,-5,31"}
