@@ -107,7 +107,8 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     assert any(
         line.startswith("Note: The speed-up over the best single setting") and sentence in line for line in lines
     )
-    assert any("speed-up over tuned adam: over the best single setting" in line for line in lines)
+    spans = next(line for line in lines if "speed-up over tuned adam: over the best single setting" in line)
+    assert "over the envelope" not in spans, "its smoothing is longer than the budget"
 
 
 @pytest.mark.parametrize(
@@ -308,6 +309,7 @@ def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_pat
     assert roles["meta_test"][0].mean == pytest.approx((means[1] + means[2]) / 2)
     card = next(line for line in lines if line.startswith("Speed-up over the envelope of tuned adam, outer step 3: "))
     assert card == lines[3] and "interquartile mean of 3 cases and their seeds" in card
+    assert "too large on 3 cases, with a budget below the envelope's smoothing" in card
     speedups, num_cases, num_censored = found.speedups()
     assert num_cases == 3 and 1 < speedups.lower < speedups.upper < 10 and num_censored == 0
     assert 1 < speedups.mean < 10, "the baseline ran ten times the budget"

@@ -164,6 +164,10 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     label = summary.snapshot.labels[summary.shown]
     speedups, num_cases, num_censored = summary.speedups()
     bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
+    places = range(len(summary.snapshot.cases))
+    num_short = sum(summary.baseline(one) is not None and not summary.has_smooth_envelope(one) for one in places)
+    if num_short:  # the envelope lags by the whole budget there
+        bounds += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
     middle = summary.interquartile_mean(summary.shown, "primary")
     return [
         Card(
