@@ -283,7 +283,7 @@ def _written(section: _Section, options: argparse.Namespace, left: float) -> tup
     if left <= 0:
         return "", f"left out: the {options.seconds:g} s were over"
     with tempfile.TemporaryDirectory() as folder:
-        into, seconds = Path(folder) / "lines", min(section.seconds, left)
+        into, seconds = Path(folder) / "lines", left if options.rehearse else min(section.seconds, left)
         command = [sys.executable, __file__, "--section", section.name, "--page", str(into), "--beside", options.beside]
         environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ  # two processes may share the device
         with subprocess.Popen(

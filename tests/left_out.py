@@ -11,6 +11,7 @@ __all__ = ["STORIES"]
 
 ALARMS = "a watched run that gets worse; tests/tools/test_alarm.py has some"
 RAY = "a Ray of several machines; plugins/lobench-ray/tests runs Ray, tests/test_cluster_examples.py reads this"
+SLURM = "a cluster; plugins/lobench-slurm/tests runs a SLURM of one node"
 DRAWING = "a drawing"
 ENGINE = "a container engine; tests/test_container.py reads each step, ci/clean_root.py runs them"
 MEASURED = "measured, hours of it; tests/test_shipped_checkpoints.py runs a part"
@@ -57,9 +58,10 @@ STORIES = {
             "lobench watch runs/today --suite suites/digits --executor ray": RAY,
             "export RAY_AUTH_MODE": RAY,
             "ray get-auth-token": RAY,
-            "sbatch examples/cluster/slurm.sh": "SLURM",
-            "srun ray": "SLURM",
-            "sbatch --array": "SLURM",
+            "lobench watch runs/today --suite suites/digits --executor slurm": SLURM,
+            "sbatch examples/cluster/slurm.sh": SLURM,
+            "srun ray": SLURM,
+            "sbatch --array": SLURM,
             "kubectl": "Kubernetes",
             "examples/cluster/ssh.sh up": RAY,
             "RAY_AUTH_MODE=token lobench": RAY,
