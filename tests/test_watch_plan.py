@@ -226,3 +226,11 @@ def test_results_after_bindings_that_return_have_no_note_of_other_bindings(folde
     again(folder, *all_of_them)
     shown = lobench("results", "--store", folder / "store")
     assert shown.returncode == 0 and "different bindings" not in shown.stdout, shown.stdout
+
+
+def test_comparison_by_outer_steps_in_a_watchs_store_trains_nothing_and_adds_no_row(folder: Path) -> None:
+    store = folder / "store"
+    done = lobench("compare", "1", "2", "--suite", folder / "tiny", "--store", store, "--executor", "inline")
+    assert done.returncode == 0 and "compiled 2 programs" not in done.stderr, done.stderr
+    shown = lobench("results", "--store", store)
+    assert "of 2 checkpoints" in shown.stdout, shown.stdout

@@ -20,7 +20,7 @@ from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion, with_parts
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, canonical_optimizer
 from lobench.core.subject import Subject as Who
-from lobench.engine.checkpoints.given import given_subject
+from lobench.engine.checkpoints.given import given_checkpoint, given_subject
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.paths import path_exists
@@ -78,7 +78,10 @@ class Stored:
                 expected=f"the theta {who.sha256[:12]}, by which it was found",
                 next_step="choose another one, or evaluate what lies there now by its path",
             )
-        return GivenCheckpoint(uri=place, variant=who.variant, label=self.subject.label, sha256=who.sha256)
+        variant = who.variant
+        if variant.trainer_config is None:  # of a watch, whose run has the `config.gin`
+            variant = given_checkpoint(who.uri, variant.bindings).variant
+        return GivenCheckpoint(uri=place, variant=variant, label=self.subject.label, sha256=who.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

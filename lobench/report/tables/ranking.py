@@ -66,7 +66,9 @@ def _rows(summary: Summary) -> list[_Row]:
     snapshot, by_content = summary.snapshot, dict[object, list[int]]()
     left_race = _left_race(summary)
     for place, subject in enumerate(snapshot.subjects):
-        content = (subject.who.key, *sorted(subject.cells)) if subject.who.has_theta else place
+        # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
+        key: object = subject.who.key if snapshot.methods else (subject.who.sha256, subject.optimizer_hashes)
+        content = (key, *sorted(subject.cells)) if subject.who.has_theta else place
         by_content.setdefault(content, []).append(place)
     scores = {places[0]: summary.mean_score(places[0], "primary") for places in by_content.values()}
     most = max(found.num_cases for found in scores.values())
@@ -77,7 +79,7 @@ def _rows(summary: Summary) -> list[_Row]:
         rows.append(
             _Row(
                 place=places[0],
-                labels=tuple(snapshot.labels[place] for place in places),
+                labels=tuple(dict.fromkeys(snapshot.labels[place] for place in places)),
                 score=found,
                 is_ranked=is_whole and found.has_surviving_seed and places[0] not in left_race,
             )
