@@ -32,6 +32,7 @@ from lobench.engine.config.syntax import (
 )
 
 __all__ = [
+    "FOUND_ON_USE",
     "UnknownName",
     "bind",
     "bind_overrides",
@@ -60,7 +61,7 @@ class _NamesOnUse(Protocol):
 
 _ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
-_FOUND: set[str] = set()  # full names registered on use
+FOUND_ON_USE: set[str] = set()  # full names registered on use
 _NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to register a name
 _FAILED: set[str] = set()  # gin modules of plugins that could not be imported
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
@@ -131,7 +132,7 @@ def _are_alike(one: Path, other: Path) -> bool:
 def is_registered(selector: str) -> bool:
     """Returns whether imported modules have registered a name, or several that end with it."""
     matches = CONFIGURABLES.matching_selectors(selector)
-    if any(match not in _FOUND for match in matches):
+    if any(match not in FOUND_ON_USE for match in matches):
         return True
     return "." in selector and bool(_found_on_use(selector) or _found_in_python(selector))
 
@@ -148,7 +149,7 @@ def matching_names(selector: str) -> list[str]:
         found = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
     if len(found) > 1:
         found = _imported_here(found)
-    return [name for name in found if name not in _FOUND and name not in _OF_GIN] or found
+    return [name for name in found if name not in FOUND_ON_USE and name not in _OF_GIN] or found
 
 
 def _imported_here(names: Sequence[str]) -> list[str]:
@@ -295,7 +296,7 @@ def _not_imported(selector: str) -> str | None:
 
 def _found_on_use(selector: str) -> list[str]:
     found = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
-    _FOUND.update(found)
+    FOUND_ON_USE.update(found)
     return found
 
 

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from lobench.core.code_origin import Origin, file_of, origin_of_file
+from lobench.engine.config.binding import FOUND_ON_USE
 from lobench.engine.config.gin_state import CONFIGURABLES, Reached, reached_from
-from lobench.engine.config.syntax import Import, Statement, values_in
+from lobench.engine.config.syntax import Import, Statement, binding_text, values_in
 
 __all__ = ["modules_reached", "modules_without_names", "texts_reached"]
 
@@ -38,11 +39,20 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
 
     They are imported for side effects, such as replacing a function, and count for every case and optimizer.
     """
-    imported = {one.module for one in statements if isinstance(one, Import)}
+    found = list(statements)
+    imported = {one.module for one in found if isinstance(one, Import)}
     if not imported:
         return set()
-    homes = {found.wrapped.__module__ for _, found in CONFIGURABLES.items()}
-    homes |= {name.rpartition(".")[0] for name, _ in CONFIGURABLES.items()}
+    # Names that were registered when another case used them do not count: the result would depend on the order in
+    # which a process binds cases.
+    texts = [binding_text(one) for one in found if not isinstance(one, Import)]
+    names = {
+        name: one
+        for name, one in CONFIGURABLES.items()
+        if name not in FOUND_ON_USE or any(name in text for text in texts)
+    }
+    homes = {one.wrapped.__module__ for one in names.values()}
+    homes |= {name.rpartition(".")[0] for name in names}
     return {
         name
         for name in imported

@@ -15,7 +15,7 @@ from lobench.engine.config.suite_files import files_below, included_files
 from lobench.engine.config.syntax import Import, parse_file
 from lobench.engine.config.user_code import fingerprint_of
 
-__all__ = ["is_of_spec", "names_code", "reached_files"]
+__all__ = ["data_files_beside", "imported_modules", "is_of_spec", "names_code", "reached_files"]
 
 _CODE = (".py", ".gin")
 _IS_NAME = re.compile(r"[\w.*?\[\]-]+")
@@ -55,9 +55,9 @@ def reached_files(
         if above == root or above.is_relative_to(root)
         if (conftest := above / "conftest.py").is_file()
     }
-    named = {file for file in below if file.suffix == ".py" and names_code(file, code_names)}
+    named = _named(below, code_names, folder, root)
     modules = {one for file in gin_files for one in _imported_by(file)}
-    modules |= {found for text in texts for found in _IMPORT.findall(text)}
+    modules |= {module for text in texts for module in imported_modules(text)}
     homes = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
     starts = {file for module in modules for file in _files_of(module, homes)}
     code = fingerprint_of(sorted({*tests, *conftests, *named, *starts}), folders=[str(home) for home in homes])
@@ -71,6 +71,31 @@ def reached_files(
 def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
     """Returns whether a stored case is the one that `spec` describes."""
     return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.is_called(case.name)
+
+
+def data_files_beside(file: Path) -> set[Path]:
+    """Returns the files in the folder of a Python file that it names and that are not code."""
+    words = _words([file])
+    return {
+        beside
+        for beside in file.parent.iterdir()
+        if beside.name in words and beside.suffix not in _CODE and beside.is_file()
+    }
+
+
+def _named(files: Iterable[Path], names: Collection[str], folder: Path, root: Path) -> set[Path]:
+    """Returns the files of recorded code: those at a place from which a case imports, or else all of that name."""
+    python_files = {file for file in files if file.suffix == ".py"}
+    found: set[Path] = set()
+    for name in names:
+        direct = {place / name for place in (folder, root)} & python_files
+        found |= direct or {file for file in python_files if names_code(file, [name])}
+    return found
+
+
+def imported_modules(text: str) -> list[str]:
+    """Returns the modules that a gin text imports."""
+    return _IMPORT.findall(text)
 
 
 def names_code(file: PurePath, names: Collection[str]) -> bool:

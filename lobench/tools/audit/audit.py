@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -24,13 +25,21 @@ from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import signer
 from lobench.plugins import load_plugins
-from lobench.tools.audit.cases import case_findings
+from lobench.tools.audit.cases import case_findings, lacking_code
 from lobench.tools.audit.contradictions import findings, suite_folders
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 from lobench.tools.audit.forms import common_metrics, other_film, other_form, unaudited_of
 from lobench.tools.audit.outcomes import Outcomes
-from lobench.tools.audit.reevaluation import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
+from lobench.tools.audit.reevaluation import (
+    OrdinaryTest,
+    OtherCase,
+    RepeatableCase,
+    Repeats,
+    Suites,
+    bindings_of,
+    imports_of,
+)
 
 __all__ = ["Audit", "Checked", "Verdict", "audit"]
 
@@ -156,6 +165,8 @@ def audit(
         ):
             rows = list(ledger.evaluations())
             found: list[Finding] = list(findings(bundle, ledger, rows, folder))
+            imports = imports_of(ledger)
+            lacking = lacking_code(ledger, rows, bundle.below("suites"))
             notes = list(_notes(ledger, rows))
         count = num_drawn(sample, len(rows)) if rows else 0
         if 0 < count < len(rows) and not beacon:
@@ -168,19 +179,21 @@ def audit(
         places = drawn(count, len(rows), root=bundle.root, beacon=beacon)
         thetas = {Path(one).stem: folder / one for one in bundle.below("theta")}
         folders = suite_folders(bundle, folder)
-        suites = Suites(folders, load_plugins())
+        suites = Suites(folders, load_plugins(), imports)
         repeats = Repeats(workers, thetas, folder / "compiled")
         try:
-            with modules_meanwhile([str(one) for one in folders]):
+            with modules_meanwhile([str(place) for one in folders for place in (one, one.parent)]):
                 repeats.metrics = {
                     one: plugins_of([str(one)], shown).usable_declarations("lobench_metrics") for one in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
-                cases, problems = _cases(suites, rows, bundle.below("suites"))
+                cases, problems = _cases(suites, rows, bundle.below("suites"), lacking)
                 found += problems
                 compared = _compare(repeats, rows, places, cases, log)
                 test = _test(repeats, rows, cases, compared, log)
-                found += _check_outcomes(Outcomes(folders), rows, cases, compared)
+                outcomes = Outcomes(folders)
+                found += _check_outcomes(outcomes, rows, cases, compared)
+                found += _check_recorded_outcomes(outcomes, rows, cases, compared)
         finally:
             repeats.close()
     checked = tuple(compared.checked[place] for place in places)
@@ -230,7 +243,7 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 
 def _cases(
-    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str]
+    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str], lacking: Collection[str]
 ) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
     """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
@@ -243,7 +256,10 @@ def _cases(
             continue
         try:
             case = cases[place] = suites.find(row, bindings.get(row.case.key, ""))
-            problems += case_findings(row, case.bound, members)
+            problems += case_findings(row, case.bound, members, lacking)
+        except OrdinaryTest as error:
+            cases[place] = headline(error)
+            problems.append(Unaudited("ordinary tests, which an audit does not repeat"))
         except OtherCase as error:
             cases[place] = headline(error)
             problems.append(Contradiction("label" if "bindings of" in str(error) else "suite", headline(error)))
@@ -376,6 +392,34 @@ def _check_outcomes(
         else:
             why = f"recorded as {row.outcome}, and is {seen[0]} here"
             compared.checked[place] = Checked(row=row, verdict="differs", why=why)
+
+
+def _check_recorded_outcomes(
+    outcomes: Outcomes,
+    rows: Sequence[EvaluationRow],
+    cases: Mapping[int, RepeatableCase | str],
+    compared: _Compared,
+) -> Iterator[Finding]:
+    """Yields the outcomes of results that were not repeated, if their own curves have another one.
+
+    A test may have seen one seed block, the blocks up to this one, or all blocks of its case.
+    """
+    together: dict[tuple[str, str], list[int]] = {}
+    for place, row in enumerate(rows):
+        if row.payload is not None:
+            together.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(place)
+    for place, row in enumerate(rows):
+        found, own = cases[place], row.curves
+        is_verdict = row.outcome in (Outcome.PASSED, Outcome.FAILED)
+        if place in compared.ours or isinstance(found, str) or own is None or not is_verdict:
+            continue
+        blocks = sorted(
+            together[row.key.checkpoint_sha256, row.case.key], key=lambda one: rows[one].key.seed_block.start
+        )
+        every = [curves for one in blocks if (curves := rows[one].curves) is not None]
+        seen = [outcomes.of(row, found, curves) for curves in ([own], *itertools.accumulate([one] for one in every))]
+        if row.outcome not in seen and all(isinstance(one, Outcome) for one in seen):
+            yield Contradiction("result", f"{row.where}: recorded as {row.outcome}, and by its curves it is {seen[0]}")
 
 
 def _test(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from lobench.core.case import CaseInfo
@@ -16,7 +16,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
-__all__ = ["case_findings", "code_findings", "planned_case_findings"]
+__all__ = ["case_findings", "code_findings", "is_item_of_experiment", "lacking_code", "planned_case_findings"]
 
 # Seeds may be set outside of the suite's files; the plan has the seeds of a case.
 _OF_SESSIONS = ("first_seed", "block_sizes", "num_seeds")
@@ -27,13 +27,16 @@ _LATER = ("problem", "program_hash", "file", "own_name", "task_code", "subject_c
 _UNBOUND = ("scale", "minimum")
 
 
-def case_findings(row: EvaluationRow, bound: BoundCase, members: Sequence[str]) -> Iterator[Finding]:
+def case_findings(
+    row: EvaluationRow, bound: BoundCase, members: Sequence[str], lacking: Collection[str] = ()
+) -> Iterator[Finding]:
     """Yields the fields of a result's case that differ from the suite's files.
 
     Args:
       row: The result.
       bound: The case, bound from the files of the bundle.
       members: Names of the suites' files in the bundle.
+      lacking: Code of which the bundle lacks a file; see `lacking_code`.
     """
     told, ours = row.case, bound.info
     for field in dataclasses.fields(CaseInfo):
@@ -44,6 +47,8 @@ def case_findings(row: EvaluationRow, bound: BoundCase, members: Sequence[str]) 
             yield Unaudited(f"a field of cases that an older lobench did not write ({name})")
         elif name in ("task_code", "subject_code") and _has_packages(bound, name):
             yield Unaudited("versions of packages that cases or optimizers import")
+        elif name in ("task_code", "subject_code") and claim in lacking:
+            continue  # `code_findings` names the files
         elif name in _UNBOUND:
             yield Unaudited(f"{name} of {told.suite}/{told.name}: {claim!r}, and its files say {here!r}")
         else:
@@ -70,6 +75,14 @@ def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Ite
     stem = PurePosixPath(file).stem
     if told.name not in (ours.name, f"{ours.file}.{ours.name}", f"{stem}.{ours.name}", f"{stem}.{item}"):
         yield Contradiction("case", f"{row.where}: it is called {told.name!r}, and its files call it {ours.name!r}")
+    if is_item_of_experiment(told):
+        # `pytest experiment.gin` calls it mini/bowl[adam-3], and mini/bowl.test_bowl[adam-3] if it has several tests.
+        called, own_names = item.rpartition("[")[0], (told.name, ours.name)
+        if not any(
+            called == name or called.startswith(f"{name}.") for name in (f"{told.suite}/{n}" for n in own_names)
+        ):
+            yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
+        return
     parts = PurePosixPath(file).parts
     places = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
     if not any(parts[-len(place) :] == place or place[-len(parts) :] == parts for place in places):
@@ -82,14 +95,29 @@ def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Ite
         yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
 
 
-def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields contradictions between plans and results: another case name, code or seed blocks."""
+def is_item_of_experiment(case: CaseInfo) -> bool:
+    """Returns whether a case was evaluated by `pytest experiment.gin`, whose items have no name of a test."""
+    file, _, item = case.node_id.partition("::")
+    return file.endswith(".gin") and item.startswith(f"{case.suite}/") and item.endswith("]")
+
+
+def planned_case_findings(
+    planned: Sequence[PlannedSubject],
+    rows: Sequence[EvaluationRow],
+    made_by: Mapping[tuple[str, str], Collection[str]],
+) -> Iterator[Finding]:
+    """Yields contradictions between plans and results: another case name, code or seed blocks.
+
+    Args:
+      planned: Planned subjects, in order of their last plans.
+      rows: Results of today's code.
+      made_by: Code of all results, also of code that was edited later, by identity and optimizer of the case.
+    """
     named: dict[tuple[str, str], set[str]] = {}
-    codes: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
         named.setdefault(key, set()).add(f"{row.case.suite}/{row.case.name}")
-        codes.setdefault(key, set()).add(row.case.code)
+    last = {(case.identity, case.optimizer_hash): case.code for one in planned for case in one.cases}
     known: dict[tuple[str, str], set[str]] = {}
     blocks: dict[tuple[str, str], set[tuple[object, ...]]] = {}
     for one in planned:
@@ -99,8 +127,14 @@ def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[Eval
             blocks.setdefault(key, set()).add(case.blocks)
             if key in named and case.name not in named[key]:
                 yield Contradiction("plan", f"{case.name} was planned, and its results call it {min(named[key])}")
-            if case.code and key in codes and not any(code in ("", case.code) for code in codes[key]):
-                yield Contradiction("plan", f"{case.name} was planned with code that no result was made by")
+            if case.code and key in made_by and not any(code in ("", case.code) for code in made_by[key]):
+                what = f"{case.name} was planned with code that no result was made by"
+                # Code may be edited before it gave a result.
+                yield (
+                    Contradiction("plan", what)
+                    if last[key] == case.code
+                    else Unaudited(f"a plan before an edit: {what}")
+                )
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
         if key not in known:
@@ -109,6 +143,23 @@ def planned_case_findings(planned: Sequence[PlannedSubject], rows: Sequence[Eval
             yield Contradiction("plan", f"{row.where}: made by code that no plan has")
         if tuple(row.case.blocks()) not in blocks[key]:
             yield Contradiction("plan", f"{row.where}: its case has seed blocks that no plan has")
+
+
+def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterable[str]) -> set[str]:
+    """Returns the code of results of which the bundle does not have every file, so that it cannot be made again.
+
+    Args:
+      ledger: Ledger of the bundle.
+      rows: Results.
+      members: Names of the suites' files in the bundle.
+    """
+    paths = [_path(member) for member in members]
+    return {
+        code
+        for code in {code for row in rows for code in parts_of_code(row.key.code)}
+        for name in ledger.code_parts(code) or ()
+        if name.endswith(".py") and not any(names_code(path, [name]) for path in paths)
+    }
 
 
 def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mapping[str, bytes]) -> Iterator[Finding]:

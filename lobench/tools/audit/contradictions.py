@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lobench.core.code import parts_of_code
@@ -26,13 +27,14 @@ from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
 from lobench.tools.audit.cases import code_findings, planned_case_findings
-from lobench.tools.audit.experiments import experiment_findings, seed_findings
+from lobench.tools.audit.experiments import experiment_findings, given_labels, seed_findings
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 from lobench.tools.audit.records import Tables, record_findings
 
 __all__ = ["findings", "renamed", "suite_folders"]
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_NO_LABELS: Mapping[str, Set[str]] = MappingProxyType({})
 _OWN = ("bundle.json", "about.json", "card.md", "signature")
 _FOLDERS = ("ledger", "suites", "theta")
 
@@ -68,10 +70,10 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
     yield from _of_head(bundle)
     yield from _of_experiments(bundle)
     yield from _of_plans(planned, rows)
-    yield from planned_case_findings(planned, rows)
+    yield from planned_case_findings(planned, rows, _made_by(tables))
     yield from _of_places(tables, rows)
     yield from seed_findings(planned, rows, has_gate=bool(tables.events("gate")))
-    yield from _of_labels(planned, sightings, ledger)
+    yield from _of_labels(planned, sightings, ledger, given_labels(ledger, folders))
     yield from record_findings(tables, rows)
     yield from experiment_findings(ledger, rows, folders)
     yield from code_findings(ledger, rows, members)
@@ -128,6 +130,15 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
         yield Contradiction("plan", f"{counted(len(beside), 'result')} of what no plan has, such as {beside[0].where}")
 
 
+def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
+    """Returns the code of all results by identity and optimizer of their case."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in tables["evaluations"]:
+        key = (row["case_identity"], row["optimizer_hash"])
+        found.setdefault(key, set()).add(row.get("code", ""))
+    return found
+
+
 def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields cases with different places in a plan and in their results."""
     places: dict[tuple[str, str], set[CasePlace]] = {}
@@ -140,13 +151,15 @@ def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Findin
                 yield Contradiction("plan", f"{one['name']} was planned at {'::'.join(one['place'])}, and is elsewhere")
 
 
-def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger) -> Iterator[Finding]:
+def _of_labels(
+    planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger, given: Mapping[str, Set[str]]
+) -> Iterator[Finding]:
     for who in sightings:
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
             yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than in the ledger")
         if who.has_theta and optimizer_sha256(who.uri) == who.sha256:
             yield Contradiction("label", f"{who.uri!r} is an optimizer, and the ledger has {who.kind}")
-    for text, is_second_name in renamed(planned, sightings):
+    for text, is_second_name in renamed(planned, sightings, given):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for form in ledger.experiments():
         try:
@@ -155,11 +168,19 @@ def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], 
             yield Contradiction("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
 
 
-def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> Iterator[tuple[str, bool]]:
+def renamed(
+    planned: Sequence[PlannedSubject], sightings: Iterable[Subject], given: Mapping[str, Set[str]] = _NO_LABELS
+) -> Iterator[tuple[str, bool]]:
     """Yields a line for each label that differs from the plan, and whether it is only a second name.
 
     An experiment whose results are all in the store of a comparison adds second names, and plans nothing. A label that
-    was planned for another subject is not a second name.
+    was planned for another subject is not a second name, unless the forms of an experiment give the subject both: its
+    methods were edited, and their results were there.
+
+    Args:
+      planned: Planned subjects.
+      sightings: Subjects as the ledger has them.
+      given: Labels that experiments give to subjects, by hash.
     """
     labels: dict[tuple[str, str], set[str]] = {}
     for one in planned:
@@ -168,7 +189,9 @@ def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> 
     for key, name in sorted({(who.key, who.label) for who in sightings}):
         before = labels.get(key)
         if before and name not in before:
-            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", name not in every
+            own = given.get(key[0], frozenset())
+            is_second_name = name not in every or (name in own and bool(before & own))
+            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", is_second_name
 
 
 def _of_files(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.analysis.scores.trial_fitness import fitness, fitness_of_sessions
@@ -21,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
-__all__ = ["experiment_findings", "seed_findings"]
+__all__ = ["experiment_findings", "given_labels", "seed_findings"]
 
 _MOST_NAMED = 4
 _STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
@@ -35,19 +36,20 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
       rows: Evaluations of the ledger.
       folders: Folders of the suites.
     """
+    labels = _labels(ledger, folders)
     for form in ledger.experiments():
         if not form.config:
             continue
-        members, trials = ledger.memberships(form.id), ledger.trials(form.id)
         try:
             experiment = _read(form, folders)
         except LobenchError as error:
             yield Unaudited(f"the configuration of experiment {form.name!r} ({headline(error)})")
             continue
+        members, trials = ledger.memberships(form.id), ledger.trials(form.id)
         yield Unaudited(f"of the configuration of {form.name!r} that on which no method or seed hangs", is_usual=True)
         if experiment.name != form.name:
             yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
-        yield from _of_methods(experiment, members, trials, ledger)
+        yield from _of_methods(experiment, members, trials, ledger, labels)
         yield from _of_trials(form, experiment, members, trials, rows, folders)
         yield from _left_out(form, members, rows)
         without = [
@@ -57,6 +59,64 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         ]
         if without and members:
             yield Unaudited(f"why experiment {form.name!r} has no result of {first_of(without, _MOST_NAMED)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Labels:
+    """Labels of subjects, by their hash.
+
+    Attributes:
+      known: Labels that subjects have, or had when they were planned.
+      given: Labels that the methods and trials of all experiments give them.
+    """
+
+    known: Mapping[str, Set[str]]
+    given: Mapping[str, Set[str]]
+
+    def problem_of(self, method: Method, sha256: str) -> Finding | None:
+        """Returns the finding if a method has another label than its results.
+
+        A subject has one label, and may be several methods: of this experiment, of an earlier form of it, or a trial of
+        a search. It then has the label of one of them, and the others are second names.
+        """
+        known = self.known.get(sha256, frozenset())
+        if not known or method.title in known:
+            return None
+        names = " and ".join(repr(label) for label in sorted(known))
+        if known & self.given.get(sha256, frozenset()):
+            return Unaudited(f"a second name: method {method.name} is called {method.title!r}, and its results {names}")
+        return Contradiction(
+            "label", f"method {method.name} is called {method.title!r}, and has the results of {names}"
+        )
+
+
+def _labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
+    known: dict[str, set[str]] = {}
+    for who in ledger.sightings().values():
+        known.setdefault(who.sha256, set()).add(who.label)
+    for planned in ledger.planned():
+        known.setdefault(planned.sha256, set()).add(planned.label)
+    return _Labels(known=known, given=given_labels(ledger, folders))
+
+
+def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[str]]:
+    """Returns the labels that all forms of all experiments give to subjects, by hash of the subject.
+
+    Args:
+      ledger: Ledger of the bundle.
+      folders: Folders of the suites.
+    """
+    found: dict[str, set[str]] = {}
+    for form in ledger.experiments():
+        try:
+            methods = {method.name: method for method in _read(form, folders).methods} if form.config else {}
+        except LobenchError:
+            continue  # `experiment_findings` reports it
+        for one in ledger.memberships(form.id):
+            if (method := methods.get(one.method)) is not None:
+                label = method.title if method.search is None else f"{method.title} {one.trial}"
+                found.setdefault(one.evaluation.sha256, set()).add(label)
+    return found
 
 
 def _left_out(form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
@@ -99,7 +159,11 @@ def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
 
 
 def _of_methods(
-    experiment: Experiment, members: Sequence[Membership], trials: Sequence[TrialRow], ledger: Ledger
+    experiment: Experiment,
+    members: Sequence[Membership],
+    trials: Sequence[TrialRow],
+    ledger: Ledger,
+    labels: _Labels,
 ) -> Iterator[Finding]:
     methods = {method.name: method for method in experiment.methods}
     sightings = list(ledger.sightings().values())
@@ -128,6 +192,9 @@ def _of_methods(
                 continue
             values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
         yield from _of_subject(method, values, one.evaluation.sha256, sightings)
+        is_named = method.kind in ("optimizer", "checkpoint") and method.search is None
+        if is_named and (problem := labels.problem_of(method, one.evaluation.sha256)) is not None:
+            yield problem
     wanted = experiment.sessions
     for name, found in sorted(sessions.items()):
         is_whole = methods[name.partition("/")[0]].kind not in ("command", "curves", "script")
@@ -139,7 +206,7 @@ def _of_methods(
 
 
 def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]) -> Iterator[Finding]:
-    """Yields contradictions between a method's configuration and the optimizer, bindings or label of its results."""
+    """Yields contradictions between a method's configuration and the optimizer or bindings of its results."""
     own = [who for who in sightings if who.sha256 == sha256]
     if method.kind == "optimizer":
         wanted = _settings("; ".join((optimizer_text(method), *values)))
@@ -156,10 +223,6 @@ def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: S
         bindings = given_method(method, label=method.title, bindings=values).variant.bindings
         if not any(who.variant.bindings[: len(bindings)] == bindings for who in own):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
-    is_named = method.kind in ("optimizer", "checkpoint") and method.search is None and bool(own)
-    if is_named and method.title not in {who.label for who in own}:
-        names = " and ".join(sorted({repr(who.label) for who in own}))
-        yield Contradiction("label", f"method {method.name} is called {method.title!r}, and has the results of {names}")
 
 
 def _settings(text: str) -> tuple[str, dict[str, str]]:
@@ -190,6 +253,12 @@ def _of_trials(
 ) -> Iterator[Finding]:
     by_key = {(row.key.checkpoint_sha256, row.case.key, row.key.seed_block): row for row in rows}
     methods = {method.name: method for method in experiment.methods}
+    for name in sorted(name for name, method in methods.items() if method.search is not None):
+        numbers = {trial.number for trial in trials if trial.method == name}
+        missing = sorted(set(range(max(numbers, default=0))) - numbers)
+        if missing:
+            what = first_of([str(number) for number in missing], _MOST_NAMED)
+            yield Contradiction("record", f"search {name!r} of {form.name!r} counts trials from 0, and lacks {what}")
     for trial in trials:
         where = f"trial {trial.number} of {trial.method!r} of {form.name!r}"
         if trial.state not in _STATES:

@@ -20,7 +20,7 @@ from lobench.core.wording import headline
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.evaluation.expectations import failed_expectations
 from lobench.evaluation.result import Result
-from lobench.tools.audit.reevaluation import RepeatableCase
+from lobench.tools.audit.reevaluation import RepeatableCase, tests_below
 
 __all__ = ["Outcomes"]
 
@@ -49,6 +49,9 @@ class Outcomes:
         if row.case.whole:
             return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
+        if file.endswith(".gin") and found.test:  # an item of an experiment
+            place = tests_below(Path(found.spec.path).parent)[found.test]
+            return self._of_test(place, found.test, found.spec, Result(curves))
         if file.endswith(".gin"):
             try:
                 failed = failed_expectations(found.bound.expectations, Result(curves, found.bound.case))

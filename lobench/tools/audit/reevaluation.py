@@ -17,18 +17,33 @@ from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.reached_files import is_of_spec
-from lobench.engine.config.suite import specs_of
-from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.config.reached_files import imported_modules, is_of_spec
+from lobench.engine.config.suite import specs_of, tests_of
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
 from lobench.plugins import PluginManager, Registered
+from lobench.tools.audit.cases import is_item_of_experiment
 
-__all__ = ["OtherCase", "RepeatableCase", "Repeats", "Suites", "bindings_of"]
+__all__ = [
+    "OrdinaryTest",
+    "OtherCase",
+    "RepeatableCase",
+    "Repeats",
+    "Suites",
+    "bindings_of",
+    "imports_of",
+    "tests_below",
+]
 
+_TEST = re.compile(r"^\s*(?:async\s+)?def (test\w*)\(", re.MULTILINE)
 _CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
+
+
+class OrdinaryTest(LobenchError):
+    """The result is of an ordinary test, which takes no case of a gin file. An audit does not repeat it."""
 
 
 class OtherCase(LobenchError):
@@ -60,10 +75,15 @@ class Suites:
     Args:
       folders: Folders of the suites.
       manager: Plugins.
+      imports: Lines that experiments bind over all cases: their imports, the last form of an experiment first.
     """
 
-    def __init__(self, folders: Sequence[Path], manager: PluginManager) -> None:
+    def __init__(
+        self, folders: Sequence[Path], manager: PluginManager, imports: Sequence[tuple[str, ...]] = ()
+    ) -> None:
+        self._imports = (*imports, ())
         self._specs = specs_of(*folders)
+        self._tests = tests_of(*folders)
         self._modules = tuple(manager.usable_declarations("lobench_gin_modules"))
         self._known: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
 
@@ -74,6 +94,7 @@ class Suites:
           row: The result.
           bindings: All bindings of this case with this optimizer, according to the ledger.
         Raises:
+          OrdinaryTest: The result is of an ordinary test.
           OtherCase: The identity of the case or of its optimizer differs from that of the files and bindings.
           LobenchError: The files are missing, or cannot be bound.
         """
@@ -92,6 +113,9 @@ class Suites:
 
     def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         specs = [one for one in self._specs if one.suite == row.case.suite and is_of_spec(one, row.case)]
+        name = row.case.name.partition("[")[0]  # without the values of its parameters
+        if not specs and any(one.suite == row.case.suite and one.is_called(name) for one in self._tests):
+            raise OrdinaryTest("an ordinary test, which an audit does not repeat", where=row.where)
         if not specs and any(one.suite == row.case.suite for one in self._specs):
             raise OtherCase("the suite's files have no such case", where=row.where)
         if not specs:
@@ -99,23 +123,48 @@ class Suites:
         problem: LobenchError | None = None
         for spec in specs:
             for who in row.sightings:
-                for test in _tests(row.case):
+                for test in _tests(row.case, Path(spec.path).parent):
                     try:
-                        return self._bound(row, spec, who, test, bindings)
+                        return self._with_imports(row, spec, who, test, bindings)
                     except LobenchError as error:
                         problem = problem if isinstance(problem, OtherCase) else error
         assert problem is not None
         raise problem
 
-    def _bound(self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str) -> RepeatableCase:
-        layers = Layers(variant=who.variant, gin_modules=self._modules)
+    def _with_imports(
+        self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str
+    ) -> RepeatableCase:
+        """Returns the case with the imports of the experiment that gives it the code of the result.
+
+        Otherwise it is the case with the first imports that can be bound. The last ones are none.
+        """
+        first: RepeatableCase | None = None
+        problem: LobenchError | None = None
+        for imports in self._imports:
+            try:
+                found = self._bound(row, spec, who, test, bindings, imports)
+            except LobenchError as error:
+                problem = error
+                continue
+            if found.bound.info.code == row.case.code:
+                return found
+            first = first or found
+        if first is None:
+            assert problem is not None
+            raise problem
+        return first
+
+    def _bound(
+        self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str, imports: tuple[str, ...]
+    ) -> RepeatableCase:
+        layers = Layers(variant=who.variant, gin_modules=self._modules, gin_params=imports)
         bound = bind_case(spec, layers, test=test, build=False)
         if _is_same(bound, row):
             return RepeatableCase(layers=layers, spec=spec, test=test, beside=(), bound=bound)
         # The ledger has the bindings that come from a run's config.gin, --gin-file and --gin-param.
         own = set(bound.bindings.splitlines())
         beside = tuple(line for line in bindings.splitlines() if line not in own)
-        layers = dataclasses.replace(layers, gin_params=beside)
+        layers = dataclasses.replace(layers, gin_params=(*imports, *beside))
         if beside and _is_same(again := bind_case(spec, layers, test=test, build=False), row):
             return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside, bound=again)
         bound = again if beside else bound
@@ -126,17 +175,41 @@ class Suites:
         )
 
 
+def imports_of(ledger: Ledger) -> list[tuple[str, ...]]:
+    """Returns the imports of the experiments of a ledger, as gin lines, the last experiment first."""
+    found: dict[tuple[str, ...], None] = {}
+    for form in reversed(ledger.experiments()):
+        found[tuple(f"import {module}" for module in imported_modules(form.config))] = None
+    return [imports for imports in found if imports]
+
+
 def _is_same(bound: BoundCase, row: EvaluationRow) -> bool:
     return (bound.info.identity, bound.info.optimizer_hash) == (row.key.case_identity, row.key.optimizer_hash)
 
 
-def _tests(case: CaseInfo) -> list[str]:
-    """Returns the possible names of the test in the case's identity."""
+def _tests(case: CaseInfo, folder: Path) -> list[str]:
+    """Returns the possible names of the test in the case's identity.
+
+    Args:
+      case: The case.
+      folder: Folder of its gin file, whose tests an item of an experiment may be.
+    """
     file, _, item = case.node_id.partition("::")
+    if is_item_of_experiment(case):
+        return ["", *tests_below(folder)]
     found = _CASE.match(item)
     if file.endswith(".gin") or found is None:
         return [""]
     return [found["name"], *([f"{found['name']}[{found['own']}]"] if found["own"] else [])]
+
+
+def tests_below(folder: Path) -> dict[str, Path]:
+    """Returns the test functions of the Python files in and below a folder, with their files. Imports nothing."""
+    return {
+        name: file
+        for file in sorted(folder.rglob("*.py"))
+        for name in _TEST.findall(file.read_text(encoding="utf-8", errors="replace"))
+    }
 
 
 def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:

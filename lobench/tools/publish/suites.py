@@ -8,15 +8,16 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lobench.analysis.scores.baseline_places import folder_of_suite
 from lobench.core.case import CaseInfo
 from lobench.core.code import parts_of_code
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
-from lobench.engine.config.reached_files import reached_files
+from lobench.engine.config.reached_files import data_files_beside, imported_modules, names_code, reached_files
 from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.config.user_code import tree_sha256
 from lobench.engine.store.bundle import ResultBundle, ledger_file
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -52,12 +53,12 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
       rows: The results.
       given: Folders of suites whose location is not in the store.
     """
-    around, parts_of = _recorded_files(store, rows)
+    recorded = _recorded_files(store, rows)
     folders: dict[Path, list[EvaluationRow]] = {}
     lacking: dict[str, int] = {}
     for row in rows:
         if not any(one.is_imported for one in row.sightings):
-            folder = _folder_of(row.case, given, around)
+            folder = _folder_of(row.case, given, recorded.around)
             if folder is None:
                 lacking[row.case.suite] = lacking.get(row.case.suite, 0) + 1
             else:
@@ -69,15 +70,17 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
         name = folder.name if folder.name not in places else f"{folder.name} ({number})"
         places[name] = f"{base}/{folder.name}"
         own = folders[folder]
-        names = {name for row in own for code in parts_of_code(row.key.code) for name in parts_of.get(code, ())}
+        names = {
+            name for row in own for code in parts_of_code(row.key.code) for name in recorded.parts_of.get(code, ())
+        }
         cases = list(dict.fromkeys(row.case for row in own))
         texts = {text for row in own for who in row.sightings for text in _texts_of(who)}
-        for file in sorted(reached_files(folder, cases, code_names=names, texts=sorted(texts))):
-            resolved = Path(os.path.normpath(file))
-            if not resolved.is_relative_to(root):
-                continue
-            member = f"{base}/{resolved.relative_to(root).as_posix()}"
-            content = resolved.read_bytes()
+        files = {
+            Path(os.path.normpath(file)) for file in reached_files(folder, cases, code_names=names, texts=sorted(texts))
+        }
+        packed = {f"{base}/{file.relative_to(root).as_posix()}": file for file in files if file.is_relative_to(root)}
+        for member, file in sorted({**_code_beside_experiments(base, packed, names, recorded), **packed}.items()):
+            content = file.read_bytes()
             if len(content) > LARGEST:
                 not_included[member] = hashlib.sha256(content).hexdigest()
             else:
@@ -105,13 +108,70 @@ def suites_in(bundle: ResultBundle) -> BundledSuites:
     )
 
 
-def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> tuple[list[Path], Mapping[str, Collection[str]]]:
-    """Returns the files that workers read around a store's suites, and the files of each code fingerprint."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """Files that a store has recorded.
+
+    Attributes:
+      around: Files that workers read around the suites.
+      loaded: Other files that workers loaded.
+      parts_of: Names of the Python files of each code fingerprint, with the hash of their syntax tree.
+      imports: Modules that experiments import.
+    """
+
+    around: tuple[Path, ...]
+    loaded: tuple[Path, ...]
+    parts_of: Mapping[str, Mapping[str, str]]
+    imports: frozenset[str]
+
+    def digests(self, name: str) -> set[str]:
+        """Returns the hashes of a Python file's syntax tree in all fingerprints."""
+        return {parts[name] for parts in self.parts_of.values() if name in parts}
+
+
+def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
     codes = {code for row in rows for code in parts_of_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
-        around = ledger.described_files()["around"] if store.is_dir() else []
-        parts_of = {code: [name for name in ledger.code_parts(code) or () if name.endswith(".py")] for code in codes}
-    return [Path(path) for path in around], parts_of
+        files = ledger.described_files() if store.is_dir() else {"around": [], "loaded": []}
+        parts_of = {
+            code: {name: digest for name, digest in (ledger.code_parts(code) or {}).items() if name.endswith(".py")}
+            for code in codes
+        }
+        imports = frozenset(one for form in ledger.experiments() for one in imported_modules(form.config))
+    return _Recorded(
+        around=tuple(map(Path, files["around"])),
+        loaded=tuple(map(Path, files["loaded"])),
+        parts_of=parts_of,
+        imports=imports,
+    )
+
+
+def _code_beside_experiments(
+    base: str, packed: Mapping[str, Path], names: Collection[str], recorded: _Recorded
+) -> dict[str, Path]:
+    """Returns code of results that lies beside an experiment's file, outside of the suite, by name in the bundle.
+
+    It is the code in the folders from which experiments import modules, with the data files beside it that it names.
+    The bundle has it where a case of the suite can import it. Installed packages are not part of it.
+    """
+    found: dict[str, Path] = {}
+    for name in sorted(names):
+        if any(names_code(Path(f"/{member}"), [name]) for member in packed):
+            continue
+        depth = len(PurePosixPath(name).parts)
+        for file in (*recorded.around, *recorded.loaded):
+            if not names_code(file, [name]) or not _has_module(file.parents[depth - 1], recorded.imports):
+                continue
+            if file.is_file() and tree_sha256(file.read_bytes()) in recorded.digests(name):
+                folder = PurePosixPath(base, name).parent
+                found |= {str(folder / one.name): one for one in (file, *data_files_beside(file))}
+                break
+    return found
+
+
+def _has_module(folder: Path, modules: Iterable[str]) -> bool:
+    tops = {module.partition(".")[0] for module in modules}
+    return any((folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file() for top in tops)
 
 
 def _texts_of(who: Subject) -> tuple[str, ...]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gin
 import pytest
 from edited_world import edit, make_world
 
+from lobench.engine.config import case_code
 from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.case_code import modules_without_names
+from lobench.engine.config.gin_state import CONFIGURABLES
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.engine.config.suite_files import modules_meanwhile
+from lobench.engine.config.syntax import parse_text
 from lobench.engine.config.user_code import forget_edited_code
 
 TEXTS = """
@@ -82,3 +89,26 @@ def test_code_of_case_has_modules_and_files_that_its_bindings_name(world: Path, 
     assert bound(world).case_code.id != before.case_code.id
     (suite / name).write_text("X = 1  # as before\n")
     assert bound(world).case_code.id == before.case_code.id
+
+
+def _make(**values: object) -> object:
+    return values
+
+
+def test_module_whose_name_another_case_used_still_counts_for_cases_that_do_not_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rules_on_use.py").write_text("class Rule:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("rules_on_use")
+    imports = parse_text("import rules_on_use", "e.gin")
+    assert modules_without_names(imports) == {"rules_on_use"}
+    # A method of the same process binds the class, which a plugin registers then, as lobench-torch does.
+    gin.external_configurable(_make, name="Rule", module="rules_on_use")
+    monkeypatch.setattr(case_code, "FOUND_ON_USE", {"rules_on_use.Rule"})
+    try:
+        assert modules_without_names(imports) == {"rules_on_use"}
+        assert modules_without_names([*imports, *parse_text("Case.optimizer = @rules_on_use.Rule()", "m")]) == set()
+    finally:
+        CONFIGURABLES.pop("rules_on_use.Rule")
+        sys.modules.pop("rules_on_use")

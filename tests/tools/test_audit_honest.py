@@ -1,0 +1,209 @@
+"""Honest bundles of unusual kinds: none is accused, and what was changed in them is found."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import lobench, pytest_session
+from left_behind import traceless
+
+from lobench.core.subject import Subject, Variant
+from lobench.engine.store.plans import PlannedSubject
+from lobench.tools.audit.audit import Audit
+from lobench.tools.audit.audit import audit as audit_here
+from lobench.tools.audit.contradictions import renamed
+
+_TASKS = """
+import jax
+from lobench import Task, configurable
+
+@configurable
+class Valley(Task):
+    def init(self, key):
+        return jax.random.normal(key, (2,))
+
+    def loss(self, params, key, data):
+        return params[0] ** 2 + 10.0 * params[1] ** 2
+"""
+_GIN = """
+import valleys
+Case.num_inner_steps = 4
+Case.eval_every = 2
+Case.num_seeds = 2
+valley/Case.task = @Valley()
+valley/expect.max_final_loss = 1e-6
+"""
+_RULE = """
+from pathlib import Path
+
+import lobench
+import optax
+
+@lobench.configurable
+def halved(learning_rate=0.02):
+    return optax.sgd(learning_rate * float((Path(__file__).parent / "factor.txt").read_text()))
+"""
+# `a` and `same` are one subject, which is also a trial of `tuned`; `noted` is imported only for its side effects.
+_EXPERIMENT = """
+import rules
+import noted
+Experiment.suites = ["suite"]
+Experiment.num_sessions = 2
+a/Method.optimizer = @sgd()
+a/sgd.learning_rate = 0.01
+same/Method.optimizer = @sgd()
+same/Method.label = "the same, in other words"
+same/sgd.learning_rate = 0.01
+own/Method.optimizer = @halved()
+theirs/Method.curves = "logs/*.csv"
+theirs/Method.metrics = ["train/loss"]
+tuned/Method.optimizer = @sgd()
+tuned/sgd.learning_rate = @Discrete()
+Discrete.values = [0.01, 0.02]
+tuned/Method.search = @grid()
+tuned/Method.report_sessions = 1
+"""
+_TEST = """
+from lobench import cases
+
+@cases("valley.gin")
+def test_valley(case, evaluate):
+    assert not evaluate(case).diverged.any()
+"""
+
+
+def audit(bundle: Path, **options: Any) -> Audit:
+    with traceless():
+        return audit_here(bundle, **options)
+
+
+def _publish(store: Path, output: Path) -> Path:
+    done = lobench("publish", store, "--output", output)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def _suite(folder: Path) -> Path:
+    suite = folder / "suite"
+    suite.mkdir(parents=True)
+    (suite / "valleys.py").write_text(_TASKS)
+    (suite / "valley.gin").write_text(_GIN)
+    return suite
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of an experiment with modules and logs beside its file."""
+    folder = tmp_path_factory.mktemp("experiment")
+    _suite(folder)
+    (folder / "rules.py").write_text(_RULE)
+    (folder / "factor.txt").write_text("0.5")
+    (folder / "noted.py").write_text("NOTE = 1\n")
+    (folder / "logs").mkdir()
+    rows = [f"theirs,valley,{seed},{step},train/loss,{9 - step - seed}" for seed in (0, 1) for step in (0, 2, 4)]
+    (folder / "logs/theirs.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
+    (folder / "e.gin").write_text(_EXPERIMENT)
+    done = lobench("run", "e.gin", "--store", "store", "--workers", "1", cwd=folder)
+    assert done.returncode == 1, done.stderr  # an expectation does not hold
+    return folder / "store"
+
+
+def _changed(store: Path, folder: Path, *statements: str) -> Path:
+    """Returns a copy of a store beside a copy of its suite, after SQL statements."""
+    shutil.copytree(store.parent, folder / "changed")
+    with sqlite3.connect(folder / "changed/store/ledger.sqlite") as db:
+        for statement in ("DELETE FROM summaries", "DELETE FROM summary_heads", *statements):
+            db.execute(statement)
+    db.close()
+    return folder / "changed/store"
+
+
+def _whats(findings: Iterable[Any]) -> str:
+    return "\n".join(f"{one.kind}: {one.what}" for one in findings)
+
+
+def test_audit_of_methods_that_share_a_subject_and_of_code_beside_the_experiment_passes(
+    experiment: Path, tmp_path: Path
+) -> None:
+    bundle = _publish(experiment, tmp_path / "b.lobench")
+    names = {Path(name).name for name in zipfile.ZipFile(bundle).namelist() if name.startswith("suites/")}
+    assert names == {"valley.gin", "valleys.py", "rules.py", "factor.txt", "noted.py"}
+    found = audit(bundle)
+    assert found.contradictions == ()
+    assert (found.counts["identical"], found.counts["not auditable"]) == (4, 2)
+    assert any("the same, in other words" in line for line in found.unaudited)
+
+
+def test_audit_without_the_code_beside_the_experiment_accuses_nobody(experiment: Path, tmp_path: Path) -> None:
+    # As of a store that does not know where its files were.
+    store = _changed(experiment, tmp_path, "UPDATE described SET files_json = '{}'")
+    found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
+    assert found.contradictions == ()
+    assert any("code that the bundle does not have: noted.py" in line for line in found.unaudited)
+
+
+def test_audit_after_a_trial_was_removed_names_it(experiment: Path, tmp_path: Path) -> None:
+    store = _changed(
+        experiment,
+        tmp_path,
+        "DELETE FROM trials WHERE method = 'tuned' AND number = 0",
+        "DELETE FROM memberships WHERE method = 'tuned' AND trial = 0",
+    )
+    found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
+    assert "search 'tuned' of 'e' counts trials from 0, and lacks 0" in _whats(found.contradictions)
+
+
+def test_audit_of_an_outcome_that_curves_contradict_names_it_without_an_evaluation(
+    experiment: Path, tmp_path: Path
+) -> None:
+    store = _changed(experiment, tmp_path, "UPDATE evaluations SET outcome = 'passed', message = '' WHERE id = 1")
+    found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
+    assert "recorded as passed, and by its curves it is failed" in _whats(found.contradictions)
+
+
+def test_audit_after_the_label_of_a_method_was_invented_names_it(experiment: Path, tmp_path: Path) -> None:
+    store = _changed(experiment, tmp_path, "UPDATE experiments SET config = config || 'own/Method.label = ''best''\n'")
+    found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
+    assert "label: method own is called 'best', and has the results of 'own'" in _whats(found.contradictions)
+
+
+def test_audit_after_the_task_was_edited_and_trained_again_passes(tmp_path: Path) -> None:
+    suite = _suite(tmp_path)
+    command = ("compare", "sgd()", "adam()", "--suite", suite, "--store", "store", "--workers", "1")
+    lobench(*command, cwd=tmp_path)
+    (suite / "valleys.py").write_text(_TASKS.replace("10.0", "11.0"))
+    lobench(*command, cwd=tmp_path)
+    found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"), sample="0")
+    assert found.contradictions == ()
+    assert "results of code that was edited later, in no table (2)" in found.unaudited
+
+
+def test_audit_of_an_experiment_that_pytest_ran_passes(tmp_path: Path) -> None:
+    suite = _suite(tmp_path)
+    (suite / "test_valley.py").write_text(_TEST)
+    (tmp_path / "e.gin").write_text(
+        'Experiment.suites = ["suite"]\nExperiment.num_sessions = 2\na/Method.optimizer = @sgd()\n'
+    )
+    done = pytest_session("e.gin", "--lobench-store", "store", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"))
+    assert found.contradictions == ()
+    assert found.counts["identical"] == 1
+
+
+def test_renamed_is_a_second_name_if_an_edited_experiment_gave_the_subject_both_labels() -> None:
+    planned = [PlannedSubject(sha256=one * 64, variant="", label=one, at=0.0) for one in "ab"]
+    exchanged = [
+        Subject(kind="optimizer", label=label, variant=Variant(), uri="", sha256=sha * 64, outer_step=0, generation=0)
+        for sha, label in ("ab", "ba")
+    ]
+    both = {one * 64: {"a", "b"} for one in "ab"}
+    other = {"a" * 64: {"b"}, "b" * 64: {"a"}}
+    assert [is_second for _, is_second in renamed(planned, exchanged, both)] == [True, True]
+    assert [is_second for _, is_second in renamed(planned, exchanged, other)] == [False, False]
