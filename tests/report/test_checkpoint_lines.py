@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 from commands import lobench
 from report_store import make_baseline, make_store
+from stores import add
 from tiny import make_run, make_suite, watch
 
 from lobench.engine.store.ledger import Ledger
@@ -105,3 +107,9 @@ def test_scores_that_cannot_be_made_leave_a_line_that_says_why(tmp_path: Path) -
     next(suite.rglob("*.json")).write_text("{")
     output = lines_of(store, suite)
     assert len(output) == 4 and all("no score: " in line for line in output)
+
+
+def test_a_line_counts_exploded_seeds_beside_diverged_ones(tmp_path: Path) -> None:
+    add(tmp_path / "store", 1, {"a": {"train/loss": [0.5, 90.0, math.nan, 0.6]}})
+    output = lines_of(tmp_path / "store", tmp_path)
+    assert "1 case, 1 of 4 seeds diverged, 1 of 4 seeds exploded" in output[-1], output

@@ -191,17 +191,19 @@ class _Lines:
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
         num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
-        diverged = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
+        num_exploded = sum(len(cell.exploded) for cell in subject.cells.values())
+        lost = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
+        lost += [f"{num_exploded} of {seeds} exploded"] * bool(num_exploded)
         counts = [
             f"{of_all}{counted(len(subject.cells), 'case')}",
-            *diverged,
+            *lost,
             *(
                 counted(count, name) if name == "error" else f"{count} {name}"
                 for name, count in sorted(failures.items())
             ),
         ]
         text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
-        return text, BAD if diverged or failures else BEST if " above the best" in change else ""
+        return text, BAD if lost or failures else BEST if " above the best" in change else ""
 
     def _score(self, scored: Scored, change: str) -> str:
         from lobench.report.tables.table import sparkline
