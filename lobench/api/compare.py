@@ -445,7 +445,7 @@ def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | Non
 
 
 def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[str]:
-    """Returns the paths of a run's checkpoints, oldest first."""
+    """Returns the paths of a run's checkpoints, by the numbers in their names; files without a number come first."""
     source, deadline = DirectorySource(SourceContext(location=folder, readers=readers)), time.monotonic() + 10.0
     found = [*source.poll()]
     while source.pending() and time.monotonic() < deadline:  # files that may still be being written
@@ -453,6 +453,7 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[s
         found += source.poll()
     if not found:
         raise CheckpointError("no checkpoint found in this folder", where=folder)
+    found.sort(key=lambda one: (one.index is not None, one.index or 0))  # later polls may find lower numbers
     return [one.uri for one in found]
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
-from tiny import make_suite, write_checkpoint
+from tiny import make_run, make_suite, write_checkpoint
 
 import lobench as package
+from lobench.api.compare import named_subjects
 from lobench.api.resolve import find_given, find_run, find_stored, find_trained
 from lobench.core.errors import UsageError
+from lobench.core.subject import GivenCheckpoint
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.pytest_plugin.references import check_reference
 
 # A label with spaces, a scope that is another one's label, and a label that is the name of a file.
@@ -191,3 +194,11 @@ def test_a_session_of_pytest_and_a_notebook_evaluate_what_a_label_names(world: W
     found = package.evaluate(suite, case="a", optimizer="SGD, tuned", store=world.store, test="test_tiny")
     (stored,) = package.open_results(world.store).curves("train/loss", case="a", checkpoint="SGD, tuned")
     assert found.final("train/loss").tolist() == stored.values[:, -1].tolist()
+
+
+def test_run_folder_stands_for_the_checkpoint_with_the_highest_number(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
+    (run / "theta_1.npz.done").unlink()  # the second look finds it
+    write_checkpoint(run / "best.npz", -1.5)
+    ((given, _),) = named_subjects([str(run)], tmp_path / "store", [str(suite)], WatchProgress())
+    assert isinstance(given, GivenCheckpoint) and Path(given.uri).name == "theta_2.npz"
