@@ -16,8 +16,8 @@ COMPILING = pytest.mark.skipif(COMPILER is None, reason="a disk that fails needs
 ALL_CALLS = ("open", "read", "write", "fsync", "rename", "stat", "unlink", "lock", "list", "mkdir")
 
 # FAULT_PATHS: parts of paths, separated by ":". FAULT_CALLS: names of calls. Each process counts FAULT_SECONDS from its
-# first call that matches. FAULT_ERRNO: error numbers, answered in turn. FAULT_LOG: a file that gets a line for each
-# call that failed.
+# first call that matches. FAULT_EVERY: "N K" instead: of each N calls that match, call K fails.
+# FAULT_ERRNO: error numbers, answered in turn. FAULT_LOG: a file that gets a line for each call that failed.
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,11 +45,17 @@ static int fails(const char *call, const char *path) {
     int found = 0;
     for (char *rest = copy, *part; (part = strsep(&rest, ":"));) found |= *part && strstr(path, part);
     if (!found) return 0;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double seconds = now.tv_sec + now.tv_nsec / 1e9;
-    if (!began) began = seconds;
-    if (seconds - began > atof(getenv("FAULT_SECONDS"))) return 0;
+    int every, which;
+    static int calls_so_far = 0;
+    if (getenv("FAULT_EVERY") && sscanf(getenv("FAULT_EVERY"), "%d %d", &every, &which) == 2) {
+        if (__sync_fetch_and_add(&calls_so_far, 1) % every != which) return 0;
+    } else {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        double seconds = now.tv_sec + now.tv_nsec / 1e9;
+        if (!began) began = seconds;
+        if (seconds - began > atof(getenv("FAULT_SECONDS"))) return 0;
+    }
     const char *log = getenv("FAULT_LOG");
     if (log) {
         int file = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_APPEND | O_CREAT, 0666);
@@ -102,6 +108,10 @@ int renameat(int at, const char *from, int into, const char *to) {
     return fails("rename", to) ? -1 : REAL(renameat)(at, from, into, to); }
 int stat(const char *path, struct stat *to) { return fails("stat", path) ? -1 : REAL(stat)(path, to); }
 int stat64(const char *path, struct stat64 *to) { return fails("stat", path) ? -1 : REAL(stat64)(path, to); }
+int lstat(const char *path, struct stat *to) { return fails("stat", path) ? -1 : REAL(lstat)(path, to); }
+int lstat64(const char *path, struct stat64 *to) { return fails("stat", path) ? -1 : REAL(lstat64)(path, to); }
+int fstat(int file, struct stat *to) { return fails_at("stat", file) ? -1 : REAL(fstat)(file, to); }
+int fstat64(int file, struct stat64 *to) { return fails_at("stat", file) ? -1 : REAL(fstat64)(file, to); }
 int flock(int file, int how) { return fails_at("lock", file) ? -1 : REAL(flock)(file, how); }
 static int control(int file, int command, void *argument, const char *name) {
     int locks = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK;
@@ -119,7 +129,12 @@ int unlink(const char *path) { return fails("unlink", path) ? -1 : REAL(unlink)(
 
 
 def failing_disk(
-    folder: Path, *calls: str, paths: tuple[str, ...], numbers: tuple[int, ...] = (errno.EIO,), seconds: float = 1.0
+    folder: Path,
+    *calls: str,
+    paths: tuple[str, ...],
+    numbers: tuple[int, ...] = (errno.EIO,),
+    seconds: float = 1.0,
+    every: tuple[int, int] | None = None,
 ) -> dict[str, str]:
     """Returns an environment in which calls fail for a while.
 
@@ -128,6 +143,7 @@ def failing_disk(
       paths: Parts of the paths that are concerned.
       numbers: The error numbers, which calls get in turn.
       seconds: How long, from a process's first such call on.
+      every: `(n, k)`: of each n calls of a process, call k fails, as long as it runs. None: all calls, for `seconds`.
     """
     source, library = folder / "failing_disk.c", folder / "failing_disk.so"
     if not library.exists():
@@ -141,5 +157,6 @@ def failing_disk(
         "FAULT_CALLS": " ".join(calls),
         "FAULT_ERRNO": " ".join(map(str, numbers)),
         "FAULT_SECONDS": str(seconds),
+        **({} if every is None else {"FAULT_EVERY": f"{every[0]} {every[1]}"}),
         "FAULT_LOG": str(folder / "faults.log"),
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from failing_disk import ALL_CALLS, COMPILING, failing_disk
-from tiny import PATIENCE, make_run, make_suite, results, watch_command, write_checkpoint
+from tiny import PATIENCE, make_run, make_suite, results, watch_command, watch_here, write_checkpoint
 
 pytestmark = COMPILING
 NUMBERS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
@@ -35,6 +35,27 @@ def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: 
     lines = (done.stdout + done.stderr).splitlines()
     assert len([line for line in lines if "trying again" in line]) <= 1, "one line of one outage"
     assert not any("unreadable" in line or "Traceback" in line for line in lines)
+
+
+# In 25 calls all that is retried as a whole succeeds. Other shifts let other calls fail.
+@pytest.mark.parametrize("shift", [3, *(pytest.param(shift, marks=pytest.mark.long) for shift in (9, 15, 21))])
+@pytest.mark.parametrize("what", ["run", "suite"])
+def test_watch_of_which_one_call_in_25_fails_evaluates_everything(tmp_path: Path, what: str, shift: int) -> None:
+    suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
+    environment = failing_disk(
+        tmp_path,
+        *("open", "read", "stat", "list"),
+        paths=(str(run if what == "run" else suite),),
+        numbers=NUMBERS,
+        every=(25, shift),
+    )
+    command = watch_command(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--store", str(store))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(record["outcome"] for record in results(store)) == ["passed"] * 4
+    assert (tmp_path / "faults.log").exists()
 
 
 @pytest.mark.parametrize("call", ["open", "read", "fsync", "rename"])
@@ -132,3 +153,37 @@ def test_ledger_whose_disk_fails_for_a_moment_was_not_removed(tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "stat" in (tmp_path / "faults.log").read_text()
+
+
+STALE_TEST = """
+from pathlib import Path
+from lobench import cases
+
+@cases("tiny.gin")
+def test_tiny(case, evaluate):
+    evaluate(case)
+    if not (file := Path({file!r})).exists():
+        file.touch()
+        raise OSError(116, "Stale file handle")
+"""
+STALE_COLLECTION = """
+begun = []
+
+def pytest_collect_file(file_path):
+    if not begun:
+        begun.append(file_path)
+        raise OSError(116, "Stale file handle")
+"""
+
+
+@pytest.mark.parametrize("what", ["collection", "evaluation"])
+def test_worker_that_meets_a_disk_error_once_tries_again_and_records_no_error(tmp_path: Path, what: str) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    if what == "evaluation":
+        (suite / "test_tiny.py").write_text(STALE_TEST.format(file=str(tmp_path / "met")))
+    else:
+        (suite / "conftest.py").write_text(STALE_COLLECTION)
+    done = watch_here(run, suite, "--once", "--executor", "inline", "--store", str(tmp_path / "store"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [record["outcome"] for record in results(tmp_path / "store")] == ["passed"] * 2
+    assert what == "collection" or (tmp_path / "met").exists()

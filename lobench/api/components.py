@@ -24,6 +24,7 @@ from lobench.engine.checkpoints.whole_files import whole_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.suite import takes_any_checkpoint
+from lobench.engine.paths import path_exists
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -242,8 +243,8 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
     manager = load_plugins()
     for suite in suites:
         path = Path(suite).resolve()
-        file = (path if path.is_dir() else path.parent) / "conftest.py"
-        if not file.is_file():
+        file = (path if path_exists(path, kind="folder") else path.parent) / "conftest.py"
+        if not path_exists(file, kind="file"):
             continue
         prepare_import_path(file.parent)
         spec = importlib.util.spec_from_file_location(f"lobench_conftest_{abs(hash(file))}", file)

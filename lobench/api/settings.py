@@ -14,6 +14,7 @@ from lobench.core.errors import UsageError, suggestion
 from lobench.core.settings_field import option
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
@@ -210,11 +211,12 @@ def default_store(location: str, name: str) -> Path:
         if not retried(folder.exists, may_forbid=False):
             near = sorted(other.name for other in folder.parent.iterdir()) if folder.parent.is_dir() else []
             raise UsageError("no run found", where=location, next_step=suggestion(folder.name, near))
-        folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
-        is_own = may_write(folder) and folder.stat().st_uid == os.geteuid()
+        if not path_exists(folder, kind="folder") or path_exists(folder / "_CHECKPOINT_METADATA"):
+            folder = folder.parent
+        is_own = retried(folder.stat, may_forbid=False).st_uid == os.geteuid() and may_write(folder)
         store = folder / "lobench_results" / name
         stores = (folder / "lobench" / name, store)
-        existing = next((one for one in stores if os.path.isfile(one / "ledger.sqlite")), None)
+        existing = next((one for one in stores if path_exists(one / "ledger.sqlite", kind="file")), None)
         if existing is not None and (is_own or _is_of_users_group(existing)):
             return existing
         if is_own:

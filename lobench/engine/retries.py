@@ -82,6 +82,8 @@ def retried(
 ) -> _Value:
     """Calls an action, again after transient errors with growing pauses, and returns its value.
 
+    The time counts from the first error on: a call on a network disk may take a minute before it fails.
+
     Args:
       action: Function to call.
       may_forbid: As in `is_transient`.
@@ -91,12 +93,14 @@ def retried(
     Raises:
       Exception: The last error of the action: it is not transient, or the time is up.
     """
-    started, pause = clock(), _FIRST_PAUSE
+    failed_at, pause = math.nan, _FIRST_PAUSE
     while True:
         try:
             return action()
         except Exception as error:
-            is_over = clock() - started > min(patience_seconds(error), most_seconds)
+            now = clock()
+            failed_at = now if math.isnan(failed_at) else failed_at
+            is_over = now - failed_at > min(patience_seconds(error), most_seconds)
             if is_over or not is_transient(error, may_forbid=may_forbid):
                 raise
         sleep(pause)

@@ -10,10 +10,10 @@ import contextlib
 import dataclasses
 import queue
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,7 @@ from lobench.engine.config.user_code import (
     united_fingerprint,
 )
 from lobench.engine.paths import identity_in
+from lobench.engine.retries import is_transient, retried_briefly
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import CommandRunner
@@ -69,6 +70,21 @@ class _Idle(pytest.Item):
         raise AssertionError("the idle item is never run")
 
 
+def _disk_error(report: pytest.CollectReport) -> BaseException | None:
+    """Returns the error of a collection if it may pass, as one of a disk."""
+    call = getattr(report, "call", None)
+    error = call.excinfo.value if call is not None and call.excinfo is not None else None
+    return error if is_transient(error, may_forbid=False) else None
+
+
+class _DiskFailed(Exception):
+    """An item had an error because a disk failed for a moment. The error is its cause."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.__cause__ = error
+
+
 class Loop:
     """pytest plugin that replaces the run loop."""
 
@@ -79,6 +95,8 @@ class Loop:
         self._commands = CommandRunner()
         self._lease = 0
         self._cases: VariantCases | None = None
+        self._disk_error: BaseException | None = None
+        self._collected_again: set[pytest.Collector] = set()
         self.errors: list[str] = []  # of the collection
         self.is_ready = False
 
@@ -88,6 +106,26 @@ class Loop:
         config.stash[ON_PROGRESS] = self._progress
         if self._configure.state_folder:
             config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._remark)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Collects a folder or file again while its disk fails. pytest also looks at what lies beside the suite."""
+        report = yield
+        if collector in self._collected_again or _disk_error(report) is None:
+            return report
+        self._collected_again.add(collector)
+
+        def collect() -> None:
+            nonlocal report
+            report = collector.ihook.pytest_make_collect_report(collector=collector)
+            if error := _disk_error(report):
+                raise _DiskFailed(error)
+
+        with contextlib.suppress(_DiskFailed):  # the report has the error
+            retried_briefly(collect)
+        return report
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -178,12 +216,10 @@ class Loop:
         if job.code and case.code != job.code:
             self._give_back(job, code.parts)
             return
-        item.user_properties.clear()
-        item._report_sections.clear()
         item.config.stash[CURRENT_JOB] = job
-        self._lease, self._reports = job.lease, []
+        self._lease = job.lease
         try:
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
+            self._run_item(item, idle)
         except BaseException as error:
             # The state of this session is unknown, so let the chief replace the worker.
             self._answer(job, Outcome.ERROR, headline(error), replace=True)
@@ -202,6 +238,25 @@ class Loop:
             self._answer(job, Outcome.ERROR, line, replace=True)
             return
         self._answer(job, finished.outcome, finished.message, payload=finished.payload)
+
+    def _run_item(self, item: pytest.Item, idle: pytest.Item) -> None:
+        """Runs an item, and again if it had an error because a disk failed for a moment."""
+
+        def run() -> None:
+            item.user_properties.clear()
+            item._report_sections.clear()
+            self._reports, self._disk_error = [], None
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
+            finished = self._finished()
+            if self._disk_error is not None and (finished is None or finished.outcome is Outcome.ERROR):
+                raise _DiskFailed(self._disk_error)
+
+        with contextlib.suppress(_DiskFailed):  # the reports have the error
+            retried_briefly(run)
+
+    def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
+        if call.excinfo is not None and is_transient(call.excinfo.value, may_forbid=False):
+            self._disk_error = call.excinfo.value
 
     def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
         result = JobResult(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
@@ -261,7 +316,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     loop = Loop(chief, configure)
     arguments = [*configure.arguments, *(() if owns_process else _AS_A_GUEST), *_LAST_ARGUMENTS]
-    code = pytest.main(arguments, plugins=[loop])
+    code = retried_briefly(lambda: pytest.main(arguments, plugins=[loop]))  # raises if it cannot look at a conftest.py
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if code not in fine and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))

@@ -21,6 +21,8 @@ from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.suite_place import BASELINES
 from lobench.core.wording import headline
+from lobench.engine.paths import path_exists
+from lobench.engine.retries import retried_briefly
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
@@ -275,18 +277,18 @@ class Baseline:
 
 def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:
     """Returns the path of the baseline file of a suite, which is a folder or a gin file in one."""
-    folder = suite if suite.is_dir() else suite.parent
+    folder = suite if path_exists(suite, kind="folder") else suite.parent
     return folder / BASELINES / f"{optimizer}-{protocol}.json"
 
 
 def find_baselines(suite: Path) -> list[Path]:
     """Returns the baseline files of a suite: tuned Adam's first, with the default grid before others."""
-    folder = (suite if suite.is_dir() else suite.parent) / BASELINES
+    folder = (suite if path_exists(suite, kind="folder") else suite.parent) / BASELINES
 
     def place(path: Path) -> tuple[bool, bool, str]:
         return path.name != "adam-velo.json", not path.name.startswith("adam-"), path.name
 
-    return sorted(folder.glob("*.json"), key=place)
+    return sorted(retried_briefly(lambda: list(folder.glob("*.json"))), key=place)
 
 
 def check_baselines(places: Iterable[Path]) -> None:

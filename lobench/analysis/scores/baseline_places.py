@@ -15,6 +15,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.suite_place import BASELINES, SuitePlace
 from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.config.suite import gin_files_of
+from lobench.engine.paths import path_exists
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["PlacedBaselines", "baselines_of_cases", "folder_of_suite", "record_suites"]
@@ -42,9 +43,9 @@ def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for suite in (Path(os.path.abspath(suite)) for suite in suites):
-        whole = suite if suite.is_dir() else suite.parent
+        whole = suite if path_exists(suite, kind="folder") else suite.parent
         names = {file.parent.name: file.parent for file in gin_files_of(suite)}
-        names |= {suite.stem: whole} if suite.is_file() else {}
+        names |= {suite.stem: whole} if path_exists(suite, kind="file") else {}
         for name, folder in names.items():
             own = folder if find_baselines(folder) else whole  # as `lobench watch` finds them
             found[name, str(own)] = _hashes(own)
@@ -73,7 +74,9 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
 
 def folder_of_suite(case: CaseInfo) -> Path | None:
     """Returns the present folder of a stored case's suite; None if it is gone, or not recorded in the store."""
-    return next((Path(path) for place in case.places for path in place.candidates() if Path(path).is_dir()), None)
+    return next(
+        (Path(path) for place in case.places for path in place.candidates() if path_exists(path, kind="folder")), None
+    )
 
 
 def _of_case(
@@ -115,13 +118,13 @@ def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
 
 
 def _found(place: SuitePlace, file: str) -> tuple[Path | None, str]:
-    there = [Path(path) for path in place.candidates() if Path(path).is_dir()]
+    there = [Path(path) for path in place.candidates() if path_exists(path, kind="folder")]
     around = [folder for folder in _around(place, file) if find_baselines(folder)]
     if not place.path:
         return (around[0] if around else None), ""
     recorded = dict(place.baselines)
     for folder in (one / BASELINES for one in there if recorded):
-        if folder.is_dir():
+        if path_exists(folder, kind="folder"):
             os.listdir(folder)  # a glob finds nothing in a folder that may not be read
     for folder in (*there, *(around if recorded else ())):
         if _is_same(recorded, _hashes(folder)):
@@ -153,7 +156,7 @@ def _around(place: SuitePlace, file: str) -> Iterator[Path]:
         return
     for folder in Path(place.store).parents if place.store else ():
         with contextlib.suppress(PermissionError):
-            if (folder / file).exists():
+            if path_exists(folder / file):
                 yield (folder / file).parent
     yield Path(file).parent
 

@@ -15,7 +15,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import INCLUDE
 from lobench.engine.config.syntax import gin_file_text, parse_file, parse_text, parse_trainer_config
 from lobench.engine.paths import path_exists
-from lobench.engine.retries import retried
+from lobench.engine.retries import is_transient, retried
 from lobench.plugins import PluginManager
 
 __all__ = [
@@ -151,22 +151,24 @@ def trainer_config_at(uri: str) -> Path | None:
     if not uri or "://" in uri:
         return None
     path = Path(uri).absolute()
-    candidates = [path / _CONFIG] if path.is_dir() else []
+    candidates = [path / _CONFIG] if retried(path.is_dir) else []
     candidates.append(path.parent / _CONFIG)
     return next((candidate for candidate in candidates if retried(candidate.is_file)), None)
 
 
 def has_run_configs(location: str) -> bool:
     """Returns whether a folder below a location has a `config.gin`, so that it may be a run of its own."""
-    if not location or "://" in location or not Path(location).is_dir():
+    if not location or "://" in location or not retried(Path(location).is_dir):
         return False
-    return next(_configs_below(Path(location).absolute(), _MOST_LEVELS), None) is not None
+    return retried(lambda: next(_configs_below(Path(location).absolute(), _MOST_LEVELS), None)) is not None
 
 
 def _configs_below(folder: Path, levels: int) -> Iterator[Path]:
     try:
         folders = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir() and _is_run_name(entry.name)]
-    except OSError:
+    except OSError as error:
+        if is_transient(error, may_forbid=False):
+            raise
         return
     for child in folders:
         if (child / _CONFIG).is_file():

@@ -29,6 +29,7 @@ from lobench.engine.config.code_walk import listing_sha256
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
+from lobench.engine.paths import path_exists
 from lobench.engine.store.data_files import note_named_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
@@ -119,7 +120,7 @@ class KnownCases:
         config = self._config()
         files = set(self._suite.files())
         for suite in map(Path, config.arguments):
-            found = files_above(suite if suite.is_dir() else suite.parent)
+            found = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
             files.update(file for file in found if file.suffix in _SUFFIXES or file.name in INI_FILES)
         layers, seen = config.layers, set[Path]()
         for path in (*layers.gin_files, *filter(None, [layers.trainer_config])):

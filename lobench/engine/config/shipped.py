@@ -7,6 +7,7 @@ import os
 from pathlib import Path, PurePath
 
 from lobench.core.errors import UsageError, suggestion
+from lobench.engine.paths import path_exists
 
 __all__ = ["find_suite", "name_of", "shipped_folder", "shipped_suite", "shipped_suites"]
 
@@ -33,7 +34,7 @@ def shipped_suite(name: str) -> Path | None:
     if folder is None or not parts or os.path.isabs(name) or parts[0] in ("..", ".") or ".." in parts:
         return None
     path = folder.joinpath(*parts)
-    return path if path.exists() else None
+    return path if path_exists(path) else None
 
 
 def name_of(suite: Path) -> str:
@@ -54,8 +55,8 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
         gin file nor a test file.
     """
     path = Path(suite) if folder is None else folder / suite
-    if path.exists():
-        if path.is_file() and path.suffix != ".gin" and not _is_test_file(path):
+    if path_exists(path):
+        if path_exists(path, kind="file") and path.suffix != ".gin" and not _is_test_file(path):
             expected = "a folder, a .gin file, or a file of tests"
             raise UsageError("this file is not a suite", where=suite, expected=expected)
         return path

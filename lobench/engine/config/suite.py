@@ -18,6 +18,7 @@ from lobench.engine.config.command_case import commands_in
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
+from lobench.engine.paths import path_exists
 
 if TYPE_CHECKING:
     import pytest
@@ -132,14 +133,14 @@ def _has_ordinary_tests(file: Path) -> bool:
 
 def gin_files_of(suite: Path) -> list[Path]:
     """Returns the gin files of a folder, in order, or the file itself."""
-    if suite.is_dir():
+    if path_exists(suite, kind="folder"):
         return sorted(file for file in files_below(suite) if file.suffix == ".gin")
     return [suite] if suite.suffix != ".py" else []
 
 
 def _test_files_of(suite: Path) -> list[Path]:
     """Returns the files of tests in a folder, in order, or the file itself."""
-    if suite.is_dir():
+    if path_exists(suite, kind="folder"):
         return sorted(file for file in files_below(suite) if _TEST_FILE.fullmatch(file.name))
     return [suite] if suite.suffix == ".py" else []
 

@@ -21,6 +21,7 @@ from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.syntax import parse_trainer_config
 from lobench.engine.file_stamps import FileStamp, stamp_of
+from lobench.engine.paths import path_exists
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
@@ -54,7 +55,7 @@ def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]
       follow_links: Whether linked folders are searched.
     """
     seen: set[Path] = set()
-    for file in files_below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
+    for file in files_below(suite, follow_links=follow_links) if path_exists(suite, kind="folder") else _beside(suite):
         yield file
         if file.suffix == ".gin":
             yield from included_files(file, seen)
@@ -68,7 +69,7 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
       seen: Files that were yielded before; updated.
       below: Folder outside of which includes are ignored. None: no limit.
     """
-    if file in seen or not file.is_file():
+    if file in seen or not path_exists(file, kind="file"):
         return
     seen.add(file)
     yield file
@@ -114,8 +115,8 @@ def _is_circle(folder: Path) -> bool:
 
 def _beside(gin_file: Path) -> Iterator[Path]:
     """Yields a gin file and the files that it can import or include: Python and gin files in its folder."""
-    for file in sorted(gin_file.parent.iterdir()):
-        if file == gin_file or (file.suffix in (".py", ".gin") and file.is_file()):
+    for file in sorted(retried_briefly(lambda: list(gin_file.parent.iterdir()))):
+        if file == gin_file or (file.suffix in (".py", ".gin") and path_exists(file, kind="file")):
             yield file
 
 
@@ -142,12 +143,12 @@ def files_above(folder: Path) -> Iterator[Path]:
         if above == Path(above.anchor):
             return
         if above == folder.parent:  # importable from gin: modules and packages
-            yield from sorted(file for file in above.glob("*.py") if file.is_file())
+            yield from sorted(file for file in above.glob("*.py") if path_exists(file, kind="file"))
             for package in sorted(above.glob("*/__init__.py")):
                 yield from files_below(package.parent, follow_links=True)
-        elif (above / "conftest.py").is_file():
+        elif path_exists(above / "conftest.py", kind="file"):
             yield above / "conftest.py"
-        found = [above / name for name in INI_FILES if (above / name).is_file()]
+        found = [above / name for name in INI_FILES if path_exists(above / name, kind="file")]
         yield from found
         if found:
             return
@@ -260,7 +261,7 @@ class SuiteFiles:
                 for file in files_of_suite(Path(suite).resolve()):
                     if file.suffix in _SUFFIXES and not self.is_of_run(file):
                         yield file
-        yield from (Path(file) for file in self._gin_files if Path(file).is_file())
+        yield from (Path(file) for file in self._gin_files if path_exists(file, kind="file"))
 
 
 def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
@@ -298,7 +299,7 @@ def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
 def _drop_modules(suites: Sequence[str]) -> set[str]:
     """Removes the modules in suites' folders from `sys.modules`, and returns their names."""
     paths = [Path(suite).resolve() for suite in suites]
-    folders = {str(path if path.is_dir() else path.parent) for path in paths}
+    folders = {str(path if path_exists(path, kind="folder") else path.parent) for path in paths}
     dropped = set()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -333,7 +334,7 @@ def _statements_of(config: Path) -> str:
 
 def _digest(file: Path) -> str:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(retried_briefly(file.read_bytes)).hexdigest()
     except OSError as error:
         _raise_if_transient(error)
         return ""

@@ -14,6 +14,7 @@ from typing import Any
 from gin import config_parser
 
 from lobench.core.errors import ConfigError
+from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried
 
 __all__ = [
@@ -161,7 +162,7 @@ def gin_file_text(path: Path) -> str:
 
 def _below(root: Path, folder: Path, name: str, where: str) -> Path:
     path = (folder / name).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
+    if not path.is_relative_to(root) or not path_exists(path, kind="file"):
         raise ConfigError(
             "the include is refused", where=where, got=repr(name), expected=f"a regular file in the folder {root}"
         )

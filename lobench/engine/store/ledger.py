@@ -20,7 +20,7 @@ from lobench.core.history import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
-from lobench.engine.retries import is_transient
+from lobench.engine.retries import is_transient, retried_briefly
 from lobench.engine.store.bundle import has_ledger, ledger_file
 from lobench.engine.store.codes import OF_CASES
 from lobench.engine.store.database import StoreLock, transaction
@@ -57,7 +57,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         super().__init__(store, connection)
         self._lock, self._local_copy = lock, local_copy
         self._file = local_copy.database if local_copy is not None else ledger_file(store)
-        self._inode = self._file.stat().st_ino
+        self._inode = retried_briefly(self._file.stat).st_ino
         self._depth = 0
 
     @classmethod

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import LobenchError
-from lobench.core.wording import cause
+from lobench.core.wording import cause, headline
 from lobench.engine.config.layers import Layers
 from lobench.engine.environment import environment_with
 from lobench.engine.workers.channel import Channel
@@ -235,6 +235,7 @@ class InlineExecutor:
         self._config, self._wakeup = config, wakeup
         self._channel: Channel | None = None
         self._thread: threading.Thread | None = None
+        self._death: BaseException | None = None
         self._worker = 0
         self._environment = contextlib.ExitStack()
 
@@ -244,9 +245,14 @@ class InlineExecutor:
         ours, theirs = socket.socketpair()
         self._worker, self._channel = worker, Channel(ours)
         arguments = (Connection(theirs.detach()), self._config.configure(num_cpus))
-        kwargs = {"owns_process": False}
-        self._thread = threading.Thread(target=run_worker, args=arguments, kwargs=kwargs, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self._thread.start()
+
+    def _run(self, connection: Connection, configure: Configure) -> None:
+        try:
+            run_worker(connection, configure, owns_process=False)
+        except BaseException as error:  # noqa: BLE001  (a process boundary in the other executors)
+            self._death = error
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if self._channel is not None:
@@ -272,6 +278,13 @@ class InlineExecutor:
         channel.look()
         if channel.problem:
             raise LobenchError(channel.problem, where="the worker in this process", next_step="--executor local")
+        if self._death is not None and not messages:
+            raise LobenchError(
+                "the worker has ended",
+                where="the worker in this process",
+                got=headline(self._death),
+                next_step="the same command goes on",
+            ) from self._death
         return messages
 
     def close(self) -> None:

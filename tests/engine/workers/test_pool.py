@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -16,10 +17,11 @@ import pytest
 from tiny import is_alive
 
 from lobench.core.codec import Message
+from lobench.core.errors import LobenchError
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers import channel
 from lobench.engine.workers import process as worker_process
-from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.pool import InlineExecutor, LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Exit, Failed, FromWorker, Progress
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
@@ -89,7 +91,7 @@ CHIEF = """
 import os, signal, sys
 from pathlib import Path
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.pool import InlineExecutor, LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import Progress
 folder = Path(sys.argv[1])
 pool = LocalPool(WorkerConfig(arguments=(), layers=Layers(), log_folder=folder / "logs",
@@ -277,3 +279,21 @@ def test_a_worker_that_cannot_be_started_died_and_says_why(pools: Callable[[str]
             os.close(descriptor)
     (died,) = pool.wait(0.0)
     assert isinstance(died, WorkerExited) and "Too many open files" in died.message
+
+
+def test_inline_worker_that_raises_is_an_error_of_its_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raising.py").write_text("def serve(*_, **__):\n    raise OSError(116, 'Stale file handle')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = WorkerConfig(
+        arguments=(),
+        layers=Layers(),
+        log_folder=tmp_path / "logs",
+        compilation_cache=tmp_path / "cache",
+        serve="raising:serve",
+    )
+    executor = InlineExecutor(config)
+    executor.start(0, 1)
+    deadline = time.monotonic() + PATIENT
+    with contextlib.closing(executor), pytest.raises(LobenchError, match=r"the worker has ended.*Stale file handle"):
+        while time.monotonic() < deadline:
+            executor.wait(0.1)
