@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import queue
 import sys
 from collections.abc import Generator, Mapping
@@ -26,7 +27,7 @@ from lobench.engine.config.user_code import (
     parts_run_otherwise,
     united_fingerprint,
 )
-from lobench.engine.paths import identity_in
+from lobench.engine.paths import identity_in, path_exists
 from lobench.engine.retries import is_transient, retried_briefly
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
@@ -316,7 +317,15 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     loop = Loop(chief, configure)
     arguments = [*configure.arguments, *(() if owns_process else _AS_A_GUEST), *_LAST_ARGUMENTS]
-    code = retried_briefly(lambda: pytest.main(arguments, plugins=[loop]))  # raises if it cannot look at a conftest.py
+
+    def run_session() -> int:
+        code = pytest.main(arguments, plugins=[loop])  # raises if it cannot look at a conftest.py
+        why = " ".join(_why_it_ended(code, configure)) if code == pytest.ExitCode.USAGE_ERROR else ""
+        if "file or directory not found" in why and all(map(path_exists, configure.arguments)):
+            raise _DiskFailed(OSError(errno.EIO, why))  # pytest takes any error of a look for a missing file
+        return code
+
+    code = retried_briefly(run_session)
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if code not in fine and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))

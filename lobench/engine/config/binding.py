@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from lobench.engine.config.syntax import (
     last_name,
     only_bindings,
 )
+from lobench.engine.retries import retried_briefly
 
 __all__ = [
     "FOUND_ON_USE",
@@ -81,7 +83,7 @@ def import_named(statement: Import) -> None:
     """
     is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
     try:
-        module = importlib.import_module(statement.module)
+        module = retried_briefly(partial(importlib.import_module, statement.module))
     except LobenchError:
         raise
     except (Exception, SystemExit) as error:  # `sys.exit` in a module, too
