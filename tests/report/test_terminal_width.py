@@ -70,6 +70,12 @@ def test_numbers_are_never_shortened() -> None:
     assert table.count(value) == 8
 
 
+def test_long_header_above_numbers_is_shortened_and_the_numbers_are_not() -> None:
+    value = "1.23456e-07 [1.1e-07, 1.3e-07]"
+    lines = text_table([["case", "a method " * 20], ["b", value]], width=80).splitlines()
+    assert value in lines[1] and max(map(len, lines)) <= 80
+
+
 def test_wide_characters_take_two_columns() -> None:
     lines = text_table([["名前", "a"], ["学習率の長い名前" * 6, "1"]], left={0}, width=40).splitlines()
     assert "…" in lines[1]

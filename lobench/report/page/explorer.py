@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +19,8 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
-from lobench.core.wording import counted, one_line
+from lobench.core.subject import Subject
+from lobench.core.wording import counted, one_line, short_path
 from lobench.report.charts.styles import every_style, method_styles
 from lobench.report.charts.svg import short, short_rows
 from lobench.report.page.evaluations import evaluation_list, evaluation_record
@@ -64,7 +67,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
                 "key": key,
                 "label": _shown(snapshot.labels[place]),
                 "style": styles[place],
-                "with": _shown(with_subject(subject.who)),
+                "with": _shown(with_subject(_shared(subject.who))),
                 "curves": served or place in held,
                 **marks.get(place, {}),
             }
@@ -251,6 +254,12 @@ def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
             break
         found += keys
     return found
+
+
+def _shared(who: Subject) -> Subject:
+    """Returns a subject without the folders of this machine in its path: a page may be shared."""
+    path = short_path(who.uri)
+    return dataclasses.replace(who, uri=os.path.basename(path) if os.path.isabs(path) else path)
 
 
 def _shown(text: str) -> str:

@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 import shutil
-import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -263,8 +262,15 @@ def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells,
 
 def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) -> tuple[_Cells, list[int]]:
     """Shortens a column of names to a width, or as far as names stay distinct. Returns cells and widths."""
-    if widths[place] <= width or not _are_names(cells, place):
+    if widths[place] <= width:
         return cells, list(widths)
+    if not _are_names(cells, place):
+        body = max((_columns(row[place]) for row in cells[1:]), default=widths[place])
+        if widths[place] <= body or not _WORD.match(cells[0][place]):
+            return cells, list(widths)
+        each = max(width, body, _SHORT)  # only the header is a name
+        header = [*cells[0][:place], _in_the_middle(cells[0][place], each, 0.5), *cells[0][place + 1 :]]
+        return [header, *cells[1:]], [*widths[:place], each, *widths[place + 1 :]]
     names = {row[place] for row in cells}
     for each in range(max(width, _SHORT), widths[place]):
         for begin in (0.5, 0.25, 0.75):
@@ -324,16 +330,22 @@ def wrapped(text: str, width: int | None = None) -> str:
             continue
         indent = line[: len(line) - len(line.lstrip())]
         words = [found.replace(" ", _KEPT) for found in _WHOLE.findall(_INNER_GAP.sub(_kept, line.strip()))]
-        folded = textwrap.wrap(
-            " ".join(words),
-            most,
-            initial_indent=indent,
-            subsequent_indent=indent + "  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        folded = _folded(words, most, indent)
         lines += [one.replace(_KEPT, " ") for one in folded]
     return "\n".join(lines)
+
+
+def _folded(words: Sequence[str], most: int, indent: str) -> list[str]:
+    """Joins words to lines of at most `most` columns, unlike `textwrap`, which counts characters."""
+    lines, current, used = list[str](), indent + words[0], _columns(indent + words[0])
+    for word in words[1:]:
+        width = _columns(word)
+        if used + 1 + width > most:
+            lines.append(current)
+            current, used = f"{indent}  {word}", len(indent) + 2 + width
+        else:
+            current, used = f"{current} {word}", used + 1 + width
+    return [*lines, current]
 
 
 def _kept(gap: re.Match[str]) -> str:
