@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from stores import add
 
+from lobench import import_curves
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.scores.scales import Scales
@@ -62,3 +64,17 @@ def record_values(store: Path, values: Mapping[int, Sequence[float]]) -> None:
     for step, finals in values.items():
         curves = [[value] for value in finals]
         add(store, step, {"c": {"valid/loss": curves}}, primary_metric="valid/loss", evaluator="command")
+
+
+def test_ranking_of_an_import_that_lacks_a_paired_seed_does_not_call_it_worse(tmp_path: Path) -> None:
+    rows = [
+        f"{method},x,{seed},{step},val/loss,{value * (1 + 0.01 * seed) if step else 5.0}"
+        for method, value, seeds in (("a", 1.0, range(6)), ("b", 0.501, (0, 1, 3, 4, 5)), ("c", 0.5, range(6)))
+        for seed in seeds
+        for step in (0, 100)
+    ]
+    (tmp_path / "c.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
+    import_curves(tmp_path / "c.csv", store=tmp_path / "store", paired_seeds=True)
+    text = ranking_text(summary_of(tmp_path / "store", []))
+    assert "all others that have a rank are worse" in " ".join(text.split())
+    assert re.search(r"^ +- +b \(imported\)", text, re.MULTILINE)

@@ -72,10 +72,10 @@ def _rows(summary: Summary) -> list[_Row]:
         by_content.setdefault(content, []).append(place)
     scores = {places[0]: summary.mean_score(places[0], "primary") for places in by_content.values()}
     most = max(found.num_cases for found in scores.values())
-    rows = []
+    rows, rivals = [], [snapshot.subjects[places[0]] for places in by_content.values()]
     for places in by_content.values():
         found = scores[places[0]]
-        is_whole = found.num_cases == most and not snapshot.subjects[places[0]].num_missing
+        is_whole = found.num_cases == most and not snapshot.subjects[places[0]].lacks_seeds(rivals)
         rows.append(
             _Row(
                 place=places[0],
