@@ -11,6 +11,7 @@ import pytest
 from stores import add
 
 from lobench import import_curves
+from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.scores.scales import Scales
@@ -78,3 +79,20 @@ def test_ranking_of_an_import_that_lacks_a_paired_seed_does_not_call_it_worse(tm
     text = ranking_text(summary_of(tmp_path / "store", []))
     assert "all others that have a rank are worse" in " ".join(text.split())
     assert re.search(r"^ +- +b \(imported\)", text, re.MULTILINE)
+
+
+def test_mean_score_of_a_method_that_loses_all_seeds_of_a_case_is_not_bold(tmp_path: Path) -> None:
+    ends = {"best": {"x": 0.1, "y": 0.1}, "bursts": {"x": 0.1, "y": math.inf}}
+    rows = [
+        f"{method},{case},{seed},{step},val/loss,{end * (1 + 0.3 * seed) if step else 5.0}"
+        for method, own in ends.items()
+        for case, end in own.items()
+        for seed in range(3)
+        for step in (0, 100)
+    ]
+    (tmp_path / "c.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
+    import_curves(tmp_path / "c.csv", store=tmp_path / "store", paired_seeds=True)
+    summary = summary_of(tmp_path / "store", [])
+    places = [next(i for i, one in enumerate(summary.snapshot.labels) if one.startswith(name)) for name in ends]
+    assert bold_means(summary, places, "primary").places == {0}
+    assert "or lost all seeds of a case" in " ".join(ranking_text(summary).split())

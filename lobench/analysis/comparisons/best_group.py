@@ -99,7 +99,8 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
 
     Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
     whose seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not
-    distinguish it from the best one.
+    distinguish it from the best one. A subject that lost all seeds of a case is not indistinct from a best one that did
+    not: a comparison of the two leaves that case out.
 
     Args:
       summary: Summary of the store.
@@ -122,7 +123,12 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     best = int(np.nanargmax(means))
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
-    others = {index: subjects[index] for index, mean in enumerate(means) if index != best and not math.isnan(mean)}
+    survived = found_means[best].survived_cases
+    others = {
+        index: subjects[index]
+        for index, mean in enumerate(means)
+        if index != best and not math.isnan(mean) and survived <= found_means[index].survived_cases
+    }
     verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
     tests = {test for _, own in verdicts.values() for test in own}
     return _with_best(best, {index: found is Effect.WORSE for index, (found, _) in verdicts.items()}, tests)

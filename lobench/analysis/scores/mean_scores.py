@@ -53,6 +53,15 @@ class MeanScore:
         return any(cell.surviving(self.metric or cell.case.primary_metric) for cell in cells)
 
     @property
+    def survived_cases(self) -> set[str]:
+        """Cases on which a seed neither diverged nor exploded."""
+        return {
+            case
+            for case in self.scores
+            if self.cells[case].surviving(self.metric or self.cells[case].case.primary_metric)
+        }
+
+    @property
     def num_cases(self) -> int:
         return len(self.scores)
 

@@ -119,7 +119,9 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
         return f"{text}; not significantly worse: {first_of([_label(row) for row in others], _NAMED)}"
     which = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
     where = " on seeds that converge" if _has_lost_seeds(summary, rows) else ""
-    return f"{text}; {which} are worse{where} (level 5% for all together)"
+    has_lost_case = any(row.is_ranked and not best.score.survived_cases <= row.score.survived_cases for row in rows)
+    lost = ", or lost all seeds of a case" if has_lost_case else ""
+    return f"{text}; {which} are worse{where} (level 5% for all together){lost}"
 
 
 def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
