@@ -59,6 +59,7 @@ def tune(
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.engine.config.suite import specs_called
+    from lobench.engine.store.database import StoreLock
     from lobench.engine.store.first_use import restored_if_refused
     from lobench.experiments.command import run_experiment
     from lobench.experiments.run import RunSettings
@@ -79,6 +80,8 @@ def tune(
     sys.stdout.flush()
     specs_called((), *(str(find_suite(suite)) for suite in suites))
     place = Path(store or f".lobench/{settings.name}")
+    if not check and (place / StoreLock.FILE).exists():
+        StoreLock(place, settings.name).release()  # StoreBusy, before the file of a search that runs is replaced
     with tempfile.TemporaryDirectory() as nowhere, restored_if_refused(place / "experiment.gin"):
         path = tune_file(settings, Path(nowhere) if check else place, manager)
         of_run = RunSettings(experiment=str(path), store=str(place), **options)  # type: ignore[arg-type]  # checked by click
