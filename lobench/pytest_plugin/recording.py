@@ -152,7 +152,15 @@ class SessionRecorder:
         record_suites(ledger, suites_of_session(self._config))
         return ledger
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        from lobench.pytest_plugin.options import option
+
+        self._end_ledger()
+        is_asked = bool(option(self._config, "store"))  # without the option, tests count and results are a by-product
+        if self._problem and is_asked and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def _end_ledger(self) -> None:
         if self._ledger is not None:
             with self._noted():
                 is_kept = bool(self._config.getoption("lobench_keep_results"))
