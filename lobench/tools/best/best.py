@@ -27,12 +27,14 @@ from lobench.api.settings import default_store, texts
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection, stored_spelling
-from lobench.core.subject import GivenCheckpoint
+from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.core.wording import cause, counted
 from lobench.engine.checkpoints.kept import readable_place
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.store.series import has_number
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.best.choice import Best, BestRecord, Candidate
@@ -215,21 +217,25 @@ def _readable(
       store: Store of the watch.
       seen: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
-    paths: dict[str, list[str]] = {}
-    for subject in seen:
-        if subject.who.has_theta and run.holds(subject.who.uri):
-            paths.setdefault(subject.who.sha256, []).append(run.path_of(subject.who.uri))
+    by_sha256: dict[str, list[Subject]] = {}
+    for who in (subject.who for subject in seen):
+        if who.has_theta and run.holds(who.uri):
+            by_sha256.setdefault(who.sha256, []).append(replace(who, uri=run.path_of(who.uri)))
     chosen: list[Ranked] = []
     gone = []
     for one in ranked:
         if len(chosen) == top or math.isnan(one.worth):
             break
-        who = one.subject.who
-        place = readable_place(store, run.path_of(who.uri), who.sha256, others=paths.get(who.sha256, ()))
-        if place is None:
-            gone.append(who.uri)
+        sha256 = one.subject.who.sha256
+        whos = sorted(by_sha256[sha256], key=lambda who: not has_number(who.uri))  # stable
+        found = next((who for who in whos if holds_theta(who.uri, sha256) is not False), None)
+        if found is None:  # perhaps the store has a copy
+            places = ((who, readable_place(store, who.uri, sha256)) for who in whos)
+            found = next((replace(who, uri=place) for who, place in places if place is not None), None)
+        if found is None:
+            gone.append(one.subject.who.uri)
         else:
-            chosen.append(replace(one, subject=replace(one.subject, who=replace(who, uri=place))))
+            chosen.append(replace(one, subject=replace(one.subject, who=found)))
     return chosen, gone
 
 

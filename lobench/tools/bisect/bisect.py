@@ -363,7 +363,11 @@ def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], Cu
     rows = list[EvaluationRow]()
     for snapshot in snapshots:
         first = rows[-1].id if rows else 0  # so that ids increase over both stores
-        rows += [dataclasses.replace(row, id=first + row.id) for row in snapshot.rows]
+        known = {row.key.checkpoint_sha256: row for row in rows}
+        for row in snapshot.rows:
+            # A bisection gives a checkpoint by its path, without the name of its run in the watch.
+            seen = known.get(row.key.checkpoint_sha256, row)
+            rows.append(dataclasses.replace(row, id=first + row.id, subjects=seen.subjects, superseded=seen.superseded))
     if not snapshots:
         return rows, CurrentCases.of_rows(rows)
     deciding = snapshots[-1] if is_evaluated else snapshots[0]
