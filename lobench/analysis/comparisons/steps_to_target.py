@@ -142,9 +142,10 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
         horizon = max(horizon, curves.eval_steps[-1])
     values_ = list(found.values())
     all_there = bool(values_) and all(map(math.isfinite, values_))
+    least = gap**2 / 12 if len(set(values_)) == 1 else 0.0
     return StepsToTarget(
         steps=found,
-        mean=stratified_t_mean([values_], 1 - alpha, least=[gap**2 / 12]) if all_there else Interval(),
+        mean=stratified_t_mean([values_], 1 - alpha, least=[least]) if all_there else Interval(),
         median=_median(values_, alpha),
         horizon=horizon,
         gap=gap,
@@ -219,12 +220,18 @@ def _time_difference(
     if any(side.num_reached < len(side.steps) for side in timed):
         return _difference(timed[0], timed[1], cells, alpha)
     scaled = [{seed: time * factor for seed, time in timed[1].steps.items()} for factor in time_factors(cells, costs)]
-    return timed_difference(timed[0].steps, scaled, cells, costs, alpha, step=max(side.gap for side in timed))
+    return timed_difference(timed[0].steps, scaled, cells, costs, alpha, step=_agreed_gap(*timed))
+
+
+def _agreed_gap(*sides: StepsToTarget) -> float:
+    """Returns the largest gap, if the seeds of each side agree, so that their values have no variance; else 0."""
+    agree = all(len(set(side.steps.values())) == 1 for side in sides)
+    return max(side.gap for side in sides) if agree else 0.0
 
 
 def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:
     samples = samples_of(a.steps, b.steps, *cells)
-    samples = dataclasses.replace(samples, step=max(samples.step, a.gap, b.gap))
+    samples = dataclasses.replace(samples, step=max(samples.step, _agreed_gap(a, b)))
     found = mean_difference(samples, 1 - alpha)
     if all(side.num_reached == len(side.steps) for side in (a, b)):
         return found
