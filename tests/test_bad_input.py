@@ -58,8 +58,11 @@ def test_a_half_written_file_is_named(tmp_path: Path, suite: Path) -> None:
     data = (run / "theta_1.npz").read_bytes()
     (run / "theta_1.npz").write_bytes(data[: len(data) // 2])
     done = watch(run, suite, *ONCE)
-    assert done.returncode == 2
-    assert "theta_1.npz: cannot read it as npz" in done.stdout and "no checkpoint to evaluate" in done.stderr
+    assert done.returncode == 3
+    assert "unreadable: " in done.stdout and "older" not in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("the newest checkpoint could not be read: ")
+    assert "theta_1.npz: cannot read it as npz" in last
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite: Path) -> None:

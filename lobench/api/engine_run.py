@@ -124,7 +124,8 @@ def run_rounds(
             if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break
         left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
-        if not ending.num_checkpoints and not ending.unbound and not ending.interrupted and guest is None:
+        was_there = ending.num_checkpoints or ending.unbound or ending.unread
+        if not was_there and not ending.interrupted and guest is None:
             raise CheckpointError(
                 "no checkpoint to evaluate",
                 where=settings.location or ", ".join(one.uri for one in given),

@@ -101,7 +101,8 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
 
 def unread_lines(ending: Ending) -> list[str]:
     """Returns a line for each run whose newest checkpoint or `config.gin` could not be read."""
-    warning = "the newest checkpoint could not be read; the evaluated ones are older"
+    older = "; the evaluated ones are older" if ending.num_checkpoints else ""
+    warning = f"the newest checkpoint could not be read{older}"
     lines = [f"{warning}: {why}" for why in ending.unread.values()]
     return [*lines, *(f"not evaluated: {folder}: {why}" for folder, why in ending.unbound.items())]
 
