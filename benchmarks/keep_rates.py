@@ -103,7 +103,7 @@ def simulate(
       num_loops: Number of loops.
       step: Step to which values are rounded; 0 for none.
       rule: Key of `RULES`.
-      greedy: Whether each candidate is the luckiest of 20 on the shared seeds, which whoever proposes it has seen.
+      greedy: Whether each candidate is the luckiest of 20 on the shared seeds, as if they were all run before.
     """
     rng = np.random.default_rng(0)
     false, true, tests, cost = (np.zeros(num_loops, int) for _ in range(4))

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from lobench.core.errors import UsageError
+from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store
 from lobench.engine.store.ledger import Ledger
 
@@ -55,7 +56,7 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
 
 def _num_pending(store: Path) -> int:
     """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
-    if not (store / "ledger.sqlite").exists():
+    if not path_exists(store / "ledger.sqlite", kind="file"):
         if (error := no_store(store)).expected:  # a run's folder: its store would never be waited for
             raise error
         return 0

@@ -12,7 +12,7 @@ import click
 __all__ = ["fit_help", "folded_help"]
 
 _COMMAND = re.compile(r" +(lobench|pytest|python) ")
-_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")  # words of a shell, quotes included
+_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")  # words of a shell, quotes included
 _COMMENT = re.compile(r"\s+(# .*)$")
 _MARK = "lobench_fits"
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTER_NAMES",
     "GENERATION_NAMES",
+    "MOST_DIGITS",
     "OWN_BINDINGS",
     "STEP_NAMES",
     "WRAPPER_NAMES",
@@ -38,7 +39,7 @@ _STATES = re.compile(
     r"(^|/)(([^/]*_)?((opt|optim|optimizer|optimiser)(_state)?|state|rng|rng_key|prng|prng_key|seed)|mu|nu|trace)(/|$)"
 )
 
-_MOST_DIGITS = 18  # digits that fit into an integer of the ledger
+MOST_DIGITS = 18  # digits that fit into an integer of the ledger
 _COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
 _NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
 
@@ -111,7 +112,7 @@ def index_in_name(name: str) -> int | None:
     `name6`.
     """
     numbers = _NUMBER.findall(name)
-    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MOST_DIGITS else None
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= MOST_DIGITS else None
 
 
 def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:

@@ -23,9 +23,17 @@ def main(arguments: list[str]) -> int | str:
     """Returns the exit code of the command, or a line for standard error if it was stopped or killed."""
     path, curves, *words = arguments
     pace = Pace.read(Path(path))
-    process = subprocess.Popen(words)
-    if reason := _supervised(process, pace, curves):
-        kill_tree(process.pid)
+    try:
+        process = subprocess.Popen(words)
+    except OSError as error:
+        return f"cannot run {words[0]}: {error.strerror}"
+    try:
+        reason = _supervised(process, pace, curves)
+    finally:
+        if process.returncode is None:
+            kill_tree(process.pid)
+            process.wait()
+    if reason:
         return f"{STOPPED}{reason}"
     return process.returncode if process.returncode >= 0 else f"killed by signal {-process.returncode}"
 

@@ -179,9 +179,11 @@ def test_keep_refuses_wrong_input_in_one_line(repository: Path) -> None:
 
 
 def test_keep_notices_a_command_that_ignores_its_seed(repository: Path) -> None:
-    (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3").replace('f"{seed} {lr}"', "0"))
+    script = SCRIPT.replace("LR", "0.3").replace('f"{seed} {lr}"', "0").replace("loss = 1 +", "loss = -5 +")
+    (repository / "train.py").write_text(script)
     done = keep()
     assert done.returncode == 2 and "the command ignores {seed}" in done.stderr
+    assert "got val_loss -4.99" in done.stderr and "seed 0: val_loss: candidate -4.99" in done.stderr
 
 
 def test_keep_of_a_failing_candidate_ends_with_3_and_names_the_ignored_folder(repository: Path) -> None:

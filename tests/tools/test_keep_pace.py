@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 from commands import lobench_here as lobench
 from tiny import results
 
+from lobench.experiments import supervised_command
 from lobench.tools.keep.pace import Pace, Run
 
 STEPS = [*range(0, 101, 10)]
@@ -74,6 +76,28 @@ def test_run_is_diverged_after_three_values_that_are_not_finite() -> None:
     assert pace().reason_to_stop(([0, 1, 2], [math.nan, 1.0, math.nan])) == ""
     found = pace().reason_to_stop(([0, 1, 2, 3], [1.0, math.nan, math.inf, math.nan]))
     assert found == "its last 3 values of val_loss are not finite, at step 3"
+
+
+def test_supervised_command_whose_supervisor_fails_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pace().write(tmp_path / "pace.json")
+
+    def fail(curves: str, metric: str, before: object) -> tuple[object, Run | None]:
+        if (tmp_path / "pid").exists():
+            raise RuntimeError("out of luck")
+        return None, None
+
+    monkeypatch.setattr(supervised_command, "_growing", fail)
+    line = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid && exec sleep 600"
+    with pytest.raises(RuntimeError):
+        supervised_command.main([str(tmp_path / "pace.json"), "none", "sh", "-c", line])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_supervised_command_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
+    pace().write(tmp_path / "pace.json")
+    found = supervised_command.main([str(tmp_path / "pace.json"), "none", "no-such-program"])
+    assert found == "cannot run no-such-program: No such file or directory"
 
 
 @pytest.mark.parametrize(("rate", "reason"), [("0.0", "its best val_loss is 0.9"), ("2", "are not finite, at step")])

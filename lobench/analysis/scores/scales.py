@@ -479,7 +479,7 @@ class Scales:
         return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
     def _near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
-        """Yields the cells of a case whose mean score may be 1 up to rounding."""
+        """Returns the cells of a case whose mean score may be 1 up to rounding, and perhaps others."""
         column = self._column(identity, case.primary_metric)
         if (block := column.block) is None:
             return self.among.get(identity, ())

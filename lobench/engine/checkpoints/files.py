@@ -17,6 +17,7 @@ from etils import epath
 from lobench.core.checkpoint import (
     COUNTER_NAMES,
     GENERATION_NAMES,
+    MOST_DIGITS,
     OWN_BINDINGS,
     STEP_NAMES,
     WRAPPER_NAMES,
@@ -43,7 +44,6 @@ _ZIP_END_BYTES = 1 << 17  # larger than the end record of an archive with the lo
 _LONG_AGO_SECONDS = 1800.0  # larger than the difference of two machines' clocks
 _MOST_LOOKS = 10_000
 _looks: dict[str, tuple[float | None, float]] = {}  # by path: time of the latest change, and when it was first seen
-_MOST_DIGITS = 18  # digits that fit into an integer of the ledger
 _LFS = b"version https://git-lfs"
 
 
@@ -298,10 +298,10 @@ def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) ->
         if np.size(value) == 1:
             number = np.asarray(value).reshape(()).item()
             if isinstance(number, str | bytes):
-                if number.isdigit() and number.isascii() and len(number) <= _MOST_DIGITS:
+                if number.isdigit() and number.isascii() and len(number) <= MOST_DIGITS:
                     return int(number)
                 continue
-            if not isinstance(number, int | float) or not abs(number) < 10**_MOST_DIGITS:  # NaN is not below either
+            if not isinstance(number, int | float) or not abs(number) < 10**MOST_DIGITS:  # NaN is not below either
                 what = f"the counter {name!r} is not a number of steps"
                 raise CheckpointError(what, where=where, got=repr(number)[:80])
             return int(number)

@@ -69,6 +69,7 @@ _PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
 # If the path of Python is long or has a space, pip writes `#!/bin/sh` and starts Python in the second line.
 _IS_PYTHON = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
 _MOST_BYTES = 100_000  # of a script that pip wrote for an entry point
+_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)  # parts that a shell takes as they are
 _OPERATOR = re.compile(r"&&|\|\|?|&|;|.*;|(\d|&)?>.*|<.*", re.DOTALL)  # a word of a shell's line
 _ONLY_IN_SHELLS = re.compile(
     r"cd|export|source|\.|set|ulimit|if|for|while|case|exec|eval|trap|umask|\(.*|!|[A-Za-z_]\w*=.*"
@@ -88,14 +89,15 @@ def check_no_shell_syntax(command: str, called: str, where: str) -> None:
 
     >>> check_no_shell_syntax("sh -c 'cd tools && python train.py'", "method 'mine'", "x.gin:1")
     """
-    words = shlex.split(command, posix=False)  # with their quotes
-    found = [word for word in words[:1] if _ONLY_IN_SHELLS.fullmatch(word)]
-    found += [word for word in words if _OPERATOR.fullmatch(word)]
+    masked = _QUOTED.sub(lambda quoted: "q" * len(quoted[0]), command)
+    words = list(re.finditer(r"\S+", masked))
+    found = [word for word in words[:1] if _ONLY_IN_SHELLS.fullmatch(word[0])]
+    found += [word for word in words if _OPERATOR.fullmatch(word[0])]
     if found:
         raise ConfigError(
             f"{called}: no shell runs the command",
             where=where,
-            got=repr(found[0]),
+            got=repr(command[slice(*found[0].span())]),
             expected="a program and its arguments",
             next_step="start a shell, sh -c 'cd tools && python train.py {out}', or write a script",
         )

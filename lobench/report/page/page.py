@@ -131,7 +131,12 @@ def reading_page(store: Path, num_evaluations: int) -> str:
     """Returns the page that is served while the store is read for the first time."""
     text = f"{counted(num_evaluations, 'evaluation')} of {store}. This page becomes the report in a few seconds."
     return rendered(
-        "waiting.html", title="lobench: reading the store", served=True, heading="Reading", text=text, step=250
+        "waiting.html",
+        title="lobench: reading the store",
+        served=True,
+        heading="Reading the store",
+        text=text,
+        step=250,
     )
 
 

@@ -463,7 +463,8 @@ class _Values:
         found = []
         for name, runs in zip(("candidate", "incumbent"), self.runs, strict=True):
             score = _score(runs[seed], self.terms) if seed in runs and runs[seed].has_curves else math.nan
-            value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{abs(score):.4g}"
+            last = score if self.terms.maximize else -score
+            value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{last:.4g}"
             found.append(f"{name} {value}" if seed in runs else "")
         return f"{self.terms.metric}: {', '.join(filter(None, found))}"
 
@@ -554,7 +555,7 @@ class _Values:
                 raise UsageError(
                     "the command ignores {seed}: all its seeds have the same results",
                     where=side.label,
-                    got=f"{self.terms.metric} {abs(scores[0]):g} on {len(rows)} seeds",
+                    got=f"{self.terms.metric} {scores[0] if self.terms.maximize else -scores[0]:g} on {len(rows)} seeds",
                     expected="a script whose draws depend on the seed",
                 )
 

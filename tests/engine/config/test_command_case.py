@@ -10,6 +10,7 @@ from lobench.core.case import COMMAND, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.core.subject import Variant
 from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
+from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in, takes_any_checkpoint
 
@@ -103,3 +104,25 @@ def test_task_with_settings_of_a_command_is_refused(suite: Path) -> None:
     (spec,) = specs_in(suite)
     with pytest.raises(ConfigError, match=r"Case\.curves only applies to a case with Case\.command"):
         bind_case(spec, Layers())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        r'sh -c "echo \"a && b\" > {out}/x"',
+        r"python eval.py --name it\'s --token '<s>' --pattern \>",
+        "python eval.py 'a;' \"it's; x\"",
+        r"find . -exec echo {{}} \;",
+    ],
+)
+def test_shell_syntax_in_quotes_is_an_argument(command: str) -> None:
+    check_no_shell_syntax(command, "Case.command", "x.gin:1")
+
+
+@pytest.mark.parametrize(
+    ("command", "word"), [("A='b c' python x.py", "A='b c'"), ("python x.py >'my log'", ">'my log'")]
+)
+def test_shell_syntax_around_quotes_is_refused(command: str, word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_no_shell_syntax(command, "Case.command", "x.gin:1")
+    assert caught.value.got == repr(word)
