@@ -552,10 +552,11 @@ class _Values:
                 continue
             found = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
             if len(found) == 1:
+                value = scores[0] if self.terms.maximize else -scores[0]
                 raise UsageError(
                     "the command ignores {seed}: all its seeds have the same results",
                     where=side.label,
-                    got=f"{self.terms.metric} {scores[0] if self.terms.maximize else -scores[0]:g} on {len(rows)} seeds",
+                    got=f"{self.terms.metric} {value:g} on {len(rows)} seeds",
                     expected="a script whose draws depend on the seed",
                 )
 
