@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing.connection
 import os
@@ -19,7 +20,7 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from typing import Any
 
 from lobench import LobenchError, UsageError
-from lobench.extend import Channel, Codec, WorkerConfig, kind_of
+from lobench.extend import Channel, Codec, WorkerConfig, headline, kind_of
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 from lobench_slurm.jobs import Jobs
 from lobench_slurm.options import SlurmOptions
@@ -36,7 +37,7 @@ _LOOK_SECONDS = 0.5
 _HANDSHAKE_SECONDS = 20.0
 _WORK = ("job", "command")
 _NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
-_OF_A_CASE = ("FAILED", "COMPLETED", "OUT_OF_MEMORY")  # ends of a job that its case may have caused
+_OF_A_CASE = ("FAILED", "OUT_OF_MEMORY")  # ends of a job that its case may have caused
 
 
 @dataclass(slots=True)
@@ -77,7 +78,8 @@ class SlurmExecutor:
         self._inner, self._waker = socket.socketpair()
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
-        self._is_accepted = self._is_refused = self._is_silent = False
+        self._is_accepted = self._is_refused = self._is_silent = self._is_closed = False
+        self._counting = threading.Lock()  # of `_Slot.num_jobs`
         self._listener = Listener(("", 0), "AF_INET", backlog=128)
         self._commands.submit(self._jobs.cancel_all)
         threading.Thread(target=self._accept, name="lobench listens to its jobs", daemon=True).start()
@@ -89,7 +91,8 @@ class SlurmExecutor:
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         slot = self._slots.get(worker)
         if slot is not None and slot.channel is not None:
-            slot.num_jobs += kind_of(message) in _WORK
+            with self._counting:
+                slot.num_jobs += kind_of(message) in _WORK
             slot.channel.send(message)
 
     def kill(self, worker: int) -> None:
@@ -121,7 +124,7 @@ class SlurmExecutor:
     def close(self) -> None:
         for worker in list(self._slots):
             self.kill(worker)
-        self._listener.close()
+        self._stop_listening()
         self._commands.submit(self._jobs.cancel_all)
         self._commands.shutdown()
         self._inner.close()
@@ -149,6 +152,10 @@ class SlurmExecutor:
             refusal = error
             self._report(lambda: self._refused(worker, slot, refusal))
             return
+        except Exception as error:  # noqa: BLE001  (of submitit; the executor's thread would swallow it)
+            failure = LobenchError("a job cannot be submitted", where=self._jobs.name, got=headline(error))
+            self._report(lambda: self._failed(failure))
+            return
         slot.submitted_at, self._is_accepted = time.monotonic(), True
         if self._slots.get(worker) is not slot:
             self._jobs.cancel([slot.number])
@@ -166,6 +173,9 @@ class SlurmExecutor:
         timer.start()
         is_first, self._is_refused = not self._is_refused, True
         return [Notice(message=f"{error}; trying again every {_RETRY_SECONDS:g} s")] if is_first else []
+
+    def _failed(self, error: LobenchError) -> list[ExecutorEvent]:
+        raise error
 
     def _submit_again(self, worker: int, slot: _Slot) -> list[ExecutorEvent]:
         if self._slots.get(worker) is slot:
@@ -214,7 +224,8 @@ class SlurmExecutor:
         del self._slots[worker]
         self._end(slot)
         why = f"its SLURM job {slot.number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
-        is_lost = state not in _OF_A_CASE
+        # A job that completes has lost its connection: otherwise it would have reported the end of its worker.
+        is_lost = state not in _OF_A_CASE and (state != "COMPLETED" or slot.closed_at > 0)
         if not is_lost:
             why += f": {self._jobs.last_line(slot.number)}"
         return WorkerExited(worker=worker, message=why, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")
@@ -250,8 +261,21 @@ class SlurmExecutor:
             try:
                 connection = self._listener.accept()
             except OSError:
-                return  # closed
+                if self._is_closed:
+                    return
+                time.sleep(_LOOK_SECONDS)  # the connection was reset, or this process has too many open files
+                continue
+            if self._is_closed:
+                connection.close()
+                return
             threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _stop_listening(self) -> None:
+        """Ends the thread of `_accept`: closing a socket does not wake a thread that waits on it, a connection does."""
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self._listener.address[1]), timeout=1.0).close()
+        self._listener.close()
 
     def _greet(self, connection: Connection) -> None:
         """Lets a job prove that it knows the key. Each connection has its own thread and time limit."""
@@ -290,7 +314,8 @@ class SlurmExecutor:
                 self.kill(worker)
                 return events
             if isinstance(event, WorkerMessage):
-                slot.num_jobs -= kind_of(event.message) == "jobresult"
+                with self._counting:
+                    slot.num_jobs -= kind_of(event.message) == "jobresult"
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem:

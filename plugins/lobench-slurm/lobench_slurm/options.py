@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from dataclasses import dataclass
 
@@ -47,10 +48,14 @@ class SlurmOptions:
                     got=part,
                     next_step="set Case.num_cpus, Case.num_gpus, and --workers",
                 )
+            if name in ("idle", "host") and not value.strip():
+                raise UsageError("--executor slurm: this option needs a value", got=part, expected=f"{name}=VALUE")
             sbatch[name] = value.strip().replace("+", ",") if is_assigned else True
-        idle, host = sbatch.pop("idle", "120"), sbatch.pop("host", socket.gethostname())
+        idle, host = str(sbatch.pop("idle", "120")), str(sbatch.pop("host", socket.gethostname()))
         try:
             idle_seconds = float(idle)
-        except ValueError as error:
-            raise UsageError("--executor slurm: idle", got=str(idle), expected="a number of seconds") from error
-        return cls(sbatch=sbatch, host=str(host), idle_seconds=idle_seconds)
+        except ValueError:
+            idle_seconds = math.nan
+        if not idle_seconds >= 0:
+            raise UsageError("--executor slurm: idle", got=idle, expected="a number of seconds, at least 0")
+        return cls(sbatch=sbatch, host=host, idle_seconds=idle_seconds)

@@ -59,10 +59,13 @@ def serve(*, host: str, port: int, key: bytes, worker: int, config: WorkerConfig
         threading.Thread(target=_forward, args=(connection, pool, worker, closed, theirs), daemon=True).start()
         while not closed.is_set():
             for event in pool.wait(_WAIT_SECONDS):
-                connection.send_bytes(event.to_bytes())
+                try:
+                    connection.send_bytes(event.to_bytes())
+                except OSError:
+                    return  # the chief has ended, or its machine cannot be reached
                 if isinstance(event, WorkerExited):
                     return
-    except (_Terminated, ConnectionError):
+    except _Terminated:
         return
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

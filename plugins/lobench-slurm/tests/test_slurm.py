@@ -44,6 +44,12 @@ def test_options_that_lobench_sets_are_refused() -> None:
         SlurmOptions.parse("partition=main,cpus-per-task=4")
 
 
+@pytest.mark.parametrize("option", ["idle", "idle=", "idle=soon", "idle=-1", "idle=nan", "host"])
+def test_option_of_the_executor_without_a_usable_value_is_refused(option: str) -> None:
+    with pytest.raises(UsageError):
+        SlurmOptions.parse(f"partition=main,{option}")
+
+
 @pytest.mark.long
 def test_what_sbatch_refuses_is_one_line(in_slurm: OneNode, tmp_path: Path) -> None:
     run, suite = make_run(tmp_path, -3.0), make_suite(tmp_path)
