@@ -130,13 +130,13 @@ def test_nothing_is_overwritten_and_nothing_stays_of_what_fails(tmp_path: Path) 
         )
         done = lobench("new", "suite", place, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr == (
-            f"lobench: {place}: this is there already; take another name, or remove it\n"
+            f"lobench: {place}: this exists already; take another name, or remove it\n"
         )
     suite = make_suite(tmp_path)
     (suite / "conftest.py").write_text("mine = 1\n")
     before = sorted(suite.iterdir())
     done = lobench("new", "sink", "final", "--into", suite)
-    assert done.returncode == 2 and "conftest.py: this is there already; nothing was written" in done.stderr
+    assert done.returncode == 2 and "conftest.py: this exists already; nothing was written" in done.stderr
     assert sorted(suite.iterdir()) == before and (suite / "conftest.py").read_text() == "mine = 1\n"
     done = lobench("new", "task", "mine", "--into", tmp_path / "nowhere")
     assert done.returncode == 2 and "--into is not a folder" in done.stderr
@@ -154,7 +154,7 @@ def test_suite_of_commands_evaluates_its_example_with_the_next_command(tmp_path:
     done = lobench("watch", "evals/example", "--suite", "evals", "--once", cwd=tmp_path)
     assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
     done = lobench("new", "task", "mine", "--command", cwd=tmp_path)
-    assert done.returncode == 2 and "--command is of a suite" in done.stderr
+    assert done.returncode == 2 and "--command applies to a suite only" in done.stderr
 
 
 def test_suite_of_tests_evaluates_its_example_with_the_next_command(tmp_path: Path) -> None:
@@ -178,4 +178,4 @@ def test_skill_is_written_into_a_folder_and_names_options_and_exit_codes_of_keep
     assert all(option in described for option in options)
     assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {"0", "1", "2", "3", "4"}
     again = lobench("new", "skill", "agents/skills/lobench-keep", cwd=tmp_path)
-    assert again.returncode == 2 and "this is there already" in again.stderr and path.read_text() == text
+    assert again.returncode == 2 and "this exists already" in again.stderr and path.read_text() == text

@@ -91,20 +91,22 @@ def new(
         raise UsageError("--command and --test exclude each other", expected="one of them")
     if (command or test) and kind != "suite":
         option = "--command" if command else "--test"
-        raise UsageError(f"{option} is of a suite", got=f"a {kind}", expected=f"lobench new suite NAME {option}")
+        raise UsageError(f"{option} applies to a suite only", got=kind, expected=f"lobench new suite NAME {option}")
     if kind == "skill":
         return _skill(name, into)
     template = _COMMANDS if command else _TESTS if test else kind
     module, title = _names(kind, name)
     folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
     if into is None and _is_there(folder):
-        raise UsageError("this is there already", where=str(folder), next_step="take another name, or remove it")
+        raise UsageError("this exists already", where=str(folder), next_step="take another name, or remove it")
     if into is not None and not folder.is_dir():
-        raise UsageError("--into is not a folder", where=str(folder), expected="one that is there")
+        raise UsageError("--into is not a folder", where=str(folder), expected="an existing folder")
     contents = {folder / path: text for path, text in _contents(template, module, title).items()}
     for path in contents:
         if _is_there(path):
-            raise UsageError("this is there already", where=str(path), next_step="nothing was written")
+            raise UsageError(
+                "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
+            )
     _check_free(kind, module, title)
     _write(contents, new_folder=folder if into is None else None)
     places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
@@ -115,12 +117,14 @@ def new(
 def _skill(name: str, into: str | Path | None) -> Skeleton:
     """Writes the files of the skill into a folder, which may exist."""
     if into is not None:
-        raise UsageError("--into is not of a skill", expected="lobench new skill FOLDER")
+        raise UsageError("--into does not apply to a skill", expected="lobench new skill FOLDER")
     folder = Path(name)
     contents = {folder / path: text for path, text in _contents("skill", "", "").items()}
     for path in contents:
         if _is_there(path):
-            raise UsageError("this is there already", where=str(path), next_step="nothing was written")
+            raise UsageError(
+                "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
+            )
     _write(contents, new_folder=None)
     return Skeleton(
         kind="skill", name=folder.name, folder=folder, files=tuple(sorted(contents)), next_command=_NEXT["skill"]
