@@ -11,6 +11,7 @@ from left_behind import traceless
 from stores import add
 
 import lobench as package
+from lobench.analysis.store.snapshot import read_store
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.tools.best.best import ranked_run
 
@@ -58,11 +59,11 @@ def test_the_best_checkpoint_is_the_one_that_is_better(store: tuple[Path, bool])
     path, declared = store
     for metric in ("", "train/return"):
         if declared:
-            ranked = ranked_run(path, [str(path)], metric)[2]
+            ranked = ranked_run(read_store(path), [str(path)], metric)[2]
             assert [one.subject.checkpoint.outer_step for one in ranked] == [2, 1]
         else:
             with pytest.raises(UnknownDirection, match="the direction of train/return is not declared"):
-                ranked_run(path, [str(path)], metric)
+                ranked_run(read_store(path), [str(path)], metric)
 
 
 def test_best_values_and_bold_are_of_the_declared_direction(store: tuple[Path, bool]) -> None:

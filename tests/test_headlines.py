@@ -14,6 +14,7 @@ from commands import lobench
 from report_store import make_baseline
 from stores import add
 
+from lobench.analysis.store.snapshot import read_store
 from lobench.core.result import Outcome
 from lobench.tools.best.best import ranked_run
 
@@ -109,9 +110,8 @@ def test_every_headline_of_a_store_is_the_same_number(
         expected = [f"{output[key]:.3f}" for key in ("mean", "lower", "upper") if output[key] is not None]
         assert headline(text, f"Score on {metric}") == expected
         assert headline(words, f"Score on {metric}") == expected
-        ranked = next(
-            one for one in ranked_run(store, [str(suite)], metric)[2] if one.subject.label == run["last_checkpoint"]
-        )
+        every = ranked_run(read_store(store), [str(suite)], metric)[2]
+        ranked = next(one for one in every if one.subject.label == run["last_checkpoint"])
         assert ranked.score.mean == pytest.approx(output["mean"], abs=1e-12)
         shown = re.findall(r"(?:mathbf\{)?(-?\d\.\d{3})\}?(?:\\,\[|\$)", row)
         if write is not several:  # its last one is not the one that headlines are of

@@ -382,7 +382,7 @@ class Changes(RuleBasedStateMachine):
         assert shown(both) == expected
         thetas = [one for one in snapshot.subjects if one.who.has_theta]
         if thetas:
-            _, _, ranked = ranked_run(store, [], "")
+            _, _, ranked = ranked_run(read_store(store), [], "")
             # Only checkpoints that were evaluated on the most cases are ranked.
             assert shown([one.subject for one in ranked]).items() <= expected.items()
         self._check_compare(store, snapshot, expected)

@@ -17,7 +17,7 @@ from typing import Any
 
 from lobench.analysis.scores.mean_scores import Ranked, rank
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.fresh_seeds import FOLLOW_SEEDS, names_on_fresh_seeds, note_on_fixed_seeds
@@ -120,7 +120,7 @@ def best(
         if not (cases := names_on_fresh_seeds(snapshot.cases)):
             raise UsageError(note.partition("; ")[0], where=str(store), next_step=FOLLOW_SEEDS)
         shown.log(note)
-    measured, scales, every = ranked_run(store, places, metric)
+    measured, scales, every = ranked_run(snapshot, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]
     chosen, gone = _readable(ranked, top, run, store, snapshot.subjects)
     if not chosen:
@@ -151,19 +151,18 @@ def best(
     return found
 
 
-def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
-    """Returns the metric (None: each case's primary one), the scales, and the checkpoints of a run, the best first.
+def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
+    """Returns the metric (None: each case's primary one), the scales, and the checkpoints of a store, the best first.
 
     Raises:
       UsageError: No subject has the metric.
       UnknownDirection: The metric's direction is not declared.
     """
-    snapshot = read_store(store)
     subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
-    found = _metric(metric, subjects, store)
+    found = _metric(metric, subjects, snapshot.store)
     scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
     for name in scales.undeclared(found):
-        raise UnknownDirection(name, where=str(store))
+        raise UnknownDirection(name, where=str(snapshot.store))
     return found, scales, rank(subjects, found, scales)
 
 
