@@ -1,4 +1,4 @@
-"""Program that holds a command to a pace: `supervised_command PACE CURVES WORD...`
+"""Program that holds a command to a pace: `supervised_command PACE CURVES WORD...`; CURVES is a pattern of paths.
 
 A command that has diverged, or is far behind the incumbent of a decision, is stopped. The reason is the last line of
 standard error then.

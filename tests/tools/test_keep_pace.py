@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import glob
 import json
 import math
 import os
@@ -12,6 +14,7 @@ from commands import lobench_here as lobench
 from tiny import results
 
 from lobench.experiments import supervised_command
+from lobench.tools.keep import launch
 from lobench.tools.keep.pace import Pace, Run
 
 STEPS = [*range(0, 101, 10)]
@@ -92,6 +95,17 @@ def test_supervised_command_whose_supervisor_fails_is_killed(tmp_path: Path, mon
         supervised_command.main([str(tmp_path / "pace.json"), "none", "sh", "-c", line])
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_supervisor_finds_curves_in_a_folder_with_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "suite").mkdir()
+    monkeypatch.chdir(tmp_path / "suite")
+    dataclasses.replace(pace(), curves="{out}/m.jsonl").write(tmp_path / "pace.json")
+    out = tmp_path / "runs [1]"
+    out.mkdir()
+    (out / "m.jsonl").touch()
+    *_, pattern = launch._supervised("", {"seed": "1", "out": str(out)})
+    assert glob.glob(pattern) == [f"{out}/m.jsonl"]
 
 
 def test_supervised_command_that_does_not_exist_is_one_line(tmp_path: Path) -> None:

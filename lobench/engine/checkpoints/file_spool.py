@@ -39,7 +39,7 @@ class FileSpool(Spool):
         self, root: Path, log: Callable[[str], None] = lambda line: None, *, keep_limit: float = math.inf
     ) -> None:
         super().__init__(root, log)
-        self._keep_limit, self._has_told = keep_limit, False
+        self._keep_limit, self._has_logged = keep_limit, False
         self._names: dict[str, str] = {}  # paths of copies, by hash
 
     def location(self, sha256: str) -> str:
@@ -88,6 +88,7 @@ class FileSpool(Spool):
         try:
             is_single = not is_folder(source)
             files = [source] if is_single else list(files_below(source))
+            is_small = False
             for file in files:
                 target = copy if is_single else copy / file.relative_to(source)
                 real = os.path.realpath(file)
@@ -100,9 +101,10 @@ class FileSpool(Spool):
                 except OSError:  # another file system, or one without links
                     if not os.path.exists(real):
                         raise FileNotFoundError(real) from None
-                    if (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
+                    if not is_small and (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
                         self._refer(source, copy, size)
                         return
+                    is_small = True
                     with self._writing():
                         shutil.copy2(real, target)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -115,8 +117,8 @@ class FileSpool(Spool):
         with self._writing():
             shutil.rmtree(copy, ignore_errors=True)
             copy.symlink_to(os.path.abspath(source))
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_logged:
+            self._has_logged = True
             self._log(
                 f"{source} has {size / 1e9:.3g} GB and cannot be linked: it is evaluated in place, and so are others "
                 f"above --keep-limit {self._keep_limit / 1e9:g}; one that is deleted before its turn is not evaluated"

@@ -7,6 +7,7 @@ stopped.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shlex
@@ -55,7 +56,7 @@ def _supervised(candidate: str, values: dict[str, str]) -> list[str]:
     if pace["candidate"] != candidate:
         return []
     program = [sys.executable, "-P", "-m", "lobench.experiments.supervised_command"]
-    return [*program, str(path), filled(pace["curves"], values)]
+    return [*program, str(path), filled(pace["curves"], {name: glob.escape(value) for name, value in values.items()})]
 
 
 if __name__ == "__main__":
