@@ -183,6 +183,11 @@ def test_usage_errors_are_one_line(tmp_path: Path) -> None:
         f"lobench: --port {port}: port {port} is in use; end what uses it, give another one, or --port 0 for a free "
         "one\n"
     )
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "ledger.sqlite").write_bytes(b"no database" * 1000)
+    done = lobench("view", damaged, "--port", "0")
+    assert done.returncode == 2 and str(damaged) in done.stderr and done.stderr.count("\n") == 1
     done = lobench("view", tmp_path / "none")
     assert done.returncode == 2 and "no result store found" in done.stderr and done.stderr.count("\n") == 1
     done = lobench("view", store, "--host", "192.0.2.1", "--port", "0")

@@ -73,6 +73,7 @@ class PageCache:
         Raises:
           LobenchError: The store cannot be read.
         """
+        Ledger.open(self._store, read_only=True).close()  # raises, also if the first page takes longer than a moment
         self.look()
         if self._error is not None:
             raise self._error

@@ -58,7 +58,7 @@ class MlflowSink:
         self._context, self._runs = context, dict[str, _Run]()
         place, self._given = _split(context.argument)
         if self._given and not place:
-            raise PluginError("which tracking URI?", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
+            raise PluginError("run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
         argument = place.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
         with contextlib.ExitStack() as environment:  # until the sink is closed

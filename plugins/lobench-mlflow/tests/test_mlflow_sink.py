@@ -106,7 +106,7 @@ def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> N
         MlflowSink(context).deliver(others)
     with pytest.raises(PluginError, match="run 'nothere' cannot be read"):
         MlflowSink(dataclasses.replace(context, argument=f"{folder},run=nothere"))
-    with pytest.raises(PluginError, match="which tracking URI"):
+    with pytest.raises(PluginError, match="run=ID without a tracking URI"):
         MlflowSink(dataclasses.replace(context, argument=f"run={run}"))
 
 

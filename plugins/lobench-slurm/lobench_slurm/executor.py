@@ -56,9 +56,9 @@ class _Slot:
 class SlurmExecutor:
     """Warm workers in SLURM jobs, one each. It does not retry work.
 
-    A job that ends by its time limit, pre-emption, scancel or the loss of its node is a lost worker, which does not
-    count against the case. A job without work ends after a while, unless fewer than `WorkerConfig.min_cores` would be
-    left.
+    A job that ends by its time limit, pre-emption, scancel or the loss of its node or connection is a lost worker,
+    which does not count against the case. A job without work ends after a while, unless fewer than
+    `WorkerConfig.min_cores` would be left.
 
     `send` may be called in another thread than the other methods.
     """
