@@ -228,7 +228,7 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
 
     Args:
       subjects: The subjects.
-      without_step: Checkpoints whose outer step is a mere number of arrival.
+      without_step: Checkpoints whose outer step is only the number of their arrival.
     """
     by_step = {one.who for one in subjects if one.who.has_theta} - {*without_step}
     steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who in by_step)

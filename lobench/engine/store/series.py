@@ -51,10 +51,10 @@ def has_number(uri: str) -> bool:
 
 
 class ArrivalNumbers:
-    """Tells contents that have the number of their arrival, in folders of checkpoints with outer steps, from others.
+    """Finds contents whose outer step is only the number of their arrival, in folders of checkpoints with outer steps.
 
-    Contents that arrived before the first checkpoint of their folder with a number in its name count as the others do:
-    they come first in any order. So the answer for a sighting does not depend on later ones.
+    Contents that arrived before the first checkpoint with a number in its name are not among them: they come first in
+    any order. So the answer for a sighting does not depend on later ones.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class ArrivalNumbers:
         self._with_steps = set[tuple[str, str]]()  # files without a number whose contents have steps
 
     def add(self, subject: Subject) -> bool:
-        """Adds the next sighting, and returns whether its outer step is a mere number of arrival."""
+        """Adds the next sighting, and returns whether its outer step is only the number of its arrival."""
         if not subject.has_theta:
             return False
         folder, file = (subject.run, _folder_and_name(subject.uri)[0]), (subject.run, subject.uri)
@@ -78,7 +78,7 @@ class ArrivalNumbers:
 
 
 def numbered_by_arrival(sightings: Mapping[int, Subject]) -> frozenset[int]:
-    """Returns the positions of sightings whose outer steps are mere numbers of arrival; see `ArrivalNumbers`."""
+    """Returns the positions of sightings whose outer steps are only numbers of arrival; see `ArrivalNumbers`."""
     numbers = ArrivalNumbers()
     return frozenset(position for position in sorted(sightings) if numbers.add(sightings[position]))
 

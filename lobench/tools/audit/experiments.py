@@ -46,7 +46,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
             yield Unaudited(f"the configuration of experiment {form.name!r} ({headline(error)})")
             continue
         members, trials = ledger.memberships(form.id), ledger.trials(form.id)
-        yield Unaudited(f"of the configuration of {form.name!r} that on which no method or seed hangs", is_usual=True)
+        yield Unaudited(f"parts of the configuration of {form.name!r} that change no method and no seed", is_usual=True)
         if experiment.name != form.name:
             yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
         yield from _of_methods(experiment, members, trials, ledger, labels)

@@ -1,7 +1,7 @@
 """Process of a SLURM job. It runs one of lobench's warm workers and passes on its messages.
 
-The worker is a process below this one. So a case that kills its process is told apart from a job that SLURM ends: in
-the first case this process reports the exit, in the second the connection ends without a report.
+The worker is a process below this one. So a case that kills its process is distinguished from a job that SLURM ends:
+in the first case this process reports the exit, in the second the connection ends without a report.
 """
 
 from __future__ import annotations
