@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
+import os
 import shlex
 import subprocess
 import sys
@@ -87,7 +87,7 @@ class Jobs:
         Raises:
           OSError, subprocess.SubprocessError: SLURM's controller does not answer.
         """
-        command = ["squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}", f"--name={self.name}"]
+        command = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--name={self.name}"]
         text = subprocess.run(
             [*command, "--format=%i|%T"], capture_output=True, text=True, check=True, timeout=_COMMAND_SECONDS
         ).stdout
@@ -98,7 +98,7 @@ class Jobs:
 
     def cancel_all(self) -> None:
         """Cancels all jobs of this name, also those of an earlier watch that was killed."""
-        command = ["scancel", "--quiet", f"--user={getpass.getuser()}", f"--name={self.name}"]
+        command = ["scancel", "--quiet", f"--user={os.getuid()}", f"--name={self.name}"]
         subprocess.run(command, capture_output=True, timeout=_COMMAND_SECONDS)
 
     def last_line(self, number: str) -> str:
