@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import stat
 import tempfile
+import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ __all__ = [
 
 _MOST_COPIED_BYTES = 64 << 20  # largest database that is read as a copy
 _PATIENCE_SECONDS = 10.0  # retries while a disk fails
+_LEFT_SECONDS, _LEFT_PAUSE_SECONDS = 10.0, 0.05  # for a lock of a process that has ended
 _BUSY_SECONDS = 30.0  # to wait for another program that holds the database
 
 _FREE_SPACE = "free some space and start again: nothing acknowledged is lost"
@@ -355,8 +357,10 @@ class StoreLock:
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
     def _take(self, store: Path, name: str, busy: str) -> None:
+        deadline = time.monotonic() + _LEFT_SECONDS
         try:
-            _lock(self._file)
+            while not _lock(self._file, waits=time.monotonic() < deadline and self._is_of_ended_process()):
+                time.sleep(_LEFT_PAUSE_SECONDS)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 got = _describe(os.pread(self._file, 4096, 0))
@@ -371,6 +375,22 @@ class StoreLock:
         with unusable_store(store):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, holder.encode(), 0)
+
+    def _is_of_ended_process(self) -> bool:
+        """Returns whether the process that the lock names has ended on this machine.
+
+        A child that it was about to start may still hold the lock for a moment.
+        """
+        try:
+            holder = json.loads(os.pread(self._file, 4096, 0))
+            if holder["host"] != socket.gethostname():
+                return False
+            os.kill(holder["pid"], 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, ValueError, TypeError, KeyError, OverflowError):
+            return False
+        return False
 
     def release(self) -> None:
         os.close(self._file)
@@ -420,8 +440,12 @@ def _is_file_at(descriptor: int, path: Path) -> bool:
         return True
 
 
-def _lock(file: int) -> None:
-    """Takes a lock, and retries while the file system is out of locks (ENOLCK)."""
+def _lock(file: int, *, waits: bool) -> bool:
+    """Takes a lock, and retries while the file system is out of locks (ENOLCK).
+
+    Returns:
+      Whether it was taken; False if it is held and the caller waits.
+    """
 
     def take() -> OSError | None:
         try:
@@ -433,8 +457,9 @@ def _lock(file: int) -> None:
         return None
 
     held = retried(take, most_seconds=_PATIENCE_SECONDS)
-    if held is not None:
+    if held is not None and not waits:
         raise held
+    return held is None
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -345,3 +347,31 @@ for attempt in (lambda: database.open_to_write(store / "file.sqlite").execute("C
     lines = done.stdout.splitlines()
     assert len(lines) == 2
     assert all("No locks available" in line and "cannot lock files" in line for line in lines), lines
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from lobench.engine.store.database import StoreLock
+
+StoreLock(Path(sys.argv[1]), "killed")
+if os.fork() == 0:
+    while not Path(sys.argv[1], "go").exists():
+        time.sleep(0.01)
+os._exit(0)
+"""
+
+
+def test_lock_of_a_process_that_has_ended_is_waited_for_until_its_last_child_has_gone(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path)], check=True)
+    threading.Timer(0.3, (tmp_path / "go").touch).start()
+    StoreLock(tmp_path, "second").release()
+
+
+def test_lock_of_a_living_process_is_refused_at_once(tmp_path: Path) -> None:
+    lock = StoreLock(tmp_path, "first")
+    began = time.monotonic()
+    with pytest.raises(StoreBusy, match="another chief writes this store; got 'first'"):
+        StoreLock(tmp_path, "second")
+    assert time.monotonic() - began < 5
+    lock.release()
