@@ -116,7 +116,8 @@ def test_the_workflow_calls_ci_run_alone_on_each_python_and_both_ends_of_the_dep
 def test_the_workflow_of_a_release_builds_as_anybody_does_and_uploads_without_a_password() -> None:
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     jobs = yaml.safe_load(text)["jobs"]
-    assert next(step["run"] for step in jobs["build"]["steps"] if "run" in step) == "ci/release archives"
+    tag, build, *_ = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+    assert '"$GITHUB_REF_NAME" = "v$(' in tag and build == "ci/release archives"
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and "secrets." not in text
 
 
