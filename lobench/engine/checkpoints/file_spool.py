@@ -17,7 +17,7 @@ from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone
 from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import is_folder
-from lobench.engine.checkpoints.spool import Spool, may_exist, unreadable
+from lobench.engine.checkpoints.spool import Spool, unreadable
 from lobench.engine.checkpoints.whole_files import files_below, identity_of
 from lobench.engine.paths import WHOLE_SUFFIX
 from lobench.hookspecs import CheckpointReader
@@ -51,9 +51,6 @@ class FileSpool(Spool):
                 return home
             self._names[sha256] = os.path.join(home, name)
         return self._names[sha256]
-
-    def holds(self, sha256: str) -> bool:
-        return may_exist(self.location(sha256))  # the home of an original that was deleted is still there
 
     def _home(self, sha256: str) -> str:
         return f"{self._folder}{sha256}{WHOLE_SUFFIX}"

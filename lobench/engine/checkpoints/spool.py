@@ -36,16 +36,7 @@ from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = [
-    "Spool",
-    "checkpoint_sha256",
-    "dump_theta",
-    "fingerprint",
-    "holds_theta",
-    "load_theta",
-    "may_exist",
-    "unreadable",
-]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta", "unreadable"]
 
 _ATTEMPTS = 3
 
@@ -77,10 +68,10 @@ class Spool:
 
     def holds(self, sha256: str) -> bool:
         """Returns whether there is a copy of a theta; True if unknown, because the disk fails at the moment."""
-        return may_exist(self._home(sha256))
+        return _may_exist(self.location(sha256))
 
     def _home(self, sha256: str) -> str:
-        """Returns the path that exists if there is a copy."""
+        """Returns the path that changes if there is another copy."""
         return self.location(sha256)
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
@@ -264,7 +255,7 @@ def checkpoint_sha256(location: str | Path) -> str:
     return theta_sha256(_leaves_at(location))
 
 
-def may_exist(path: str) -> bool:
+def _may_exist(path: str) -> bool:
     """Returns whether a file or folder exists; True if unknown, because the disk fails at the moment."""
     try:
         os.stat(path)
