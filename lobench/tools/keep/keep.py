@@ -181,7 +181,6 @@ def keep(
             new=new,
             old=old,
             max_core_hours=max_core_hours,
-            batch=max(num_workers(workers) // 2, 1),
             options={**options, "workers": workers, "progress": progress},
         )
         return session.run(margin=margin, max_seeds=max_seeds, description=description or new.label)
@@ -237,8 +236,6 @@ def measure_total(
             sequence=sequence,
             new=new,
             old=old,
-            max_core_hours=None,
-            batch=max(num_workers(workers) // 2, 1),
             options={**options, "workers": workers, "progress": progress or default_progress()},
         )
         return session.measure(sequence.total or Total(first=first, last=last, seeds=()), num_seeds)
@@ -265,9 +262,8 @@ class _Session:
       decisions: File of the decisions.
       sequence: Its content.
       new, old: Candidate and incumbent.
+      options: Options of `evaluate_into`, with the number of workers.
       max_core_hours: Limit of the decision. None: no limit.
-      batch: Number of pairs that run at the same time.
-      options: Options of `evaluate_into`.
     """
 
     folder: Path
@@ -275,9 +271,13 @@ class _Session:
     sequence: Decisions
     new: Revision
     old: Revision
-    max_core_hours: float | None
-    batch: int
     options: Mapping[str, Any]
+    max_core_hours: float | None = None
+
+    @property
+    def batch(self) -> int:
+        """Number of pairs that run at the same time."""
+        return max(num_workers(self.options["workers"]) // 2, 1)
 
     def run(self, *, margin: float, max_seeds: int, description: str) -> Kept:
         candidate = Side(name=self.new.name, label=self.new.label)
