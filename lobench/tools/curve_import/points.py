@@ -311,7 +311,13 @@ def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]
 
 
 def _with_facts(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> list[LoggedRun]:
-    """Returns the runs that have the values named by options."""
+    """Returns the runs that have the values which `--method-from`, `--case-from` and `--seed-from` name.
+
+    The others are left out with a note.
+
+    Raises:
+      UsageError: No run has one of the values.
+    """
     kept = list(known)
     firsts = {
         "--method-from": asked.method_from,

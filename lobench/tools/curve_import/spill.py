@@ -92,7 +92,7 @@ class Spill:
         return tuple(self._metrics)
 
     def metrics_of(self, case: str) -> tuple[str, ...]:
-        """Returns the metrics that runs of a case have."""
+        """Returns the names of all metrics that any run of a case has."""
         names = self.metrics
         found = (self._of_runs.get(number, set()) for run, number in self._runs.items() if run.case == case)
         return tuple(names[place] for place in sorted(set[int]().union(*found)))
