@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,20 @@ from commands import Done, lobench, lobench_here
 from forked import python
 
 PATIENCE = 900.0  # seconds until a wait for another process is a failure; a busy machine is none
+# Task for `tiny_tasks.py`: its case waits for a file.
+GATE = '''
+@configurable
+class Gate(Bowl):
+    """Reports that it is being compiled, and waits until it may be."""
+    def __init__(self, *, folder):
+        super().__init__()
+        self.folder = folder
+    def init(self, key):
+        open(os.path.join(self.folder, f"waits-{os.getpid()}"), "w").close()
+        while not os.path.exists(os.path.join(self.folder, "go")):
+            time.sleep(0.05)
+        return super().init(key)
+'''
 
 TASKS = '''
 import os, signal, time
@@ -187,3 +203,11 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z" and os.path.exists(f"/proc/{pid}")
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Waits for another process; the only clock is how long a test may take."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tiny import make_suite
-from two_nodes import PATIENT, Cluster, until
+from tiny import make_suite, until
+from two_nodes import PATIENT, Cluster
 
 CONFIG = """
 import tiny_tasks

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from races import noisy_suite
-from tiny import content
-from two_nodes import PATIENT, Cluster, until
+from tiny import content, until
+from two_nodes import PATIENT, Cluster
 
 from lobench.analysis.comparisons.race import RaceResult
 from lobench.analysis.comparisons.summary import summary_of

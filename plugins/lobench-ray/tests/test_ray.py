@@ -15,8 +15,19 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny import content, make_run, make_suite, results, watch, watch_apart, watch_command, write_checkpoint
-from two_nodes import PATIENT, Cluster, signal_all, until
+from tiny import (
+    GATE,
+    content,
+    make_run,
+    make_suite,
+    results,
+    until,
+    watch,
+    watch_apart,
+    watch_command,
+    write_checkpoint,
+)
+from two_nodes import PATIENT, Cluster, signal_all
 
 LOCAL = ("--checkpoints", "all", "--once", "--workers", "1")
 
@@ -28,20 +39,6 @@ from lobench.inner.optimizers.learnable import LearnableSGD
 class MySGD(LearnableSGD):
     pass
 """
-GATE = '''
-@configurable
-class Gate(Bowl):
-    """Says that it is being compiled, and waits until it may be."""
-    def __init__(self, *, folder):
-        super().__init__()
-        self.folder = folder
-    def init(self, key):
-        open(os.path.join(self.folder, f"waits-{os.getpid()}"), "w").close()
-        while not os.path.exists(os.path.join(self.folder, "go")):
-            time.sleep(0.05)
-        return super().init(key)
-'''
-
 
 NAME = rf"{re.escape(socket.gethostname())} \([0-9.:a-f]+, id [0-9a-f]{{8}}\)"  # of a node
 

@@ -11,23 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from tiny import watch_command
+from tiny import until, watch_command
 
 PATIENT = 900.0  # seconds; on a machine that does nothing else a test takes 10
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Waits for another process; the only clock is how long a test may take."""
-    deadline = time.monotonic() + PATIENT
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
 
 
 def signal_all(processes: list[psutil.Process], number: int) -> None:

@@ -5,38 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from forked import python
 from lobench_slurm.options import SlurmOptions
 from one_node import OneNode
-from tiny import PATIENCE, content, make_run, make_suite, results, watch, watch_command
+from tiny import GATE, PATIENCE, content, make_run, make_suite, results, until, watch, watch_command
 
 from lobench import UsageError
-
-GATE = '''
-@configurable
-class Gate(Bowl):
-    """Reports that it is being compiled, and waits until it may be."""
-    def __init__(self, *, folder):
-        super().__init__()
-        self.folder = folder
-    def init(self, key):
-        open(os.path.join(self.folder, f"waits-{os.getpid()}"), "w").close()
-        while not os.path.exists(os.path.join(self.folder, "go")):
-            time.sleep(0.05)
-        return super().init(key)
-'''
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
 
 
 def test_options_that_lobench_sets_are_refused() -> None:
