@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.ablate.search import AblateRules, Need, Subset, ablated
+from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
 
 __all__ = ["play"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.ablate.search import AblateRules, Subset, ablated
+from lobench.tools.ablate.change_search import AblateRules, Subset, ablated
 
 __all__ = ["WORLDS", "play"]
 

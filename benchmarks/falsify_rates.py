@@ -20,7 +20,7 @@ import numpy as np
 
 from lobench.analysis.stats.location import locate
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.falsify.search import Cell, GridAxis, SearchRules, falsified
+from lobench.tools.falsify.cell_search import Cell, GridAxis, SearchRules, falsified
 
 __all__ = ["play"]
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from lobench.analysis.stats.online_levels import e_lond_level
 from lobench.analysis.stats.racing import PairSums
-from lobench.tools.keep.decision import Rules, decided
+from lobench.tools.keep.decision import DecisionRules, decided
 
 _SCREEN, _MAX_SEEDS, _CANDIDATES = 3, 32, 50
 _FIXED_SEEDS = 8
@@ -48,7 +48,7 @@ def answers(a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float) -> tu
     kept, tested, pairs = (np.zeros(len(a), kind) for kind in (bool, bool, int))
     for level in np.unique(levels):
         rows = np.flatnonzero(levels == level)
-        rules = Rules(level=float(level), max_seeds=_MAX_SEEDS)
+        rules = DecisionRules(level=float(level), max_seeds=_MAX_SEEDS)
         is_open = np.ones(len(rows), bool)
         for count in range(1, a.shape[1] + 1):
             x, y = a[rows, None, :count], b[rows, None, :count]

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Mapping
 
 import optuna
-from lobench_optuna.search import optuna_search
+from lobench_optuna.optuna_search import optuna_search
 
 from lobench.core.search.search import search_seed
 from lobench.core.search.space import Parameter, Scale, Space, Value, parameter_of

@@ -43,7 +43,7 @@ from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
 from lobench.core.trials import below_median, stopped_between
-from lobench.tools.ablate.search import AblateRules, Need, Subset, ablated
+from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
 from lobench.tools.alarm.rule import (
     AlarmRules,
     Confirmation,

@@ -22,7 +22,7 @@ from lobench.inner.adapters import as_learned_optimizer, as_stepper
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import adam, schedule_free_adamw
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task
-from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 
 BLOCK = SeedBlock(start=3, size=2)

@@ -137,7 +137,7 @@ class _Content:
         import sqlite3
         from contextlib import closing
 
-        from lobench.engine.store.tables import make_tables
+        from lobench.engine.store.ledger_tables import make_tables
 
         with closing(sqlite3.connect(folder / "ledger.sqlite", isolation_level=None)) as db:
             make_tables(db)

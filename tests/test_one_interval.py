@@ -23,7 +23,7 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.tables.notebook import html_of_results
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
-from lobench.cli.records import verdict_record
+from lobench.cli.command_records import verdict_record
 from lobench.core.wording import significant
 from lobench.hookspecs import EvaluationFinished, SinkContext
 from lobench.report.live.methods import Methods, PlainMethods

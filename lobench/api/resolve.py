@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lobench.analysis.comparisons.history import find_stores
+from lobench.analysis.comparisons.run_history import find_stores
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.names import called, one_called
 from lobench.analysis.store.reference import Choice, choose_reference

@@ -138,7 +138,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     help="json: one document on standard output, see `lobench schema`; markdown: a comment of a pull request.",
     prints={
         "compare": "lobench.report.tables.comparison:ComparisonRecords",
-        "compare.race": "lobench.report.tables.race:RaceRecord",
+        "compare.race": "lobench.report.tables.race_output:RaceRecord",
         "compare.track3": "lobench.report.tables.track3:Track3Record",
     },
 )
@@ -190,7 +190,7 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
 
 def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     from lobench.api.race import race
-    from lobench.report.tables.race import race_record, race_text
+    from lobench.report.tables.race_output import race_record, race_text
 
     names = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NOT_OF_RACES}
     given = [f"--{names[name]}" for name in _NOT_OF_RACES if options.pop(name)]

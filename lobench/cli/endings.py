@@ -11,7 +11,7 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.core.result import Outcome
 from lobench.core.wording import counted
 from lobench.engine.chief.interfaces import ERRORS, Ending
-from lobench.report.page.builtin import PAGE, REPORT
+from lobench.report.page.builtin_report import PAGE, REPORT
 
 if TYPE_CHECKING:
     from lobench.api.dry_run import Costs

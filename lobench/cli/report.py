@@ -59,7 +59,7 @@ Examples:
 @format_option(
     *_FORMATS,
     help="json: the verdict, see `lobench schema`; badge: an SVG; appendix: Markdown, or LaTeX in a .tex.",
-    prints={"report": "lobench.cli.records:ReportRecord"},
+    prints={"report": "lobench.cli.command_records:ReportRecord"},
 )
 @baseline_option
 @click.option(
@@ -192,7 +192,7 @@ def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -
     """Returns the verdict, and the table of methods if there are several, as text or as JSON."""
     from lobench.analysis.tables.table import TableSpec
     from lobench.analysis.tables.tabulate import tabulate
-    from lobench.cli.records import verdict_record
+    from lobench.cli.command_records import verdict_record
     from lobench.report.tables.method_table import method_records, method_text
     from lobench.report.tables.verdict import verdict_text
 

@@ -30,9 +30,9 @@ Examples:
     *("table", "json", "csv", "parquet"),
     help="csv and parquet have a row for each checkpoint, case, seed and metric; `lobench schema` describes json.",
     prints={
-        "results": "lobench.report.tables.records:ResultRecords",
+        "results": "lobench.report.tables.result_records:ResultRecords",
         "results.methods": "lobench.report.tables.method_table:MethodRecords",
-        "results.history": "lobench.report.tables.history:HistoryRecords",
+        "results.history": "lobench.report.tables.history_tables:HistoryRecords",
     },
 )
 @click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
@@ -135,7 +135,7 @@ def results(
             raise UsageError("--patch prints a patch, not JSON", expected="--patch without --format")
         if not history:
             raise UsageError("--patch needs --history")
-        from lobench.analysis.comparisons.history import patch_of
+        from lobench.analysis.comparisons.run_history import patch_of
 
         write(patch_of(store, patch))
         return

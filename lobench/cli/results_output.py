@@ -23,7 +23,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
     from lobench.engine.store.current import CurrentCases
-    from lobench.report.tables.records import ResultRecord
+    from lobench.report.tables.result_records import ResultRecord
 
 __all__ = ["by_method_text", "export", "history_text", "ranked_text", "records_text", "table_text", "written"]
 
@@ -40,7 +40,7 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
     The document is buffered in a file until it is complete, so that a store with a damaged last row prints no partial
     one.
     """
-    from lobench.report.tables.records import records
+    from lobench.report.tables.result_records import records
 
     def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
         yield from records(_matching(store, pattern, ledger.evaluations()), curves=curves)
@@ -126,7 +126,7 @@ def _notes(rows: Sequence[EvaluationRow], current: CurrentCases, unread: Iterabl
 
 
 def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
-    from lobench.report.tables.records import unread_records
+    from lobench.report.tables.result_records import unread_records
 
     read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
     return unread_records(ledger.events(), read)
@@ -172,8 +172,8 @@ def by_method_text(
 
 def history_text(store: Path, kind: str) -> str:
     """Returns the experiments and runs of the stores in or below a folder, as tables or as JSON."""
-    from lobench.analysis.comparisons.history import experiment_history, find_stores, history
-    from lobench.report.tables.history import experiments_table, history_table
+    from lobench.analysis.comparisons.run_history import experiment_history, find_stores, history
+    from lobench.report.tables.history_tables import experiments_table, history_table
 
     stores = find_stores(store)
     experiments, runs = experiment_history(stores), history(stores)

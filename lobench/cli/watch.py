@@ -36,7 +36,10 @@ the output has closed it."""
 @format_option(
     "text",
     "json",
-    prints={"watch": "lobench.cli.records:WatchRecord", "watch.costs": "lobench.cli.records:CostsRecord"},
+    prints={
+        "watch": "lobench.cli.command_records:WatchRecord",
+        "watch.costs": "lobench.cli.command_records:CostsRecord",
+    },
 )
 @click.option(
     "--dry-run", is_flag=True, help="Print the cost of a checkpoint, estimated from recorded durations, and exit."
@@ -52,10 +55,10 @@ def watch(
 ) -> None:
     """Evaluate every new checkpoint in CKPT_DIR, or one checkpoint, on suites of inner tasks."""
     from lobench.api.watch import expected_costs, run_watch
+    from lobench.cli.command_records import costs_record, watched_record
     from lobench.cli.endings import cost_lines, exit_code, log_ending
-    from lobench.cli.records import costs_record, watched_record
     from lobench.report.live.progress import make_progress
-    from lobench.report.page.builtin import REPORT
+    from lobench.report.page.builtin_report import REPORT
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     settings = WatchSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click

@@ -18,7 +18,7 @@ from lobench.engine.config.suite_files import data_of_suite, marks_of
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.file_stamps import FileStamp, stamps_of
 from lobench.evaluation.isolated import IsolatedRunner
-from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.result import Result
 from lobench.plugins import PluginManager, load_plugins

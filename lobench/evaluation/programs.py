@@ -22,7 +22,7 @@ from lobench.inner.optimizer import LearnedOptimizer, Theta
 from lobench.inner.theta import match_theta
 from lobench.inner.training.gradient_steps import GradientSteps
 from lobench.inner.training.parallel_sessions import num_updates
-from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["Programs", "StepperMaker", "Warm", "matched_theta", "program_of"]

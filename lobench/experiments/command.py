@@ -68,7 +68,7 @@ def run(
 ) -> None:
     """Run an experiment: the methods x cases x sessions that the store does not hold yet."""
     from lobench.experiments.run import RunSettings
-    from lobench.report.page.builtin import REPORT
+    from lobench.report.page.builtin_report import REPORT
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     ran_as: tuple[str, dict[str, Any]] | None = ("run", {}) if kind == "json" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from lobench.cli.records import EndingRecord, ending_record
+from lobench.cli.command_records import EndingRecord, ending_record
 from lobench.core.experiment import CommandState
 from lobench.core.experiment import Kind as MethodKind
 from lobench.core.json_numbers import Finite

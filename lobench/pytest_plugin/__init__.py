@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
-    from lobench.pytest_plugin.arguments import prepare_restart
+    from lobench.pytest_plugin.session_arguments import prepare_restart
 
     note_imports()  # each session of this process inserts an import finder of pytest
     prepare_restart(early_config, args)
@@ -50,14 +50,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
-    from lobench.pytest_plugin.arguments import restart
+    from lobench.pytest_plugin.session_arguments import restart
 
     return restart(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     from lobench.experiments.pytest_items import take_experiment
-    from lobench.pytest_plugin.arguments import take_named_suites
     from lobench.pytest_plugin.options import (
         gin_params_of,
         option,
@@ -66,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
         resolve_names,
     )
     from lobench.pytest_plugin.recording import SessionRecorder
+    from lobench.pytest_plugin.session_arguments import take_named_suites
 
     # Ctrl-C during jax's garbage collector callback, which Python can only print. xdist's workers get it too, and end
     # the session.
@@ -190,7 +190,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     is_of_subtest = item.stash.get(_IS_RUNNING, False)
     if case_of(item) is not None and not is_of_subtest:
-        from lobench.pytest_plugin.evaluate import attach_evaluations
+        from lobench.pytest_plugin.evaluate_fixture import attach_evaluations
         from lobench.pytest_plugin.planned import attach_plan
 
         attach_plan(item, report)
@@ -209,7 +209,7 @@ def evaluate_fixture(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Res
       def test_final_loss(case, evaluate):
           assert evaluate(case).final("test/loss").max() < 0.2
     """
-    from lobench.pytest_plugin.evaluate import evaluator
+    from lobench.pytest_plugin.evaluate_fixture import evaluator
 
     return evaluator(request.node)
 

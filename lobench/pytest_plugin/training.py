@@ -15,7 +15,7 @@ from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.engine.config.user_code import parts_run_otherwise
 from lobench.engine.workers.child_python import cache_folder
-from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of

@@ -16,7 +16,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from lobench.analysis.comparisons.history import history
+from lobench.analysis.comparisons.run_history import history
 from lobench.analysis.scores.live_scores import StoreScores
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.methods import read_methods

@@ -100,7 +100,9 @@ def test_a_suite_that_is_broken_is_among_what_is_listed(tmp_path: Path) -> None:
 
 
 def test_plugins_and_schemas_are_listed() -> None:
-    assert {"name": "lobench.report.page.builtin", "hooks": ["lobench_result_sinks"]} in output("plugins")["plugins"]
+    assert {"name": "lobench.report.page.builtin_report", "hooks": ["lobench_result_sinks"]} in output("plugins")[
+        "plugins"
+    ]
     named = {one["name"] for one in output("schema")["schemas"]}
     assert {"lobench/run/1", "lobench/pbt.status/1", "lobench/evolve/1"} <= named
 

@@ -15,7 +15,7 @@ from tiny import make_run, make_suite, results, watch
 from lobench.core.errors import PluginError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.result import Curves
-from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.result import Result
 from lobench.hookspecs import Declaration
 from lobench.plugins import PluginManager

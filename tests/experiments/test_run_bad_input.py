@@ -17,7 +17,7 @@ from tiny import PATIENCE, content, is_alive, make_suite, write_checkpoint
 
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.tables import SCHEMA_VERSION
+from lobench.engine.store.ledger_tables import SCHEMA_VERSION
 
 SUITE = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\n'
 SGD = "sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lobench.core.case import LeftToDefault
-from lobench.inner.training.arguments import Arguments, SettingValues
+from lobench.inner.training.program_arguments import Arguments, SettingValues
 
 X = np.linspace(-1.3, 2.7, 97, dtype=np.float32)
 

@@ -25,7 +25,7 @@ from lobench.inner.tasks.wrappers.batches import BatchSize
 from lobench.inner.tasks.wrappers.noise import GradientNoise
 from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
 from lobench.inner.training.checkpointing import SavedState
-from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 
 RATE = 0.125

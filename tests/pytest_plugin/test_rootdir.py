@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny import PATIENCE, make_run, make_suite, results
 
-from lobench.pytest_plugin.arguments import joined
+from lobench.pytest_plugin.session_arguments import joined
 
 CONFTEST = """
 import gin

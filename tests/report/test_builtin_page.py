@@ -11,7 +11,7 @@ from tiny import make_run, make_suite, watch
 from lobench.core.errors import LobenchError
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import SinkContext
-from lobench.report.page.builtin import PAGE, ReportSink
+from lobench.report.page.builtin_report import PAGE, ReportSink
 
 REFRESH = '<meta http-equiv="refresh" content="10">\n'
 

@@ -15,7 +15,7 @@ import pytest
 from commands import lobench
 from stores import add
 
-from lobench.analysis.comparisons.history import experiment_history
+from lobench.analysis.comparisons.run_history import experiment_history
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.stats.intervals import metric_mean, stratified_t_mean
 from lobench.analysis.store.methods import read_methods
@@ -29,7 +29,7 @@ from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.runs_chart import side_by_side
 from lobench.report.page.page import render_page
-from lobench.report.tables.history import experiments_table
+from lobench.report.tables.history_tables import experiments_table
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.verdict import cards
 

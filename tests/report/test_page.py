@@ -21,7 +21,7 @@ from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.report.page.page import render_page, write_page
 from lobench.report.tables.latex import latex_table
-from lobench.report.tables.records import records
+from lobench.report.tables.result_records import records
 from lobench.report.tables.verdict import _span, verdict_text, warnings
 
 

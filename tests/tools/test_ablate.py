@@ -18,8 +18,8 @@ from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject, Variant
+from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Need, Subset, ablated
 from lobench.tools.ablate.knobs import knobs_of
-from lobench.tools.ablate.search import AblateRules, KnobSearch, Need, Subset, ablated
 
 
 class Planted:

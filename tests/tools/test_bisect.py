@@ -15,7 +15,7 @@ from tiny import killed_chief, make_run, make_suite, results, write_checkpoint
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.tools.bisect.bisect import bisect as lobench_bisect
-from lobench.tools.bisect.text import bisection_text
+from lobench.tools.bisect.bisect_output import bisection_text
 
 
 def bisect(run: Path, suite: Path, *options: str | Path) -> Done:

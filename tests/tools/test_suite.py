@@ -13,7 +13,7 @@ from report_store import make_baseline, make_store
 from scipy.stats import spearmanr, t
 
 from lobench.core.errors import StoreError
-from lobench.tools.suite.text import suite_record, suite_text
+from lobench.tools.suite.suite_output import suite_record, suite_text
 from lobench.tools.suite.worth import noise_of, seeds_needed, suite_worth
 
 NAMES = ("one", "its copy", "another", "nothing")

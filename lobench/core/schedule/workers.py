@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lobench.core.schedule.events import Capacity, Size, Why, Work
-from lobench.core.schedule.places import has_place
+from lobench.core.schedule.placement import has_place
 from lobench.core.schedule.queue import QueueEntry
 
 __all__ = ["Leased", "Worker", "Workers"]

@@ -29,7 +29,7 @@ from lobench.core.suite_place import BASELINES
 from lobench.core.wording import cause, first_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
-from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
+from lobench.engine.store.ledger_tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
 __all__ = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.subject import Subject
-from lobench.engine.store.series import Series, series_of
+from lobench.engine.store.series import CheckpointSeries, series_of
 
 __all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "moved_detail"]
 
@@ -55,9 +55,10 @@ class Restarts:
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _at: dict[str, list[int]] = field(default_factory=dict)  # positions by place
-    _lineages: dict[Series, list[int]] = field(default_factory=dict)
-    _highest: dict[Series, int] = field(default_factory=dict)  # highest outer steps, including superseded ones
-    _begun_after: dict[Series, list[int]] = field(default_factory=dict)  # last positions before each restart
+    _lineages: dict[CheckpointSeries, list[int]] = field(default_factory=dict)
+    # Highest outer steps, including superseded ones.
+    _highest: dict[CheckpointSeries, int] = field(default_factory=dict)
+    _begun_after: dict[CheckpointSeries, list[int]] = field(default_factory=dict)  # last positions before each restart
 
     @classmethod
     def of(cls, sightings: Mapping[int, Subject], events: Iterable[tuple[str, Mapping[str, Any]]]) -> Restarts:
@@ -87,7 +88,8 @@ class Restarts:
             return  # a merged store may have the event without the sighting
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
-        last_of: dict[Series, int] = {}  # last superseded positions in other lineages: of files without a number
+        # Last superseded positions in other lineages: of files without a number.
+        last_of: dict[CheckpointSeries, int] = {}
         own = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
             dead = self._positions.get((uri, sha256, generation, outer_step, variant))

@@ -21,8 +21,8 @@ from lobench.engine.store.database import (
     unusable_store,
     write_ahead,
 )
+from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 from lobench.engine.store.network import READS_LOCAL_COPY, newer_copy
-from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 
 _TAKES_OVER = "59df9d4"  # last revision that reads schema 1
 

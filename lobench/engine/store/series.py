@@ -14,12 +14,12 @@ from typing import NamedTuple
 from lobench.core.checkpoint import index_in_name
 from lobench.core.subject import Subject
 
-__all__ = ["ArrivalNumbers", "Series", "has_number", "numbered_by_arrival", "series_of"]
+__all__ = ["ArrivalNumbers", "CheckpointSeries", "has_number", "numbered_by_arrival", "series_of"]
 
 _NUMBER = re.compile(r"\d+")
 
 
-class Series(NamedTuple):
+class CheckpointSeries(NamedTuple):
     """Checkpoints that form one curve over outer steps.
 
     Attributes:
@@ -34,15 +34,15 @@ class Series(NamedTuple):
     names: str
     variant: str
 
-    def is_beside(self, other: Series) -> bool:
+    def is_beside(self, other: CheckpointSeries) -> bool:
         """Returns whether both are in the same folder of the same run."""
         places = self.names.rpartition("/")[0], other.names.rpartition("/")[0]
         return places[0] == places[1] and other._replace(names=self.names) == self
 
 
-def series_of(subject: Subject) -> Series:
+def series_of(subject: Subject) -> CheckpointSeries:
     folder, name = _folder_and_name(subject.uri)
-    return Series(subject.run, subject.generation, f"{folder}{_NUMBER.sub('*', name)}", subject.variant.key)
+    return CheckpointSeries(subject.run, subject.generation, f"{folder}{_NUMBER.sub('*', name)}", subject.variant.key)
 
 
 def has_number(uri: str) -> bool:

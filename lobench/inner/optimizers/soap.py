@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.axes import along, eigh, gram, orthogonal, over_leaves
+from lobench.inner.optimizers.tensor_axes import along, eigh, gram, orthogonal, over_leaves
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.vmap_periodic import when
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lobench.inner.configurable import configurable
 from lobench.inner.schedules.decays import last_step
 from lobench.inner.schedules.schedule import Rate, Schedule
-from lobench.inner.schedules.settings import check_numbers
+from lobench.inner.schedules.setting_checks import check_numbers
 
 __all__ = ["cyclic", "one_cycle"]
 

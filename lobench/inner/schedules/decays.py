@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
 from lobench.inner.schedules.schedule import Rate, Schedule
-from lobench.inner.schedules.settings import check_numbers, check_whole
+from lobench.inner.schedules.setting_checks import check_numbers, check_whole
 
 __all__ = ["constant", "cosine", "exponential", "linear", "step"]
 

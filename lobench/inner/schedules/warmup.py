@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
 from lobench.inner.schedules.schedule import Horizon, Rate, Schedule, rate_at, within
-from lobench.inner.schedules.settings import check_numbers, check_whole
+from lobench.inner.schedules.setting_checks import check_numbers, check_whole
 
 __all__ = ["warmup"]
 

@@ -14,7 +14,7 @@ import jax
 from lobench.inner.backend import compiler_options
 from lobench.inner.executables.kept import KeptExecutables, KeptProgram
 from lobench.inner.optimizer import PyTree, Theta
-from lobench.inner.training.arguments import Arguments, Constants, Given, SettingValues
+from lobench.inner.training.program_arguments import Arguments, Constants, Given, SettingValues
 
 __all__ = ["Compiled", "Found", "ProgramLayout", "ProgramText"]
 

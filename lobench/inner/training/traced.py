@@ -15,10 +15,10 @@ from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.extra_inputs.task_side import BatchLosses, facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
-from lobench.inner.training.arguments import Given
 from lobench.inner.training.constants import merged, split_constants, with_state
 from lobench.inner.training.parallel_sessions import inner_step, members, num_replicas, with_copies
-from lobench.inner.training.phases import Handover, PhasePlace, handed_over
+from lobench.inner.training.phase_transitions import Handover, PhasePlace, handed_over
+from lobench.inner.training.program_arguments import Given
 from lobench.inner.training.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.training.seed_block import Carry
 from lobench.inner.training.streams import (

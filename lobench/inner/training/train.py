@@ -28,14 +28,14 @@ from lobench.inner.backend import machine_class
 from lobench.inner.executables.kept import KeptExecutables
 from lobench.inner.optimizer import Theta
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
-from lobench.inner.training.arguments import Given, SettingValues
 from lobench.inner.training.checkpointing import Saves
 from lobench.inner.training.compile_cache import Compiled, Found, ProgramLayout
 from lobench.inner.training.devices import jitted, num_parts, shard
 from lobench.inner.training.loop import TrainingLoop
 from lobench.inner.training.parallel_sessions import num_replicas, with_copies
-from lobench.inner.training.phases import LaterPhase, PhasePlace
+from lobench.inner.training.phase_transitions import LaterPhase, PhasePlace
 from lobench.inner.training.prefetch import Feed
+from lobench.inner.training.program_arguments import Given, SettingValues
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.rollout_film import Camera
 from lobench.inner.training.seed_block import OF_REPLICAS, OF_THETAS, Carry, Trained, curves_of, of_theta, rows_of

@@ -32,8 +32,8 @@ from lobench.engine.config.syntax import Binding, gin_text
 from lobench.engine.store.ledger import Ledger
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Subset, ablated
 from lobench.tools.ablate.knobs import Knobs, knobs_of
-from lobench.tools.ablate.search import AblateRules, KnobSearch, Subset, ablated
 from lobench.tools.ablate.sides import Sides, is_experiment, listed_sides, named_sides
 
 __all__ = ["Ablated", "ablate"]

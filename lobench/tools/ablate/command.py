@@ -62,7 +62,7 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
     help="Store for the evaluations (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).",
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
-@format_option("text", "json", prints={"ablate": "lobench.tools.ablate.text:AblateRecord"})
+@format_option("text", "json", prints={"ablate": "lobench.tools.ablate.ablate_output:AblateRecord"})
 def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     """Find which of the settings that differ between A and B matter, and what each is worth.
 
@@ -73,7 +73,7 @@ def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     setting that gains most is added first. The table shows what each setting gains alone, and what B loses without it.
     """
     from lobench.tools.ablate.ablate import ablate as ablated
-    from lobench.tools.ablate.text import ablate_record, ablate_text
+    from lobench.tools.ablate.ablate_output import ablate_record, ablate_text
 
     made = logged_aside(ablated, a, b, **options)
     emit("ablate", ablate_record(made)) if kind == "json" else show(ablate_text(made))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lobench.core.errors import UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject, optimizer_sha256
 from lobench.engine.config.syntax import Binding, Import, binding_text, gin_text, parse_text, references_in
-from lobench.tools.ablate.search import Subset
+from lobench.tools.ablate.change_search import Subset
 
 __all__ = ["Knob", "Knobs", "knobs_of"]
 

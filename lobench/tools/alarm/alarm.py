@@ -33,10 +33,10 @@ from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.alarm.alarm_output import alarm_line
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
 from lobench.tools.alarm.raised import RAISED, read_raised
 from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
-from lobench.tools.alarm.text import alarm_line
 
 __all__ = ["Alarmed", "alarm"]
 

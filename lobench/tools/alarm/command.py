@@ -86,7 +86,7 @@ checkpoint has a score on all of its cases, 130 interrupted."""
     *("sinks", "name", "workers", "executor", "ray_address", "insecure", "allow_pickle", "gin_files", "gin_params"),
     "keep_results",
 )
-@format_option("text", "json", prints={"alarm": "lobench.tools.alarm.text:AlarmsRecord"})
+@format_option("text", "json", prints={"alarm": "lobench.tools.alarm.alarm_output:AlarmsRecord"})
 def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:
     """Report when a watched run gets worse, overfits or stalls, with a stated chance of a false alarm in the whole run.
 
@@ -94,7 +94,7 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
     counts all confirmations. They are stored in STORE/alarm, and a second call repeats none of them.
     """
     from lobench.tools.alarm.alarm import alarm as followed
-    from lobench.tools.alarm.text import alarms_record, alarms_text
+    from lobench.tools.alarm.alarm_output import alarms_record, alarms_text
 
     is_over = _input_ended if until_input_ends else _never if follow else None
     found = logged_aside(followed, location, is_over=is_over, **options)

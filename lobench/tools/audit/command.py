@@ -35,7 +35,7 @@ Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or not a bund
     type=click.Path(exists=True, path_type=Path),
     help="File of allowed signers, as for `ssh-keygen -Y verify`; other bundles are refused.",
 )
-@format_option("text", "json", prints={"audit": "lobench.tools.audit.text:AuditRecord"})
+@format_option("text", "json", prints={"audit": "lobench.tools.audit.audit_output:AuditRecord"})
 def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, kind: str) -> None:
     """Check a bundle, and repeat evaluations drawn by a public beacon.
 
@@ -49,7 +49,7 @@ def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers:
     people that you do not trust.
     """
     from lobench.tools.audit.audit import audit as audited
-    from lobench.tools.audit.text import audit_record, audit_text
+    from lobench.tools.audit.audit_output import audit_record, audit_text
 
     found = logged_aside(
         audited, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers

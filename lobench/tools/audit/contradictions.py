@@ -23,13 +23,13 @@ from lobench.engine.store.about import ledger_about, ledger_gaps, lobench_here
 from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.current import PLAN, CasePlace, place_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
-from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
 from lobench.tools.audit.cases import code_findings, planned_case_findings
-from lobench.tools.audit.experiments import experiment_findings, given_labels, seed_findings
+from lobench.tools.audit.experiment_checks import experiment_findings, given_labels, seed_findings
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
-from lobench.tools.audit.records import Tables, record_findings
+from lobench.tools.audit.ledger_checks import Tables, record_findings
 
 __all__ = ["findings", "renamed", "suite_folders"]
 

@@ -22,7 +22,7 @@ from lobench.engine.config.suite import specs_of, tests_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.evaluation.isolated import IsolatedRunner
-from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
 from lobench.plugins import PluginManager, Registered
 from lobench.tools.audit.cases import is_item_of_experiment

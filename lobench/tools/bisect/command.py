@@ -83,7 +83,7 @@ def bisect(location: str, kind: str, **options: object) -> None:
     in the watch's store count; new ones go to STORE/bisect, and a second call repeats none of them.
     """
     from lobench.tools.bisect.bisect import bisect as bisected
-    from lobench.tools.bisect.text import bisection_text
+    from lobench.tools.bisect.bisect_output import bisection_text
 
     found = logged_aside(bisected, location, **options)
     emit("bisect", found.to_record()) if kind == "json" else show(bisection_text(found))

@@ -21,7 +21,7 @@ Exit codes: 0, 2 usage, or the store has no search."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--experiment", help="Show the searches of this experiment (default: the last one that ran).")
-@format_option("table", "json", prints={"budget": "lobench.tools.budget.text:BudgetRecord"})
+@format_option("table", "json", prints={"budget": "lobench.tools.budget.budget_output:BudgetRecord"})
 def budget(store: Path, experiment: str | None, kind: str) -> None:
     """Compare searches by their budget: the expected best fitness after 1, 2, 4, ... trials.
 
@@ -31,7 +31,7 @@ def budget(store: Path, experiment: str | None, kind: str) -> None:
     any other search up to a tenth, since its trials depend on each other.
     """
     from lobench.tools.budget.budget import budgets_of
-    from lobench.tools.budget.text import budget_record, budget_text
+    from lobench.tools.budget.budget_output import budget_record, budget_text
 
     found = budgets_of(store, experiment)
     emit("budget", budget_record(found)) if kind == "json" else show(budget_text(found))

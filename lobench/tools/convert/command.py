@@ -34,7 +34,7 @@ Examples:
     "its settings, unless a config.gin next to it binds it.",
 )
 @click.option("--to", "target", type=click.Choice(["pylo"]), help="Export a checkpoint to this package's format.")
-@format_option("text", "json", prints={"convert": "lobench.tools.convert.text:ConvertRecord"})
+@format_option("text", "json", prints={"convert": "lobench.tools.convert.convert_output:ConvertRecord"})
 def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, target: str | None, kind: str) -> None:
     """Convert weights that PyLO has published to a checkpoint, or a checkpoint to PyLO's format.
 
@@ -47,8 +47,8 @@ def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, targe
     """
     from lobench.engine.checkpoints.readers import load_checkpoint
     from lobench.plugins import load_plugins
+    from lobench.tools.convert.convert_output import convert_record, convert_text, write_theta
     from lobench.tools.convert.forms import convert_leaves
-    from lobench.tools.convert.text import convert_record, convert_text, write_theta
 
     if target is not None:
         _export(weights, output, optimizer, kind)
@@ -69,8 +69,8 @@ def _export(weights: tuple[str, ...], output: Path, optimizer: str | None, kind:
 
     from lobench.api.load_optimizer import load_learned
     from lobench.inner.theta import leaf_paths
+    from lobench.tools.convert.convert_output import convert_record, export_text, write_export
     from lobench.tools.convert.forms import export_leaves
-    from lobench.tools.convert.text import convert_record, export_text, write_export
 
     if len(weights) != 1:
         raise UsageError("--to takes one checkpoint", got=first_of(list(weights), 3))

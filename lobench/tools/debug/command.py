@@ -48,7 +48,7 @@ Exit codes: 0, whatever was found; 2 usage."""
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Page to write (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
-@format_option("text", "json", prints={"debug": "lobench.tools.debug.page:DebugRecord"})
+@format_option("text", "json", prints={"debug": "lobench.tools.debug.debug_output:DebugRecord"})
 def debug(case: str, kind: str, **options: object) -> None:
     """Replay one training bit for bit, and find what went wrong in it.
 
@@ -57,7 +57,7 @@ def debug(case: str, kind: str, **options: object) -> None:
     One page shows losses, updates, gradients and states step by step.
     """
     from lobench.tools.debug.debug import debug as debugged
-    from lobench.tools.debug.page import debugged_text
+    from lobench.tools.debug.debug_output import debugged_text
 
     found = logged_aside(debugged, case, **options)
     emit("debug", found.to_record()) if kind == "json" else show(debugged_text(found))

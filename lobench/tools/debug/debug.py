@@ -25,8 +25,8 @@ from lobench.engine.config.suite import find_case, specs_of
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.debug.debug_output import Debugged, write_debug_page
 from lobench.tools.debug.diagnosis import Ranges, diagnose
-from lobench.tools.debug.page import Debugged, write_debug_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

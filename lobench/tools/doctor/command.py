@@ -104,7 +104,7 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
 
     Returns the record, and whether all decisions are equal today.
     """
-    from lobench.core.planner.replay import Replay
+    from lobench.core.planner.planner_replay import Replay
     from lobench.engine.chief.decisions import read_decisions, starts_of
 
     starts = starts_of(store)

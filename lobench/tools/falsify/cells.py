@@ -30,7 +30,7 @@ from lobench.engine.config.syntax import (
 from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import write_whole
 from lobench.evaluation.runner import claim_for
-from lobench.tools.falsify.search import Cell, GridAxis
+from lobench.tools.falsify.cell_search import Cell, GridAxis
 
 __all__ = ["CellAxis", "Cells", "read_cells"]
 

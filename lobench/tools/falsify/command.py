@@ -81,7 +81,7 @@ used up before that, or before the smallest case was known."""
     help="Folder for the case and its test.",
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
-@format_option("text", "json", prints={"falsify": "lobench.tools.falsify.text:FalsifyRecord"})
+@format_option("text", "json", prints={"falsify": "lobench.tools.falsify.falsify_output:FalsifyRecord"})
 def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     """Look for a case on which CHECKPOINT loses to a tuned optimizer, and write the smallest such case with a test.
 
@@ -90,7 +90,7 @@ def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     same command continues a stopped search.
     """
     from lobench.tools.falsify.falsify import falsify as falsified
-    from lobench.tools.falsify.text import falsify_record, falsify_text
+    from lobench.tools.falsify.falsify_output import falsify_record, falsify_text
     from lobench.tools.falsify.written import require_case_folder, write_case
 
     require_case_folder(output)

@@ -33,9 +33,9 @@ from lobench.engine.config.suite import spec_called, specs_in
 from lobench.evaluation.tuning import point_text, tune
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.falsify.cell_search import Cell, FoundCell, SearchRules, Test, falsified
 from lobench.tools.falsify.cells import Cells, read_cells
 from lobench.tools.falsify.replay import MeasuredLoss
-from lobench.tools.falsify.search import Cell, FoundCell, SearchRules, Test, falsified
 
 __all__ = ["Falsified", "falsify"]
 

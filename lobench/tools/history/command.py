@@ -54,7 +54,7 @@ def history(
     so, because a change of the score there need not come from the revision.
     """
     from lobench.tools.history.history import history_of
-    from lobench.tools.history.text import history_record, history_text, write_history_page
+    from lobench.tools.history.history_output import history_record, history_text, write_history_page
 
     found = history_of(stores, case, subject=subject, metric=metric, probability=probability)
     if output is not None:

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from lobench.analysis.comparisons.history import find_stores
+from lobench.analysis.comparisons.run_history import find_stores
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.change_point import Belief, Probe, believe

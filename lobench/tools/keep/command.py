@@ -103,8 +103,8 @@ Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
     "text",
     "json",
     prints={
-        "keep": "lobench.tools.keep.records:KeepRecord",
-        "keep.log": "lobench.tools.keep.records:KeepLogRecord",
+        "keep": "lobench.tools.keep.decision_records:KeepRecord",
+        "keep.log": "lobench.tools.keep.decision_records:KeepLogRecord",
     },
 )
 def keep(
@@ -123,17 +123,17 @@ def keep(
     are in the store: a second call repeats none of them. All candidates of a store, however they were chosen, share one
     false discovery rate.
     """
-    from lobench.tools.keep.keep import Measured, kept_log, measure_total
+    from lobench.tools.keep.decision_records import log_record, record_of
+    from lobench.tools.keep.keep import MeasuredTotal, kept_log, measure_total
     from lobench.tools.keep.keep import keep as kept
-    from lobench.tools.keep.records import log_record, record_of
-    from lobench.tools.keep.text import kept_text, log_text
+    from lobench.tools.keep.keep_output import kept_text, log_text
 
     if measure is not None and not is_log:
         raise click.UsageError("--measure needs --log")
     if is_log:
         shared = {name: options[name] for name in ("workers", "executor", "ray_address", "insecure")}
         if measure is None:
-            measured = Measured(decisions=kept_log(store))
+            measured = MeasuredTotal(decisions=kept_log(store))
         else:
             measured = logged_aside(measure_total, store, num_seeds=measure, **shared)
         emit("keep.log", log_record(measured)) if kind == "json" else show(log_text(measured))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.stats.racing import LEAST_SEEDS, PairSums
 
-__all__ = ["Answer", "Rules", "chance_to_keep", "decided", "log_evidence"]
+__all__ = ["DecisionRules", "KeepAnswer", "chance_to_keep", "decided", "log_evidence"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 _LOG_PARTS = math.log(2)  # the evidence is the mean of two parts
 
 
-class Answer(enum.StrEnum):
+class KeepAnswer(enum.StrEnum):
     """Answer of a decision."""
 
     KEEP = "keep"
@@ -33,7 +33,7 @@ class Answer(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class DecisionRules:
     """Rules of one decision.
 
     Attributes:
@@ -64,7 +64,7 @@ def log_evidence(test: PairSums) -> Floats:
     return np.logaddexp(test.log_evidence_of_mean(), test.log_evidence_of_divergence()) - _LOG_PARTS
 
 
-def decided(screen: PairSums, test: PairSums, rules: Rules) -> tuple[Bools, Bools, Bools]:
+def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Bools, Bools, Bools]:
     """Returns whether to keep, whether to discard, and whether the decision ends undecided. None of them: go on.
 
     Args:
@@ -90,7 +90,7 @@ def decided(screen: PairSums, test: PairSums, rules: Rules) -> tuple[Bools, Bool
     return np.asarray(keep), np.asarray(discard), np.asarray(undecided)
 
 
-def chance_to_keep(screen: PairSums, test: PairSums, rules: Rules) -> Floats:
+def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Floats:
     """Returns the predictive probability that the test keeps the candidate at its last seed.
 
     The pairs so far, those of the screen included, predict the mean of the pairs to come by a t distribution. 1 below

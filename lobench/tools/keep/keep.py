@@ -31,14 +31,14 @@ from lobench.engine.store.database import StoreLock
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.keep.decision import Answer, Rules, decided, log_evidence
+from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
 from lobench.tools.keep.launch import LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
-from lobench.tools.keep.revisions import MANIFEST, Revision, RevisionFiles, ignored_note
+from lobench.tools.keep.revisions import MANIFEST, KeptRevision, RevisionFiles, ignored_note
 from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
 from lobench.tools.keep.sequence import Sequence as Decisions
 
-__all__ = ["Kept", "Measured", "keep", "kept_log", "measure_total"]
+__all__ = ["Kept", "MeasuredTotal", "keep", "kept_log", "measure_total"]
 
 _CASE = "decision"
 _LEAST_SCREEN = 3  # below, nothing can be predicted
@@ -72,7 +72,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredTotal:
     """Result of a measurement of the total.
 
     Attributes:
@@ -202,7 +202,7 @@ def measure_total(
     workers: str | int = 1,
     progress: WatchProgress | None = None,
     **options: Any,
-) -> Measured:
+) -> MeasuredTotal:
     """Runs both ends of the chain of kept changes on fresh seeds, and returns the decisions with the measured total.
 
     The seeds are used for no decision, so the result is an unbiased estimate of the total improvement. The differences
@@ -228,7 +228,7 @@ def measure_total(
             raise UsageError("no change was kept, so there is no total to measure", where=str(store))
         first, last = sequence.chain[0].incumbent, sequence.chain[-1].candidate
         new, old = (
-            Revision(name=one.name, label=one.label, path=home / "revisions" / one.name) for one in (last, first)
+            KeptRevision(name=one.name, label=one.label, path=home / "revisions" / one.name) for one in (last, first)
         )
         session = _Session(
             folder=folder,
@@ -269,8 +269,8 @@ class _Session:
     folder: Path
     decisions: DecisionStore
     sequence: Decisions
-    new: Revision
-    old: Revision
+    new: KeptRevision
+    old: KeptRevision
     options: Mapping[str, Any]
     max_core_hours: float | None = None
 
@@ -293,13 +293,13 @@ class _Session:
                 margin=margin,
                 max_seeds=max_seeds,
             )
-        elif decision.answer in (Answer.KEEP, Answer.DISCARD):
+        elif decision.answer in (KeepAnswer.KEEP, KeepAnswer.DISCARD):
             return self._result(decision, is_new=False)
         else:
             decision = dataclasses.replace(decision, max_seeds=max(max_seeds, decision.max_seeds))
         earlier = decision
         values = self._values()
-        sides: Sequence[Revision]
+        sides: Sequence[KeptRevision]
         while True:
             decision = self._judged(decision, values)
             self._write(decision)
@@ -317,13 +317,13 @@ class _Session:
                 seeds, sides = _consecutive(missing[: self.batch]), (self.old, self.new)
             values = self._run(seeds, sides, pace=values.pace() if screen and self.new in sides else None)
             if reason := values.stopped(seeds):
-                decision = dataclasses.replace(decision, answer=Answer.DISCARD, reason=reason)
+                decision = dataclasses.replace(decision, answer=KeepAnswer.DISCARD, reason=reason)
                 self._write(decision)
                 return self._result(decision)
             if error := values.error(seeds, sides):
                 return self._result(decision, error=error)
 
-    def measure(self, total: Total, num_seeds: int) -> Measured:
+    def measure(self, total: Total, num_seeds: int) -> MeasuredTotal:
         """Runs both revisions on fresh seeds, and returns the decisions with their difference."""
         start = self.sequence.next_seed
         added = range(start, start + num_seeds - len(total.seeds))
@@ -333,7 +333,7 @@ class _Session:
         while missing := _consecutive(values.missing(total.seeds)[: self.batch]):
             values = self._run(missing, (self.old, self.new))
             if error := values.error(missing, (self.old, self.new)):
-                return Measured(decisions=self.sequence, error=error)
+                return MeasuredTotal(decisions=self.sequence, error=error)
         differences = values.differences(total.seeds)
         interval = stratified_t_mean([differences]) if differences else Interval()
         total = dataclasses.replace(
@@ -345,7 +345,7 @@ class _Session:
             diverged=values.num_diverged(total.seeds),
         )
         self._write(total)
-        return Measured(decisions=self.sequence)
+        return MeasuredTotal(decisions=self.sequence)
 
     def _values(self) -> _Values:
         return _Values.read(self.folder, self.new, self.old, self.sequence.terms)
@@ -360,15 +360,15 @@ class _Session:
         test = values.sums(test_seeds, decision.margin)
         test_number = decision.test or self.sequence.num_tests + 1
         level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
-        rules = Rules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
+        rules = DecisionRules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
         keeps, discards, ends = (bool(one) for one in decided(screen, test, rules))
         known = screen + test
         pairs = [*(seed for seed in screen_seeds if values.has(seed)), *test_seeds]
         seconds = values.core_seconds(pairs, test_seeds)
         is_over = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
-        answer: Answer | None = None
+        answer: KeepAnswer | None = None
         if keeps or discards or ends or is_over:
-            answer = Answer.KEEP if keeps else Answer.DISCARD if discards else Answer.UNDECIDED
+            answer = KeepAnswer.KEEP if keeps else KeepAnswer.DISCARD if discards else KeepAnswer.UNDECIDED
         reason = _reason(answer, known, test, rules, is_over) if answer is not None else ""
         differences = values.differences(test_seeds)
         return dataclasses.replace(
@@ -393,7 +393,7 @@ class _Session:
             decision = dataclasses.replace(decision, test=number, level=level)
         return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
 
-    def _run(self, seeds: Sequence[int], sides: Sequence[Revision], pace: Pace | None = None) -> _Values:
+    def _run(self, seeds: Sequence[int], sides: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
         """Runs revisions on consecutive seeds, in the other order if the first seed is odd, and returns all values."""
         start, count = seeds[0], len(seeds)
         path = self.folder / "keep" / PACE
@@ -439,12 +439,12 @@ class _Session:
 class _Values:
     """Stored runs of both sides by seed: the candidate's and the incumbent's."""
 
-    sides: tuple[Revision, Revision]
+    sides: tuple[KeptRevision, KeptRevision]
     runs: tuple[Mapping[int, EvaluationRow], Mapping[int, EvaluationRow]]
     terms: Terms
 
     @classmethod
-    def read(cls, store: Path, new: Revision, old: Revision, terms: Terms) -> _Values:
+    def read(cls, store: Path, new: KeptRevision, old: KeptRevision, terms: Terms) -> _Values:
         runs: tuple[dict[int, EvaluationRow], dict[int, EvaluationRow]] = ({}, {})
         if (store / "ledger.sqlite").is_file():
             with Ledger.open(store, read_only=True) as ledger:
@@ -501,7 +501,7 @@ class _Values:
             (f"{STOPPED}seed {seed}: {one.partition(STOPPED)[2]}" for seed, one in messages if STOPPED in one), ""
         )
 
-    def error(self, seeds: Iterable[int], sides: Sequence[Revision]) -> str:
+    def error(self, seeds: Iterable[int], sides: Sequence[KeptRevision]) -> str:
         """Returns a description of the first run of the sides without a result; "" if all have one."""
         for seed in seeds:
             for side, runs in zip(self.sides, self.runs, strict=True):
@@ -592,10 +592,10 @@ def _consecutive(seeds: Sequence[int]) -> Sequence[int]:
     return [seed for place, seed in enumerate(seeds) if seed == seeds[0] + place]
 
 
-def _reason(answer: Answer, known: PairSums, test: PairSums, rules: Rules, is_over: bool) -> str:
-    if answer is Answer.KEEP:
+def _reason(answer: KeepAnswer, known: PairSums, test: PairSums, rules: DecisionRules, is_over: bool) -> str:
+    if answer is KeepAnswer.KEEP:
         return f"its e-value reaches {1 / rules.level:.3g}, which shows an improvement"
-    if answer is Answer.DISCARD:
+    if answer is KeepAnswer.DISCARD:
         if float(known.lost_by_a) > float(known.lost_by_b):
             return "it diverges or fails more often"
         if not float(test.seeds):

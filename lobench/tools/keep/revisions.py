@@ -22,7 +22,7 @@ from lobench.core.wording import cause, first_of
 from lobench.engine.config.origin import git_environment
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["GIT_PREFIX", "MANIFEST", "Revision", "RevisionFiles", "ignored_note"]
+__all__ = ["GIT_PREFIX", "MANIFEST", "KeptRevision", "RevisionFiles", "ignored_note"]
 
 GIT_PREFIX = "git:"
 MANIFEST = "revision.json"
@@ -34,7 +34,7 @@ _LETTERS = str.maketrans("0123456789", "ghijklmnop")  # a number in a name would
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class KeptRevision:
     """Files, command and environment of one side of a decision.
 
     Attributes:
@@ -62,7 +62,7 @@ class RevisionFiles:
     home: Path
     links: tuple[str, ...] = ()
 
-    def keep(self, place: str, *, near: Path, command: str, environment: Mapping[str, str]) -> Revision:
+    def keep(self, place: str, *, near: Path, command: str, environment: Mapping[str, str]) -> KeptRevision:
         """Copies the files of a revision, unless they are kept already, and returns it.
 
         Args:
@@ -117,7 +117,7 @@ class RevisionFiles:
         name = hashlib.sha256(text.encode()).hexdigest()[:16].translate(_LETTERS)
         path = self.home / "revisions" / name
         write_whole(path / MANIFEST, text)
-        return Revision(name=name, label=label, path=path, ignored=tuple(x for x in ignored if x not in self.links))
+        return KeptRevision(name=name, label=label, path=path, ignored=tuple(x for x in ignored if x not in self.links))
 
     def _check_links(self, folder: Path) -> None:
         for name in self.links:

@@ -11,7 +11,7 @@ from typing import Any
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import cause
 from lobench.engine.whole_file import write_whole
-from lobench.tools.keep.decision import Answer
+from lobench.tools.keep.decision import KeepAnswer
 
 __all__ = ["Decision", "DecisionStore", "Sequence", "Side", "Terms", "Total"]
 
@@ -78,7 +78,7 @@ class Decision:
     test: int = 0
     level: float = 0.0
     seeds: tuple[int, ...] = ()
-    answer: Answer | None = None
+    answer: KeepAnswer | None = None
     reason: str = ""
     e_value: float = 0.0
     difference: float | None = None
@@ -120,7 +120,7 @@ class Sequence:
     Attributes:
       terms: Terms of all decisions.
       decisions: The decisions.
-      totals: Measured totals, one for each pair of revisions.
+      totals: MeasuredTotal totals, one for each pair of revisions.
     """
 
     terms: Terms
@@ -133,7 +133,7 @@ class Sequence:
 
     @property
     def num_kept(self) -> int:
-        return sum(one.answer is Answer.KEEP for one in self.decisions)
+        return sum(one.answer is KeepAnswer.KEEP for one in self.decisions)
 
     @property
     def next_seed(self) -> int:
@@ -145,7 +145,7 @@ class Sequence:
     @property
     def chain(self) -> tuple[Decision, ...]:
         """Kept changes up to the newest one; the incumbent of each is the candidate of the one before."""
-        kept = [one for one in self.decisions if one.answer is Answer.KEEP]
+        kept = [one for one in self.decisions if one.answer is KeepAnswer.KEEP]
         chain = kept[-1:]
         while chain:
             earlier = [one for one in kept if one.number < chain[0].number]
@@ -157,7 +157,7 @@ class Sequence:
 
     @property
     def total(self) -> Total | None:
-        """Measured total of the chain; None if it is not measured."""
+        """MeasuredTotal total of the chain; None if it is not measured."""
         if not self.chain:
             return None
         ends = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
@@ -232,7 +232,7 @@ def _sequence(record: dict[str, Any]) -> Sequence:
     decisions = []
     for one in record["decisions"]:
         sides = {name: Side(**one[name]) for name in ("candidate", "incumbent")}
-        answer = None if one["answer"] is None else Answer(one["answer"])
+        answer = None if one["answer"] is None else KeepAnswer(one["answer"])
         tuples = {name: tuple(one[name]) for name in ("seeds", "diverged")}
         decisions.append(Decision(**{**one, **sides, **tuples, "answer": answer}))
     totals = []

@@ -38,8 +38,8 @@ Examples:
     "table",
     "json",
     prints={
-        "score.algoperf": "lobench.tools.score.text:AlgoPerfRecord",
-        "score.velo": "lobench.tools.score.text:VeloRecord",
+        "score.algoperf": "lobench.tools.score.score_output:AlgoPerfRecord",
+        "score.velo": "lobench.tools.score.score_output:VeloRecord",
     },
 )
 def score(
@@ -62,7 +62,7 @@ def score(
 
 
 def _velo(logs: Path, normaliser: Path, kind: str) -> None:
-    from lobench.tools.score.text import velo_record, velo_table
+    from lobench.tools.score.score_output import velo_record, velo_table
     from lobench.tools.score.velo import read_curves, read_normaliser
 
     found = read_curves(logs, read_normaliser(normaliser))
@@ -72,7 +72,7 @@ def _velo(logs: Path, normaliser: Path, kind: str) -> None:
 def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: bool, kind: str) -> None:
     from lobench.analysis.scores.algoperf import RULES, score_log
     from lobench.analysis.scores.algoperf_files import read_log, read_targets
-    from lobench.tools.score.text import scores_record, scores_table
+    from lobench.tools.score.score_output import scores_record, scores_table
 
     targets = read_targets(targets_file)
     rules = RULES.get(version or targets.version)

@@ -43,7 +43,7 @@ Exit codes: 0, 2 usage, or too few methods."""
     help="Rank correlation with the whole suite that a subset must keep, on methods that did not choose it.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Also write a page to this file.")
-@format_option("table", "json", prints={"suite": "lobench.tools.suite.text:SuiteRecord"})
+@format_option("table", "json", prints={"suite": "lobench.tools.suite.suite_output:SuiteRecord"})
 def suite(
     store: Path,
     baselines: tuple[Path, ...],
@@ -68,7 +68,7 @@ def suite(
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.tools.suite.of_store import worth_of_baselines, worth_of_store
-    from lobench.tools.suite.text import suite_record, suite_text, write_suite_page
+    from lobench.tools.suite.suite_output import suite_record, suite_text, write_suite_page
 
     if (store / "ledger.sqlite").exists() or not (named := find_suite(str(store))).exists():
         found = worth_of_store(store, baselines, experiment, every=every, keep=keep, difference=difference)

@@ -12,4 +12,4 @@ __all__ = ["lobench_search_strategies"]
 @hookimpl
 def lobench_search_strategies() -> Iterable[Declaration]:
     summary = "a sampler of optuna's, optuna.sampler = 'tpe', 'cmaes', 'gp', 'nsgaii', 'qmc' or 'brute_force'"
-    return [Declaration(name="optuna", factory="lobench_optuna.search:optuna_search", summary=summary)]
+    return [Declaration(name="optuna", factory="lobench_optuna.optuna_search:optuna_search", summary=summary)]

@@ -6,7 +6,7 @@ import pytest
 
 from lobench.testing.searches import SearchContract
 
-_FACTORY = "lobench_optuna.search:optuna_search"
+_FACTORY = "lobench_optuna.optuna_search:optuna_search"
 
 
 class TestTpe(SearchContract):

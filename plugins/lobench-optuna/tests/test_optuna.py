@@ -14,7 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
-from lobench_optuna.search import _asked, _Domain, optuna_search
+from lobench_optuna.optuna_search import _asked, _Domain, optuna_search
 
 from lobench import ConfigError, LobenchError
 from lobench.extend import Space, load_plugins
@@ -64,7 +64,7 @@ def test_another_process_proposes_the_same() -> None:
     code = """
 import json
 from lobench.testing.searches import run_search, sample_spaces
-from lobench_optuna.search import optuna_search
+from lobench_optuna.optuna_search import optuna_search
 trials = run_search(lambda: optuna_search("tpe"), sample_spaces()["conditional"], num_trials=16)
 print(json.dumps([dict(trial.parameters) for trial in trials]))
 """

@@ -26,9 +26,9 @@ from lobench.extend import StoreBusy, StoreLock, cause, counted, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import CODES, Address, Connection, read_token
 from lobench_pbt.proto import pbt_pb2, pbt_pb2_grpc
-from lobench_pbt.schema import StudyRow
 from lobench_pbt.service import Service
 from lobench_pbt.study import Study, study_from_json
+from lobench_pbt.study_database import StudyRow
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Refused, State
 

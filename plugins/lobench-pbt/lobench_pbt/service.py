@@ -21,11 +21,11 @@ from lobench.hookspecs import SelectionStrategy
 from lobench_pbt import transitions
 from lobench_pbt.decide import Suggestion, TrialDecision, suggest
 from lobench_pbt.durable import CommitLog
-from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Keep, Study, check_study, load_strategy, study_from_json, study_to_json
-from lobench_pbt.table import TrialTable
+from lobench_pbt.study_database import StudyRow, connect, studies, using
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, StudyTrial
+from lobench_pbt.trial_table import TrialTable
 from lobench_pbt.vault import Vault
 
 __all__ = ["FitnessVerdict", "Service"]

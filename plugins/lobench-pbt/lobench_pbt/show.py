@@ -16,10 +16,10 @@ from lobench import UsageError
 from lobench.extend import emit, text_table
 from lobench_pbt.fronts import Dominated, Front, front_of
 from lobench_pbt.lineage import segments, warm_chain
-from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
-from lobench_pbt.table import TrialTable
+from lobench_pbt.study_database import StudyRow, connect, studies, using
 from lobench_pbt.trial import State, StudyTrial
+from lobench_pbt.trial_table import TrialTable
 
 __all__ = ["ExportRecord", "StatusRecord", "TrialReplayRecord", "show_export", "show_replay", "show_status"]
 
@@ -121,7 +121,7 @@ def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> No
     if kind == "json":
         emit("pbt.status", _status(row, study, trials, states, front))
     elif kind == "html":
-        from lobench_pbt.page import status_page
+        from lobench_pbt.study_page import status_page
 
         print(status_page(line, study, trials, front, tables, _lineage(study, trials, front) if tree else []))
     else:

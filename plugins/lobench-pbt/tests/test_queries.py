@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom, Opponents, Study
-from lobench_pbt.table import TrialTable
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, State, StudyTrial
+from lobench_pbt.trial_table import TrialTable
 from pbt_simulation import PLUGINS, Simulation, make_study, write_theta
 
 from lobench.extend import transaction

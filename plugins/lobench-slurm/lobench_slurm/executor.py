@@ -23,8 +23,8 @@ from lobench import LobenchError, UsageError
 from lobench.extend import Channel, Codec, WorkerConfig, headline, kind_of
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 from lobench_slurm.jobs import Jobs
-from lobench_slurm.options import SlurmOptions
 from lobench_slurm.slot import Hello, keep_alive
+from lobench_slurm.slurm_options import SlurmOptions
 
 __all__ = ["SlurmExecutor"]
 

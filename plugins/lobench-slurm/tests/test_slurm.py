@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import python
-from lobench_slurm.options import SlurmOptions
+from lobench_slurm.slurm_options import SlurmOptions
 from one_node import OneNode
 from tiny import GATE, PATIENCE, content, make_run, make_suite, results, until, watch, watch_command
 

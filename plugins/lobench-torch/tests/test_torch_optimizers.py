@@ -20,7 +20,7 @@ import optax
 import torch
 import torch_library
 from lobench_torch import transformation
-from lobench_torch.optimizers import torch_optimizer
+from lobench_torch.gin_names import torch_optimizer
 from torch_library import Averaged, Polyak
 
 import lobench

@@ -30,7 +30,7 @@ from lobench.extend import (
     write_whole,
 )
 from lobench.hookspecs import Delivery, SinkContext
-from lobench_wandb.settings import WHERE, checked_mode, checked_project, process_as_it_is, run_settings
+from lobench_wandb.wandb_settings import WHERE, checked_mode, checked_project, process_as_it_is, run_settings
 
 __all__ = ["WandbSink"]
 

@@ -15,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lobench_wandb.settings import checked_mode, checked_project
 from lobench_wandb.sink import WandbSink
+from lobench_wandb.wandb_settings import checked_mode, checked_project
 from report_store import NASTY, deliveries_of, make_baseline, make_store
 
 from lobench.extend import PluginError, numbers_of, wandb_rows

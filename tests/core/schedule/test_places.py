@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lobench.core.schedule.events import Size
-from lobench.core.schedule.places import has_place
+from lobench.core.schedule.placement import has_place
 
 Free = tuple[int, tuple[float, ...]]  # cores of a machine, and what is left of each of its devices
 

@@ -17,7 +17,7 @@ from lobench.core.errors import StoreError
 from lobench.core.planner import Finished, History, Planner, Size, Tick, WorkerReady
 from lobench.core.planner.events import CommandId, RunCommands
 from lobench.core.planner.log import RecordedPlanner, Start, read_start, read_step
-from lobench.core.planner.replay import Replay
+from lobench.core.planner.planner_replay import Replay
 from lobench.core.result import Outcome
 from lobench.engine.chief.decisions import DecisionLog, read_decisions, starts_of
 

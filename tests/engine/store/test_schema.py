@@ -13,7 +13,7 @@ from commands import lobench
 
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.tables import SCHEMA_VERSION
+from lobench.engine.store.ledger_tables import SCHEMA_VERSION
 
 KILLED = """
 import os, shutil, signal, sqlite3, sys

@@ -22,11 +22,11 @@ from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizers import agem, sgd
 from lobench.inner.task import Datasets
 from lobench.inner.tasks.continual import PermutedStream, RotatedDigits, RotatedStream, SplitDigits, SplitStream
-from lobench.inner.tasks.continual.history import over_tasks
+from lobench.inner.tasks.continual.forgetting import over_tasks
 from lobench.inner.tasks.continual.memory import Examples, Memory
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.tasks import TaskContract

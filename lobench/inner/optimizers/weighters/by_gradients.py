@@ -12,7 +12,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, one_over, weighed
 from lobench.inner.schedules.schedule import Rate
-from lobench.inner.schedules.settings import check_numbers
+from lobench.inner.schedules.setting_checks import check_numbers
 
 __all__ = ["gradnorm", "pcgrad", "slw"]
 

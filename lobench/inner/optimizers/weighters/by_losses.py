@@ -11,7 +11,7 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, one_over, weighed
 from lobench.inner.schedules.schedule import Rate
-from lobench.inner.schedules.settings import check_numbers, check_whole
+from lobench.inner.schedules.setting_checks import check_numbers, check_whole
 
 __all__ = ["dwa", "lbtw", "mldw", "slaw"]
 

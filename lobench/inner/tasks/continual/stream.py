@@ -18,7 +18,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Batch, Datasets, Index, Task
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
-from lobench.inner.tasks.continual import history
+from lobench.inner.tasks.continual import forgetting
 from lobench.inner.tasks.continual.memory import Examples, Memory
 from lobench.inner.tasks.continual.protocols import OWN, PROTOCOLS, fresh, norm_leaves, with_norm_leaves
 from lobench.inner.tasks.measured import Aux
@@ -73,7 +73,7 @@ class Stream(Wrapping):
         memory_size = arguments.integer(name, "memory_size", self.memory_size, at_least=0)
         self._remembers = memory_size > 0 and not interleaved
         self.num_phases = 1 if interleaved else num_tasks
-        self.metric_directions = history.DIRECTIONS | {history.of_task(task): "max" for task in range(num_tasks)}
+        self.metric_directions = forgetting.DIRECTIONS | {forgetting.of_task(task): "max" for task in range(num_tasks)}
         self._has_own = protocol in OWN and num_tasks > 1
         advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
         if memory_size:
@@ -178,7 +178,7 @@ class Stream(Wrapping):
         def over_those_begun(values: jax.Array) -> jax.Array:
             return jnp.sum(jnp.where(is_begun, values, 0.0)) / jnp.sum(is_begun)
 
-        of_tasks = {history.of_task(task): accuracies[task] for task in range(self.num_tasks)}
+        of_tasks = {forgetting.of_task(task): accuracies[task] for task in range(self.num_tasks)}
         return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **of_tasks}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
@@ -188,7 +188,7 @@ class Stream(Wrapping):
     def metrics_over_phases(
         self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
     ) -> Mapping[str, np.ndarray]:
-        return history.over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
+        return forgetting.over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
 
     def check_case(self, case: Case) -> None:
         count, asked = max(len(case.phases), 1), case.primary_metric.rpartition("/")[2]
@@ -201,7 +201,7 @@ class Stream(Wrapping):
                 expected=expected,
                 next_step="leave Case.phases out" if self.num_phases == 1 else sequence,
             )
-        if asked in history.DIRECTIONS and self.num_phases == 1:
+        if asked in forgetting.DIRECTIONS and self.num_phases == 1:
             why = "all tasks are trained at once" if self.interleaved else "there is one task"
             raise ConfigError(
                 f"Case.primary_metric = {case.primary_metric!r}: {why}, and nothing comes after it to forget it for",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from lobench.analysis.comparisons.history import ExperimentSummary, RunSummary
+from lobench.analysis.comparisons.run_history import ExperimentSummary, RunSummary
 from lobench.core.program import describe_programs
 from lobench.core.wording import one_line
 from lobench.report.tables.text import interval_cell, text_table

@@ -9,8 +9,8 @@ from typing import Annotated, TypedDict
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table, times
+from lobench.tools.falsify.cell_search import Cell, Ending
 from lobench.tools.falsify.falsify import Falsified
-from lobench.tools.falsify.search import Cell, Ending
 
 __all__ = ["FalsifyRecord", "falsify_record", "falsify_text"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from lobench.core.json_numbers import finite_or_none
-from lobench.tools.keep.keep import Kept, Measured
+from lobench.tools.keep.keep import Kept, MeasuredTotal
 from lobench.tools.keep.sequence import Decision, Side, Total
 
 __all__ = ["DecisionRecord", "KeepLogRecord", "KeepRecord", "log_record", "record_of"]
@@ -89,7 +89,7 @@ def record_of(found: Kept) -> KeepRecord:
     }
 
 
-def log_record(measured: Measured) -> KeepLogRecord:
+def log_record(measured: MeasuredTotal) -> KeepLogRecord:
     found = measured.decisions
     return {
         "metric": found.terms.metric,

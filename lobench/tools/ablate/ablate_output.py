@@ -9,7 +9,7 @@ from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.ablate.ablate import Ablated
-from lobench.tools.ablate.search import Need, Subset, Worth
+from lobench.tools.ablate.change_search import Need, Subset, Worth
 
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
 

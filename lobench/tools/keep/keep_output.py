@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lobench.core.wording import counted, duration, one_line, seed_ranges
 from lobench.report.tables.text import text_table
-from lobench.tools.keep.keep import Kept, Measured
+from lobench.tools.keep.keep import Kept, MeasuredTotal
 from lobench.tools.keep.sequence import Decision, Sequence, Terms
 
 __all__ = ["kept_text", "log_text"]
@@ -46,7 +46,7 @@ def _rate(found: Kept) -> str:
     return f"{kept}; at most {found.terms.fdr:.0%} of those kept are expected to be no improvement"
 
 
-def log_text(measured: Measured) -> str:
+def log_text(measured: MeasuredTotal) -> str:
     """Returns a table of all decisions, the error rate, and the chain of kept changes with its measured total."""
     found = measured.decisions
     rows = [
