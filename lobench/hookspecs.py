@@ -276,6 +276,16 @@ class SinkContext:
     name: str = ""
     suites: tuple[str, ...] = ()
 
+    @property
+    def given_run(self) -> tuple[str, str]:
+        """Place and id of an existing run: those of the argument `[PLACE,]run=ID`; the argument and "" otherwise.
+
+        >>> SinkContext(store=Path("s"), argument="mlruns,run=3f2a").given_run
+        ('mlruns', '3f2a')
+        """
+        place, _, last = self.argument.rpartition(",")
+        return (place, last.removeprefix("run=")) if last.startswith("run=") else (self.argument, "")
+
 
 class ResultSink(Protocol):
     """Destination of results. Factory: `factory(context: SinkContext) -> ResultSink`.

@@ -56,7 +56,7 @@ class MlflowSink:
 
     def __init__(self, context: SinkContext) -> None:
         self._context, self._runs = context, dict[str, _Run]()
-        place, self._given = _split(context.argument)
+        place, self._given = context.given_run
         if self._given and not place:
             raise PluginError("run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
         argument = place.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
@@ -180,12 +180,6 @@ class _Run:
             files = {self._folder / metric.key for metric in new}
             for path in sorted({*files, *(file.parent for file in files)}):
                 sync(path)
-
-
-def _split(argument: str) -> tuple[str, str]:
-    """Returns the folder or tracking URI, and the id of the given run: those of `[PLACE][,run=ID]`."""
-    place, _, last = argument.rpartition(",")
-    return (place, last.removeprefix("run=")) if last.startswith("run=") else (argument, "")
 
 
 def _client(uri: str) -> MlflowClient:

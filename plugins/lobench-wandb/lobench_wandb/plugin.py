@@ -11,5 +11,5 @@ __all__ = ["lobench_result_sinks"]
 
 @hookimpl
 def lobench_result_sinks() -> Iterable[Declaration]:
-    summary = "history of W&B runs, offline unless WANDB_MODE is set; wandb[:[ENTITY/]PROJECT]"
+    summary = "history of W&B runs, offline unless WANDB_MODE is set; wandb[:[ENTITY/]PROJECT][,run=ID]"
     return [Declaration(name="wandb", factory="lobench_wandb.sink:WandbSink", summary=summary)]

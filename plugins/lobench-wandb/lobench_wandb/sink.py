@@ -5,12 +5,14 @@ missing rows into a further file of the same run; `wandb sync` merges the files 
 changed, as in TensorBoard's files.
 
 W&B's step must not decrease, and checkpoints may end in any order. Therefore the step counts rows, and `outer_step` is
-a metric, which W&B's page uses as the x-axis of all others.
+a metric, which W&B's page uses as the x-axis of all others. In a trainer's own run, whose step may be far ahead, this
+metric is `lobench/outer_step`, the x-axis of the sink's metrics alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import time
@@ -30,11 +32,19 @@ from lobench.extend import (
     write_whole,
 )
 from lobench.hookspecs import Delivery, SinkContext
-from lobench_wandb.wandb_settings import WHERE, checked_mode, checked_project, process_as_it_is, run_settings
+from lobench_wandb.wandb_settings import (
+    WHERE,
+    checked_id,
+    checked_mode,
+    checked_project,
+    process_as_it_is,
+    run_settings,
+)
 
 __all__ = ["WandbSink"]
 
 _AXIS = "outer_step"
+_AXIS_OF_GIVEN = "lobench/outer_step"  # the trainer may log an `outer_step` of its own
 _RUNS = "-2"  # version, incremented if the runs change
 _PATIENCE_SECONDS = 60.0  # for W&B's process to write rows
 _WRITERS_SECONDS = 15.0  # for a process of W&B's that outlives ours and writes its remaining rows
@@ -44,18 +54,23 @@ class WandbSink:
     """Sink of W&B. `Number.key` defines the names.
 
     There is one W&B run per run and generation of the store, so that the curves of lineages do not mix. The files are
-    in `STORE/wandb`.
+    in `STORE/wandb`. With `run=ID` all numbers go into an existing run, such as the trainer's own, whose name,
+    configuration and state stay as they are. That run has one training.
 
     Raises:
       PluginError: wandb is not installed, is not logged in although the mode is online, the folder cannot be written,
-        or the project's name is invalid.
+        or the name of the project or the id is invalid.
     """
 
     keeps_first = True
 
     def __init__(self, context: SinkContext) -> None:
         self._context, self._mode = context, checked_mode(os.environ)
-        self._entity, self._project = checked_project(context.argument or os.environ.get("WANDB_PROJECT", "lobench"))
+        place, self._given = context.given_run
+        if self._given:
+            checked_id(self._given)
+        named = place or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
+        self._entity, self._project = checked_project(named) if named else ("", "")  # "": as the trainer, W&B's default
         self._folder = context.store / "wandb"
         self._runs: dict[str, _Run] = {}
 
@@ -98,36 +113,69 @@ class WandbSink:
     def _run(self, delivery: Delivery) -> _Run:
         generation = str(delivery.event.checkpoint.generation)
         who = (self.destination.removesuffix(_RUNS), self._entity, self._project, delivery.run, generation)
-        id = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
-        if id not in self._runs:
-            given = {"entity": self._entity or None, "project": self._project, "mode": self._mode, "id": id}
+        training = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
+        if training not in self._runs:
             label = run_label(self._context.store, delivery)
-            config = {"store": str(self._context.store), "suites": list(self._context.suites)}
-            self._runs[id] = _Run(self._folder, id, {**given, "name": label, "config": config})
-        return self._runs[id]
+            init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
+            if self._given:
+                self._take_given(training, label)
+                # Several processes write to the run: W&B's server numbers the rows of a shared one.
+                init |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
+                self._runs[training] = _Run(self._folder, self._given, init, owned=False)
+            else:
+                config = {"store": str(self._context.store), "suites": list(self._context.suites)}
+                init |= {"mode": self._mode, "resume": "allow", "name": label, "config": config}
+                self._runs[training] = _Run(self._folder, training, init, owned=True)
+        return self._runs[training]
+
+    def _take_given(self, training: str, label: str) -> None:
+        """Records the training that the given run is of.
+
+        Raises:
+          PluginError: The run has the results of another training.
+        """
+        file = self._folder / f"{self._given}.training"
+        if not file.exists():
+            write_whole(file, training)
+        if file.read_text(encoding="ascii") != training:
+            raise PluginError(
+                f"run {self._given!r} has the results of another training",
+                where=WHERE,
+                got=label,
+                next_step="run=ID of its own run; a trainer that starts anew begins a new one",
+            )
 
 
 class _Run:
-    """One W&B run: the rows in its files, and a new file for missing rows."""
+    """One W&B run: the rows in its files, and a new file for missing rows.
 
-    def __init__(self, folder: Path, id: str, given: dict[str, Any]) -> None:
-        self.id, self._folder, self._given = id, folder, given
+    Args:
+      folder: Folder of the files.
+      id: W&B's id.
+      init: Arguments of `wandb.init`.
+      owned: Whether only the sink writes the run.
+    """
+
+    def __init__(self, folder: Path, id: str, init: dict[str, Any], *, owned: bool) -> None:
+        self.id, self._folder, self._init, self._owned = id, folder, init, owned
+        self._axis = _AXIS if owned else _AXIS_OF_GIVEN
+        self._defined: set[str] = set()
         self._written: set[tuple[str, int]] = set()
         self._num_rows = 0
         self._rows: list[dict[str, float]] = []
         self._run: Any = None
         self._end = 0  # offset of the last row known to be in the file
-        for file in sorted(folder.glob(f"*-{id}-*/run-{id}.wandb")):
+        for file in sorted(folder.glob(f"*-{glob.escape(id)}-*/run-{glob.escape(id)}.wandb")):
             _wait_for_writers(file)
             for row, _ in wandb_rows(file):
-                self._written |= {(key, int(row[_AXIS])) for key in row if not key.startswith("_")}
-                self._num_rows = max(self._num_rows, int(row["_step"]) + 1)
+                self._written |= {(key, int(row[self._axis])) for key in row if not key.startswith("_")}
+                self._num_rows += 1
 
     def add(self, numbers: Sequence[Number], step: int) -> None:
         found = dict(value for number in numbers for value in number.values())
         new = {key: value for key, value in found.items() if (key, step) not in self._written}
         if new:
-            self._rows.append({_AXIS: step, **new})
+            self._rows.append({self._axis: step, **new})
             self._written |= {(key, step) for key in new}
 
     def flush(self) -> None:
@@ -140,8 +188,12 @@ class _Run:
             return
         self._run = self._run or self._begun()
         rows, self._rows = self._rows, []
+        is_shared = self._init["mode"] == "shared"
         for row in rows:
-            self._run.log(row, step=self._num_rows, commit=True)
+            for key in () if self._owned else sorted(row.keys() - self._defined - {self._axis}):
+                self._run.define_metric(key, step_metric=self._axis)
+                self._defined.add(key)
+            self._run.log(row, step=None if is_shared else self._num_rows, commit=True)
             self._num_rows += 1
         self._await(len(rows))
 
@@ -152,15 +204,16 @@ class _Run:
     def _begun(self) -> Any:
         import wandb
 
-        given = self._given | {"dir": str(self._folder.parent), "resume": "allow"}
-        number = len(list(self._folder.glob(f"*-{self.id}-*")))
+        init = self._init | {"id": self.id, "dir": str(self._folder.parent)}
+        number = len(list(self._folder.glob(f"*-{glob.escape(self.id)}-*")))
         with process_as_it_is():
-            run = wandb.init(**given, settings=run_settings(suffix=str(number)))
+            run = wandb.init(**init, settings=run_settings(suffix=str(number), owns_run=self._owned))
         self._file = Path(run.settings.sync_file)
         if self._folder.resolve() not in self._file.resolve().parents:  # W&B silently uses a temporary folder
             raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))
-        run.define_metric(_AXIS, hidden=True)
-        run.define_metric("*", step_metric=_AXIS)
+        run.define_metric(self._axis, hidden=True)
+        if self._owned:
+            run.define_metric("*", step_metric=self._axis)
         return run
 
     def _await(self, count: int) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 from lobench.extend import PluginError, environment_with, headline
 
-__all__ = ["WHERE", "checked_mode", "checked_project", "process_as_it_is", "run_settings"]
+__all__ = ["WHERE", "checked_id", "checked_mode", "checked_project", "process_as_it_is", "run_settings"]
 
 WHERE = "sink 'wandb'"
 _OFFLINE = {"", "offline", "dryrun"}  # dryrun is a former name of offline
-_FORBIDDEN = "/\\#?%:"  # characters that W&B does not allow in names of projects
+_FORBIDDEN = "/\\#?%:"  # characters that W&B does not allow in names of projects and ids of runs
 _VARIABLES = {
     "WANDB_ERROR_REPORTING": "false"
 }  # set when W&B is imported and its service starts, so that it reports nothing to its authors
@@ -62,8 +62,7 @@ def checked_project(argument: str) -> tuple[str, str]:
       PluginError: W&B does not accept the name.
     """
     entity, _, project = argument.rpartition("/")
-    bad = sorted({char for char in project + entity if char in _FORBIDDEN or not char.isprintable()})
-    if bad or not 0 < len(project.strip()) <= 128:
+    if not _is_name(project + entity) or not 0 < len(project.strip()) <= 128:
         raise PluginError(
             "no name of a W&B project",
             where=WHERE,
@@ -71,6 +70,22 @@ def checked_project(argument: str) -> tuple[str, str]:
             expected=f"[ENTITY/]PROJECT, 128 characters at most, none of {' '.join(_FORBIDDEN)}",
         )
     return entity, project
+
+
+def checked_id(id: str) -> str:
+    """Returns the id of a run.
+
+    Raises:
+      PluginError: W&B does not accept it.
+    """
+    if not _is_name(id) or not 0 < len(id.strip()) <= 64:
+        expected = f"the run's `id`, 64 characters at most, none of {' '.join(_FORBIDDEN)}"
+        raise PluginError("no id of a W&B run", where=WHERE, got=repr(id[:150]), expected=expected)
+    return id
+
+
+def _is_name(text: str) -> bool:
+    return all(char not in _FORBIDDEN and char.isprintable() for char in text)
 
 
 @contextlib.contextmanager
@@ -91,11 +106,12 @@ def process_as_it_is() -> Iterator[None]:
             sys.excepthook, sys.exit = hooks
 
 
-def run_settings(*, suffix: str) -> Any:
+def run_settings(*, suffix: str, owns_run: bool) -> Any:
     """Returns settings for writing the history, without watching the process or printing.
 
     Args:
       suffix: Suffix of the run's folder. Two runs that begin in the same second need different ones.
+      owns_run: Whether no other process writes the run, so that its state and files are the sink's.
     """
     import wandb
 
@@ -111,5 +127,7 @@ def run_settings(*, suffix: str) -> Any:
         x_disable_machine_info=True,
         x_save_requirements=False,
         x_sync_dir_suffix=suffix,
+        x_primary=owns_run,
+        x_update_finish_state=owns_run,
         x_transaction_log_flush_interval=_FLUSH_SECONDS,
     )

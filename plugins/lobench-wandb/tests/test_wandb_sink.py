@@ -109,6 +109,63 @@ def test_outer_step_is_the_axis_of_all(tmp_path: Path) -> None:
     assert ("*", "outer_step") in {(one.get("glob_name"), one.get("step_metric")) for one in metrics}
 
 
+TRAINER = """
+import sys
+import wandb
+silent = wandb.Settings(silent=True)
+run = wandb.init(project="training", id="abc", name="mine", mode="offline", dir=sys.argv[1], settings=silent)
+for step in range(300):
+    run.log({"train/loss": 1 / (step + 1), "outer_step": -step})
+print(flush=True)
+input()  # the evaluations arrive
+run.log({"train/loss": 0.0, "outer_step": -300})
+run.finish()
+"""
+
+
+def test_results_go_into_the_run_of_a_trainer_that_is_far_ahead(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    deliveries = deliveries_of(store)
+    command = [sys.executable, "-c", TRAINER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline()
+        for part in (deliveries[:7], deliveries):
+            deliver(SinkContext(store=store, argument="training,run=abc"), part)
+        trainer.communicate("go on\n")
+    (trained,) = (tmp_path / "wandb").glob("offline-run-*-abc/run-abc.wandb")
+    assert len(list(wandb_rows(trained))) == 301, "the trainer goes on in its own file"
+    files = sorted((store / "wandb").glob("offline-run-*-abc-*/run-abc.wandb"))
+    runs = [one["run"] for file in files for one in records(file) if one["type"] == "run"]
+    assert [(run["run_id"], run["project"], run.get("display_name", "")) for run in runs] == [
+        ("abc", "training", "")
+    ] * 2
+    rows = [row for file in files for row, _ in wandb_rows(file)]
+    axis = "lobench/outer_step"
+    found = [(key, int(row[axis]), row[key]) for row in rows for key in row if key[0] != "_" and key != axis]
+    expected = {
+        (key, event.checkpoint.outer_step): value
+        for event in (one.event for one in deliveries)
+        for number in numbers_of(event)
+        for key, value in number.values()
+    }
+    assert Counter(one[:2] for one in found) == Counter(expected.keys())
+    assert all(value == expected[key, step] or math.isnan(value) for key, step, value in found)
+    metrics = [one["metric"] for one in records(files[-1]) if one["type"] == "metric"]
+    defined = {one["name"]: one.get("step_metric") for one in metrics if one.get("name")}
+    assert set(defined) == {axis, *(key for row in wandb_rows(files[-1]) for key in row[0] if key[0] != "_")}
+    assert {step for name, step in defined.items() if name != axis} == {axis}
+    assert not any(one.get("glob_name") for one in metrics), "the trainer's own metrics keep their axis"
+
+
+def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> None:
+    context = SinkContext(store=tmp_path, argument="run=abc")
+    deliver(context, sample_deliveries(1))
+    with pytest.raises(PluginError, match="run 'abc' has the results of another training"):
+        WandbSink(context).deliver(sample_deliveries(1, run="other"))
+    with pytest.raises(PluginError, match="no id of a W&B run; got 'a/b'"):
+        WandbSink(SinkContext(store=tmp_path, argument="p,run=a/b"))
+
+
 def test_a_file_that_was_cut_off_is_completed_in_another(tmp_path: Path) -> None:
     deliver(SinkContext(store=tmp_path / "whole"), sample_deliveries(2))
     expected = Counter(map(repr, [rest for _, *rest in logged(tmp_path / "whole")]))
