@@ -13,6 +13,7 @@ from lobench.core.case import CaseSpec
 from lobench.engine.config.imported_code import note_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import LAYERS, TESTS
 
 if TYPE_CHECKING:
@@ -233,17 +234,3 @@ def record_fixture(request: pytest.FixtureRequest) -> MetricRecorder:
     from lobench.pytest_plugin.tested import recorder_of
 
     return recorder_of(request.node, case_of(request.node))
-
-
-def case_of(item: pytest.Item) -> CaseSpec | None:
-    """Returns the case that an item evaluates. An ordinary test is one in a session with a checkpoint; else None."""
-    spec = getattr(item, "case_spec", None)
-    if spec is not None or not isinstance(item, pytest.Function):
-        return spec
-    if hasattr(item, "callspec"):
-        spec = next((value for value in item.callspec.params.values() if isinstance(value, CaseSpec)), None)
-    if spec is None and item.config.stash.get(TESTS, False):
-        from lobench.pytest_plugin.ordinary_tests import spec_of
-
-        return spec_of(item)
-    return spec

@@ -20,7 +20,7 @@ from lobench.engine.config.user_code import fingerprints_here
 from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ItemResult
 from lobench.pytest_plugin.items import blocks_of, bound_command, case_info, runners_of, test_name, variant_of
 from lobench.pytest_plugin.reuse import KEPT, OUTDATED, known_info, reused

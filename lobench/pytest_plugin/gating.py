@@ -22,7 +22,7 @@ from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import counted, first_of, groups_text
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.items import case_info, variant_of
 from lobench.pytest_plugin.measuring import Measured, rules_of

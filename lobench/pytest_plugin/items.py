@@ -22,7 +22,7 @@ from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.user_code import fingerprint_of, united_fingerprint
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id, test_name
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of, metrics_of, option

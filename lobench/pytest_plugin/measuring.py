@@ -25,7 +25,7 @@ from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.references import Finals, GateReference, TrainBlock, candidates_of, reference_of, scale_of

@@ -21,7 +21,7 @@ from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.plugins import PluginManager, Registered, load_plugins
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import LAYERS
 
 __all__ = [

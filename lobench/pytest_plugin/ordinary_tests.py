@@ -1,4 +1,4 @@
-"""Cases of ordinary tests: their places, and the settings of their marks."""
+"""Cases of ordinary tests, with the settings of their marks."""
 
 from __future__ import annotations
 
@@ -13,20 +13,13 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_test
-from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.options import layers_of
 
-__all__ = ["PASSED", "bound_test", "spec_of"]
+__all__ = ["PASSED", "bound_test"]
 
 PASSED = "passed"  # primary metric of a test that records none: 1.0 if it passed, 0.0 if it failed
 _MARK = "lobench"
 _RECORD = "record"  # name of the fixture
-
-
-def spec_of(item: pytest.Item) -> CaseSpec:
-    """Returns the place of an ordinary test as that of a case."""
-    path = item.path.resolve()
-    return CaseSpec(path=str(path), scope=plain_node_id(item).partition("::")[2], root=str(path.parent.parent))
 
 
 def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:

@@ -17,7 +17,7 @@ from lobench.core.errors import LobenchError
 from lobench.engine.store.schema import connect
 from lobench.engine.workers.devices import devices_here, equal_shares
 from lobench.experiments.pytest_items import EXPERIMENT
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.options import option
 
 __all__ = ["Parallel", "auto_num_workers", "longest_first", "refuse"]

@@ -17,7 +17,7 @@ from lobench.core.case import CaseInfo, CaseSpec
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.plans import suite_plan
 from lobench.experiments.pytest_items import EXPERIMENT
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB
 from lobench.pytest_plugin.items import case_info, variant_of
 from lobench.pytest_plugin.options import layers_of

@@ -29,7 +29,7 @@ from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger, store_and_name
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.options import option, read_checkpoint, subject_of
 from lobench.pytest_plugin.reuse import store_path
 

@@ -20,7 +20,7 @@ from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.options import layers_of, option
 

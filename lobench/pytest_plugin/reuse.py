@@ -17,12 +17,12 @@ from lobench.core.code import is_same_code
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject, Variant
 from lobench.experiments.pytest_items import EXPERIMENT
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB
 from lobench.pytest_plugin.options import loaded_subject, option
 
 if TYPE_CHECKING:
-    from lobench.engine.store.reader import EvaluationRow
+    from lobench.engine.store.evaluation_row import EvaluationRow
 
 __all__ = [
     "KEPT",

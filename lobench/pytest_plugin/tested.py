@@ -25,10 +25,11 @@ from lobench.engine.store.provenance import provenance
 from lobench.engine.workers.devices import cpu_class
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.commanded import CheckpointFiles, without_jax
+from lobench.pytest_plugin.item_cases import spec_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of
 from lobench.pytest_plugin.options import evaluates_whole_files, layers_of, loaded_subject, manager_of, option
-from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test, spec_of
+from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test
 
 __all__ = ["MetricRecorder", "TestedCheckpoint", "begin", "checkpoint_of", "evaluating", "recorder_of"]
 

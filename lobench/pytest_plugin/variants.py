@@ -20,7 +20,7 @@ from lobench.core.wording import counted
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles, marks_of
 from lobench.engine.workers.protocol import Describe, FileMark
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.items import case_info, runners_of, test_name
 

@@ -49,7 +49,7 @@ from lobench.engine.workers.protocol import (
     StopCommand,
     ToWorker,
 )
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, TESTS, ItemResult
 
 if TYPE_CHECKING:

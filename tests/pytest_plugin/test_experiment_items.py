@@ -16,8 +16,8 @@ from forked import ANEW
 from tiny import make_suite, write_checkpoint
 
 from lobench.core.result import Curves
+from lobench.engine.store.evaluation_row import EvaluationRow
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.reader import EvaluationRow
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]

@@ -30,7 +30,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 
 if TYPE_CHECKING:
-    from lobench.engine.store.reader import EvaluationRow
+    from lobench.engine.store.evaluation_row import EvaluationRow
 
 __all__ = [
     "CURRENT",

@@ -25,11 +25,12 @@ from lobench.engine.store.bundle import has_ledger, ledger_file
 from lobench.engine.store.codes import OF_CASES
 from lobench.engine.store.database import StoreLock, transaction
 from lobench.engine.store.described import SuiteRows
+from lobench.engine.store.evaluation_row import EvaluationRow
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.plans import Plans
 from lobench.engine.store.programs import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, case_json
+from lobench.engine.store.reader import EVALUATION_COLUMNS, LedgerReader, case_json
 from lobench.engine.store.restarts import Restart, Restarts
 from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of

@@ -37,7 +37,7 @@ from lobench.engine.store.programs import accepted_keys
 from lobench.engine.store.schema import intact_rows, store_errors
 
 if TYPE_CHECKING:
-    from lobench.engine.store.reader import EvaluationRow
+    from lobench.engine.store.evaluation_row import EvaluationRow
 
 __all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
 

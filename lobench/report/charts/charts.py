@@ -13,11 +13,12 @@ from lobench.analysis.stats.bands import bands
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import histories_of, search_notes
+from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.core.containment import plugin_errors
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
 from lobench.core.wording import counted, described, headline
 from lobench.plugins import Registered, load_plugins
-from lobench.report.charts.heat_map import accuracy_section
+from lobench.report.charts.heat_map import HeatMap, share
 from lobench.report.charts.runs_chart import along_runs, side_by_side
 from lobench.report.charts.search_figure import search_section
 from lobench.report.charts.sections import Figure, Section, View
@@ -30,6 +31,7 @@ __all__ = ["sections"]
 _MOST_DRAWN = 2 * len(STYLES)
 _MOST_CURVES = len(STYLES)  # in a case's small chart
 _MOST_WITH_TEST = 3
+_MOST_HEAT_MAPS = 60
 
 
 def sections(summary: Summary, figure: str | None = None) -> list[Section]:
@@ -58,7 +60,7 @@ def _all(summary: Summary) -> list[Section]:
         (side_by_side(summary), groups.ends(summary.shown)),
         (_profiles(summary), drawn),
         (_cases(summary), drawn),
-        (accuracy_section(summary), every),
+        (_accuracies(summary), every),
         (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
     ]
     sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in found if one is not None]
@@ -249,4 +251,45 @@ def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) ->
         title=snapshot.name(case),
         chart=inner_chart(snapshot.name(case), metric, series, log_y=log),
         note=f"{metric}{', log scale' if log else ''}.",
+    )
+
+
+def _accuracies(summary: Summary) -> Section | None:
+    """Returns the accuracies of each method on streams of tasks; None if no case is a stream."""
+    snapshot = summary.snapshot
+    figures = [
+        figure
+        for case in range(len(snapshot.cases))
+        for place in range(len(snapshot.subjects))
+        if (figure := _heat_map(summary, place, case)) is not None
+    ]
+    note = (
+        "Row i is after training on task i, column j the accuracy on task j; seed means. "
+        "Tasks below the diagonal have been learned before; tasks above it have not been trained yet."
+    )
+    if len(figures) > _MOST_HEAT_MAPS:
+        note += f" {len(figures) - _MOST_HEAT_MAPS} more are not drawn."
+    shown = tuple(figures[:_MOST_HEAT_MAPS])
+    if not shown:
+        return None
+    return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown, view="cases")
+
+
+def _heat_map(summary: Summary, place: int, case: int) -> Figure | None:
+    snapshot = summary.snapshot
+    cell = snapshot.cell(place, case)
+    found = accuracy_matrix(cell) if cell is not None and cell.sources else None
+    if found is None:
+        return None
+    split, values = found
+    title = f"{snapshot.name(case)}, {snapshot.labels[place]}"
+    return Figure(
+        title=title,
+        chart=HeatMap(
+            title=f"{title}: accuracy on each task after each",
+            description=f"At the end: {', '.join(map(share, values[-1].tolist()))}.",
+            x_label=f"{split} accuracy on task",
+            y_label="after task",
+            values=tuple(map(tuple, values.tolist())),
+        ),
     )

@@ -1,4 +1,4 @@
-"""Heat maps with their values, for example accuracies on streams of tasks."""
+"""Heat maps with their values."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from lobench.analysis.comparisons.summary import Summary
-from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
-from lobench.report.charts.sections import Figure, Section
-
-__all__ = ["HeatMap", "accuracy_section", "share"]
+__all__ = ["HeatMap", "share"]
 
 _LEFT, _TOP, _BOTTOM, _RIGHT = 34, 6, 36, 6
 _MOST_OPAQUE = 0.6  # light enough for texts
-_MOST_FIGURES = 60
 _MOST_TEXTS = 12  # texts in a row, and names along an axis
 
 
@@ -108,44 +103,3 @@ class HeatMap:
 def share(value: float) -> str:
     """Formats a number from 0 to 1 without its leading zero: .97."""
     return f"{value:.2f}".removeprefix("0")
-
-
-def accuracy_section(summary: Summary) -> Section | None:
-    """Returns the accuracies of each method on streams of tasks; None if no case is a stream."""
-    snapshot = summary.snapshot
-    figures = [
-        figure
-        for case in range(len(snapshot.cases))
-        for place in range(len(snapshot.subjects))
-        if (figure := _figure(summary, place, case)) is not None
-    ]
-    note = (
-        "Row i is after training on task i, column j the accuracy on task j; seed means. "
-        "Tasks below the diagonal have been learned before; tasks above it have not been trained yet."
-    )
-    if len(figures) > _MOST_FIGURES:
-        note += f" {len(figures) - _MOST_FIGURES} more are not drawn."
-    shown = tuple(figures[:_MOST_FIGURES])
-    if not shown:
-        return None
-    return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown, view="cases")
-
-
-def _figure(summary: Summary, place: int, case: int) -> Figure | None:
-    snapshot = summary.snapshot
-    cell = snapshot.cell(place, case)
-    found = accuracy_matrix(cell) if cell is not None and cell.sources else None
-    if found is None:
-        return None
-    split, values = found
-    title = f"{snapshot.name(case)}, {snapshot.labels[place]}"
-    return Figure(
-        title=title,
-        chart=HeatMap(
-            title=f"{title}: accuracy on each task after each",
-            description=f"At the end: {', '.join(map(share, values[-1].tolist()))}.",
-            x_label=f"{split} accuracy on task",
-            y_label="after task",
-            values=tuple(map(tuple, values.tolist())),
-        ),
-    )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from markupsafe import Markup
 
+from lobench.report.charts.heat_map import HeatMap
 from lobench.report.charts.svg import Chart
-
-if TYPE_CHECKING:
-    from lobench.report.charts.heat_map import HeatMap
 
 __all__ = ["Figure", "Section", "View"]
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from lobench.api.settings import WatchSettings, command_text, default_store, tex
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
-from lobench.core.wording import cause, headline
+from lobench.core.wording import cause, first_of, headline, one_line
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
@@ -33,7 +34,6 @@ from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.alarm.alarm_output import alarm_line
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
 from lobench.tools.alarm.raised import RAISED, read_raised
 from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
@@ -41,6 +41,7 @@ from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stal
 __all__ = ["Alarmed", "alarm"]
 
 _TRAINED, _HELD_OUT = "meta_train", "meta_test"
+_NAMED = 4  # cases named in a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +379,7 @@ class _Follower:
             cases=tuple(known[identity] for identity in one.cases if identity in known),
             message="",
         )
-        return replace(event, message=alarm_line(event, one, self._rules, self._run.location, self._suites))
+        return replace(event, message=_message(event, one, self._rules, self._run.location, self._suites))
 
 
 class _Notifier:
@@ -481,3 +482,22 @@ def _name(event: object) -> list[Any]:
     """Returns the identity of an alarm as a JSON list."""
     assert isinstance(event, AlarmRaised)
     return [event.kind, event.subject.sha256, event.subject.outer_step]
+
+
+def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
+    """Returns the message of an alarm."""
+    step, before = event.subject.outer_step, event.reference.outer_step
+    if event.kind == "stall":
+        line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
+        return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
+    names = [f"{case.suite}/{case.name}" for case in event.cases]
+    some = first_of(names, _NAMED)
+    what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
+    bound = "" if math.isnan(event.bound) else f", at least {event.bound:.3f}"
+    size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}{bound}"
+    line = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
+    if not names:
+        return one_line(line)
+    bisect = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
+    found = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
+    return one_line(f"{line}: {some}; `{found}` finds where it broke")

@@ -1,23 +1,16 @@
-"""Lines, table and record of `lobench alarm`."""
+"""Text and record of `lobench alarm`."""
 
 from __future__ import annotations
 
-import math
-import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from lobench.core.json_numbers import finite_or_none
-from lobench.core.wording import counted, first_of, one_line
+from lobench.core.wording import counted
 from lobench.hookspecs import AlarmRaised
-from lobench.tools.alarm.rule import Alarm, AlarmRules
+from lobench.tools.alarm.alarm import Alarmed
+from lobench.tools.alarm.rule import Alarm
 
-if TYPE_CHECKING:
-    from lobench.tools.alarm.alarm import Alarmed
-
-__all__ = ["AlarmsRecord", "alarm_line", "alarms_record", "alarms_text"]
-
-_NAMED = 4  # cases named in a line
+__all__ = ["AlarmsRecord", "alarms_record", "alarms_text"]
 
 
 class RaisedAlarm(TypedDict):
@@ -50,25 +43,6 @@ class AlarmsRecord(TypedDict):
     least_gain: float
     alarms: list[RaisedAlarm]
     command: str
-
-
-def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
-    """Returns the message of an alarm."""
-    step, before = event.subject.outer_step, event.reference.outer_step
-    if event.kind == "stall":
-        line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
-        return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
-    names = [f"{case.suite}/{case.name}" for case in event.cases]
-    some = first_of(names, _NAMED)
-    what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
-    bound = "" if math.isnan(event.bound) else f", at least {event.bound:.3f}"
-    size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}{bound}"
-    line = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
-    if not names:
-        return one_line(line)
-    bisect = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
-    found = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
-    return one_line(f"{line}: {some}; `{found}` finds where it broke")
 
 
 def alarms_text(found: Alarmed) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -18,9 +18,7 @@ from lobench.report.charts.svg import STYLES, Series, inner_chart, is_wide
 from lobench.report.page.page import write_page
 from lobench.report.page.templates import rendered
 from lobench.report.tables.text import interval_cell
-
-if TYPE_CHECKING:
-    from lobench.tools.site.site import Board, PublishedBundle
+from lobench.tools.site.boards import Board, PublishedBundle
 
 __all__ = ["MARK", "MARKED", "final_cell", "marked", "write_board", "write_bundle_pages"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Any, TypedDict
 
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import Summary
@@ -24,37 +22,12 @@ from lobench.core.result import mean_of
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import cause, counted
 from lobench.engine.store.bundle import ResultBundle, has_ledger
-from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.store.merge import merge_stores
 from lobench.report.tables.text import interval_cell, markdown_line, markdown_table
+from lobench.tools.site.boards import Board, BoardLine, BoardRecord, PublishedBundle
 from lobench.tools.site.pages import MARK, MARKED, final_cell, marked, write_board, write_bundle_pages
 
 __all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_markdown", "site_text"]
-
-
-class BoardLineRecord(TypedDict):
-    """Method of a table: its mean score with the 95% interval, and its final value on each case of the table."""
-
-    group: int
-    label: str
-    mean_score: float
-    lower: float
-    upper: float
-    finals: Annotated[list[float | None], "Mean over the seeds of each case. null: no value."]
-    checked: Annotated[list[bool], "Whether audits repeated all evaluations, for each case."]
-    is_score_checked: Annotated[bool, "Whether audits repeated all evaluations that the score depends on."]
-    bundles: Annotated[list[str], "Bundles that contain its evaluations."]
-
-
-class BoardRecord(TypedDict):
-    """Table on the site's first page."""
-
-    suite: str
-    budget: str
-    scale: str
-    pooled: Annotated[list[str], "Notes on the compared bundles, and on methods whose seeds are from several bundles."]
-    cases: list[str]
-    methods: list[BoardLineRecord]
 
 
 class SiteRecord(TypedDict):
@@ -66,178 +39,6 @@ class SiteRecord(TypedDict):
     boards: list[BoardRecord]
     not_audited: list[str]
     conflicts: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)  # no slots, because of the cached properties
-class PublishedBundle:
-    """Bundle of a site.
-
-    Attributes:
-      path: Path of the bundle.
-      id: Start of its root, which is also the folder of its pages.
-      root: Hash of its content.
-      audit: Record of `lobench audit --format json`. None: not audited.
-      about: Content of its `about.json`.
-      card: Its card in Markdown.
-      snapshot: Its results.
-      shown: Indices of the subjects in tables; of a run, the last checkpoint.
-    """
-
-    path: Path
-    id: str
-    root: str
-    audit: Mapping[str, Any] | None
-    about: Mapping[str, Any]
-    card: str
-    snapshot: Snapshot
-    shown: tuple[int, ...]
-
-    @property
-    def audit_text(self) -> str:
-        """One line on the result of the audit."""
-        if self.audit is None:
-            return "not audited"
-        checked = self.audit["checked"]
-        if not self.is_audited:
-            return f"not audited: none of {counted(self.audit['num_evaluations'], 'evaluation')} was made again"
-        counts = {name: sum(one["verdict"] == name for one in checked) for name in ("identical", "consistent")}
-        again = f"{len(checked)} of {self.audit['num_evaluations']} evaluations made again"
-        beacon = f", drawn by {self.audit['beacon']!r}" if self.audit["beacon"] else ""
-        named = f"; not auditable: {'; '.join(self.not_auditable)}" if self.not_auditable else ""
-        return f"audited: {again}, {counts['identical']} identical, {counts['consistent']} consistent{beacon}{named}"
-
-    @property
-    def is_audited(self) -> bool:
-        """Whether an audit repeated any of its evaluations."""
-        return bool(self._made_again)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether an audit repeated all evaluations, and could check all claims."""
-        return len(self._made_again) == len(self.snapshot.rows) and not self.not_auditable
-
-    @property
-    def not_auditable(self) -> Sequence[str]:
-        """Names of claims that an audit could not check; () for audits of older versions."""
-        return self.audit.get("not_auditable", ()) if self.audit is not None else ()
-
-    @functools.cached_property
-    def _made_again(self) -> frozenset[tuple[str, str, int, int]]:
-        checked = self.audit["checked"] if self.audit is not None else ()
-        return frozenset(
-            (one["subject"], one["case"], one["first_seed"], one["num_seeds"])
-            for one in checked
-            if one["verdict"] in ("identical", "consistent")
-        )
-
-    @functools.cached_property
-    def _rows(self) -> Mapping[tuple[SubjectKey, str], Sequence[EvaluationRow]]:
-        found: dict[tuple[SubjectKey, str], list[EvaluationRow]] = {}
-        for row in self.snapshot.rows:
-            for key in dict.fromkeys(who.key for who in row.sightings):
-                found.setdefault((key, row.case.identity), []).append(row)
-        return found
-
-    def has_rows(self, key: SubjectKey, case: CaseInfo) -> bool:
-        """Returns whether the bundle has evaluations of a subject on a case."""
-        return (key, case.identity) in self._rows and self.place_of(key) is not None
-
-    def is_checked(self, key: SubjectKey, case: CaseInfo) -> bool:
-        """Returns whether an audit repeated all evaluations of a subject on a case."""
-        rows = self._rows.get((key, case.identity), ())
-        if any(line.startswith(f"metric {case.primary_metric} of ") for line in self.not_auditable):
-            return False
-        return all(
-            (row.sightings[0].label, f"{row.case.suite}/{row.case.name}", block.start, block.size) in self._made_again
-            for row in rows
-            for block in (row.key.seed_block,)
-        )
-
-    def place_of(self, key: SubjectKey) -> int | None:
-        """Returns the index of a subject in this bundle; None if it is not shown."""
-        return next((place for place in self.shown if self.snapshot.subjects[place].who.key == key), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardLine:
-    """Method on a suite.
-
-    Attributes:
-      group: Number of the group. Group 1 has the best method and those that no comparison distinguishes from it.
-      label: Label of the method.
-      key: Its key as a subject.
-      score: Mean score.
-      finals: Mean final value of the primary metric, by case; None without results.
-      bundles: Bundles with results of the method.
-      checked: For each case, whether audits repeated all of its evaluations.
-      is_score_checked: Whether audits repeated all evaluations that the score depends on.
-      machines: Machines of the evaluations.
-    """
-
-    group: int
-    label: str
-    key: SubjectKey
-    score: Interval
-    finals: tuple[float | None, ...]
-    bundles: tuple[PublishedBundle, ...]
-    checked: tuple[bool, ...]
-    is_score_checked: bool
-    machines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
-    """Methods on a suite at a budget.
-
-    Attributes:
-      suite: Name of the suite.
-      budget: Inner steps of its cases, as text.
-      cases: Cases of the table.
-      lines: Methods, the best first.
-      scale: Description of the score scale: what 0 and 1 stand for.
-    """
-
-    suite: str
-    budget: str
-    cases: tuple[CaseInfo, ...]
-    lines: tuple[BoardLine, ...]
-    scale: str
-
-    @property
-    def pooled(self) -> Sequence[str]:
-        """Lines on methods with seeds from several bundles, and one if several bundles are compared."""
-        names = {one.root: f"{one.path.name} ({one.audit_text})" for line in self.lines for one in line.bundles}
-        found = [f"compared across {counted(len(names), 'bundle')}: {', '.join(names.values())}"] * (len(names) > 1)
-        found += [
-            f"the seeds of {line.label} are those of {' and '.join(one.path.name for one in line.bundles)} together"
-            for line in self.lines
-            if len(line.bundles) > 1
-        ]
-        return found
-
-    def record(self) -> BoardRecord:
-        """Returns the record for `--format json`."""
-        return BoardRecord(
-            suite=self.suite,
-            budget=self.budget,
-            scale=self.scale,
-            pooled=list(self.pooled),
-            cases=[case.name for case in self.cases],
-            methods=[
-                BoardLineRecord(
-                    group=line.group,
-                    label=line.label,
-                    mean_score=line.score.mean,
-                    lower=line.score.lower,
-                    upper=line.score.upper,
-                    finals=list(line.finals),
-                    checked=list(line.checked),
-                    is_score_checked=line.is_score_checked,
-                    bundles=[one.path.name for one in line.bundles],
-                )
-                for line in self.lines
-            ],
-        )
 
 
 def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") -> SiteRecord:

@@ -1,0 +1,28 @@
+"""Case of a pytest item."""
+
+from __future__ import annotations
+
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.pytest_plugin.item_result import TESTS
+
+__all__ = ["case_of", "spec_of"]
+
+
+def case_of(item: pytest.Item) -> CaseSpec | None:
+    """Returns the case that an item evaluates. An ordinary test is one in a session with a checkpoint; else None."""
+    spec = getattr(item, "case_spec", None)
+    if spec is not None or not isinstance(item, pytest.Function):
+        return spec
+    if hasattr(item, "callspec"):
+        spec = next((value for value in item.callspec.params.values() if isinstance(value, CaseSpec)), None)
+    return spec or (spec_of(item) if item.config.stash.get(TESTS, False) else None)
+
+
+def spec_of(item: pytest.Item) -> CaseSpec:
+    """Returns the place of an ordinary test as that of a case."""
+    from lobench.pytest_plugin.item_names import plain_node_id  # not needed at the start of each session
+
+    path = item.path.resolve()
+    return CaseSpec(path=str(path), scope=plain_node_id(item).partition("::")[2], root=str(path.parent.parent))
