@@ -153,6 +153,7 @@ def by_method_text(
     Raises:
       UsageError: No evaluation has one of the metrics.
     """
+    from lobench.analysis.comparisons.listed_part import best_methods
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
     from lobench.analysis.tables.table import TableSpec, read_table
@@ -164,10 +165,11 @@ def by_method_text(
     if metrics:
         known = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, known)])
-    found = tabulate(summary, spec)
     if kind == "json":
-        return json_text("results.methods", method_records(found))
-    return "\n".join([method_text(found), *_more_metrics(_hidden(summary, spec.metrics))])
+        return json_text("results.methods", method_records(tabulate(summary, spec)))
+    part, note = best_methods(summary) if table is None and not every else (summary, "")
+    notes = [f"{note}; --all shows all"] if note else []
+    return "\n".join([method_text(tabulate(part, spec)), *notes, *_more_metrics(_hidden(summary, spec.metrics))])
 
 
 def history_text(store: Path, kind: str) -> str:

@@ -19,6 +19,7 @@ from imported import curve, write_csv
 from stores import add
 
 from lobench import import_curves
+from lobench.analysis.comparisons import listed_part
 from lobench.cli.results_output import records_text
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
@@ -269,6 +270,20 @@ def test_the_default_is_a_ranking_with_the_best_in_the_first_line(
     assert rows == [[str(rank), "adam();", "adam.learning_rate", "=", str(rank - 1)] for rank in range(1, 10)]
     assert "s/a" in run("--store", tmp_path, "--evaluations").stdout
     assert run("--store", tmp_path, "--cases").stdout == run("--store", tmp_path, "--by", "method").stdout
+
+
+def test_by_method_of_many_methods_prints_the_best_and_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listed_part, "MOST_METHODS", 2)
+    for name, loss in {"adam()": 0.5, "sgd()": 0.25, "lion()": 0.75, "adamw()": 1.0}.items():
+        add(tmp_path, 0, {"a": {"train/loss": [loss, loss + 0.01]}}, optimizer=name)
+    words = ("--store", tmp_path, "--by", "method")
+    best, every = run(*words).stdout, run(*words, "--all").stdout
+    assert "sgd()" in best and "adamw()" not in best
+    assert best.rstrip().endswith("the best 2 of 4 methods; --all shows all")
+    assert all(name in every for name in ("adam()", "sgd()", "lion()", "adamw()")) and "of 4 methods" not in every
+    assert len({record["method"] for record in json.loads(run(*words, "--format", "json").stdout)}) == 4
     assert run("--store", tmp_path, "--cases", "--sort", "train").returncode == 2
 
 

@@ -12,7 +12,7 @@ from lobench.analysis.comparisons.viewer_index import ever_finer
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.wording import counted
 
-__all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "listed_part"]
+__all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "best_methods", "listed_part"]
 
 MOST_CHECKPOINTS, MOST_METHODS = 100, 200
 _NEWEST, _BEST = 40, 20  # of the checkpoints; the others are the ends of runs, and evenly spaced ones
@@ -37,17 +37,14 @@ class ListedPart:
 def listed_part(summary: Summary) -> ListedPart:
     """Returns the subjects of a store that a page lists."""
     snapshot, notes = summary.snapshot, list[str]()
-    places = range(len(snapshot.subjects))
-    checkpoints = [place for place in places if snapshot.subjects[place].who.has_theta and not snapshot.methods]
-    methods = sorted({*places} - {*checkpoints})
-    listed_checkpoints, listed_methods = checkpoints, methods
+    checkpoints, methods = _kinds(snapshot)
+    listed_checkpoints = checkpoints
     if len(checkpoints) > MOST_CHECKPOINTS:
         listed_checkpoints = _first(MOST_CHECKPOINTS, _checkpoints(summary, checkpoints), checkpoints)
         count = len(listed_checkpoints)
         notes.append(f"{count} of {counted(len(checkpoints), 'checkpoint')}: the newest, the best and some between")
-    if len(methods) > MOST_METHODS and snapshot.race is None:  # the standings of a race are those of all its methods
-        listed_methods = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
-        notes.append(f"the best {len(listed_methods)} of {counted(len(methods), 'method')}")
+    listed_methods, note = _listed_methods(summary, methods)
+    notes += [note] if note else []
     if not notes:
         return ListedPart(subjects=summary, methods=summary, note="")
     return ListedPart(
@@ -55,6 +52,29 @@ def listed_part(summary: Summary) -> ListedPart:
         methods=summary.of_part(_part_of(snapshot, sorted([*checkpoints, *listed_methods]))),
         note=f"The lists and tables of this page have {', and '.join(notes)}.",
     )
+
+
+def best_methods(summary: Summary) -> tuple[Summary, str]:
+    """Returns `ListedPart.methods` alone, and how many they are, as in "the best 200 of 2,002 methods"; "" if all."""
+    checkpoints, methods = _kinds(summary.snapshot)
+    listed, note = _listed_methods(summary, methods)
+    if not note:
+        return summary, ""
+    return summary.of_part(_part_of(summary.snapshot, sorted([*checkpoints, *listed]))), note
+
+
+def _kinds(snapshot: Snapshot) -> tuple[list[int], list[int]]:
+    """Returns the places of the checkpoints that stand for themselves, and those of all other subjects."""
+    places = range(len(snapshot.subjects))
+    checkpoints = [place for place in places if snapshot.subjects[place].who.has_theta and not snapshot.methods]
+    return checkpoints, sorted({*places} - {*checkpoints})
+
+
+def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[int], str]:
+    if len(methods) <= MOST_METHODS or summary.snapshot.race is not None:  # standings of a race are of all its methods
+        return methods, ""
+    listed = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
+    return listed, f"the best {len(listed)} of {counted(len(methods), 'method')}"
 
 
 def _checkpoints(summary: Summary, places: Sequence[int]) -> Iterator[int]:
