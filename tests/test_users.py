@@ -12,13 +12,27 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from stores import case_info
-from tiny import make_run, make_suite, write_checkpoint
+from tiny import make_run, write_checkpoint
 from users import ALICE, BOB, GROUP, USERS, run_as
 
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.core.suite_place import SuitePlace
 
 pytestmark = USERS
+
+# Commands: the processes of these tests import no jax.
+GIN = """
+Case.num_seeds = 1
+Case.primary_metric = "valid/loss"
+Case.curves = "{out}/metrics.json"
+a/Case.command = "python evaluate.py {checkpoint} {step} {out}"
+"""
+EVALUATE = """
+import json, pathlib, sys
+checkpoint, step, out = sys.argv[1:]
+size = len(open(checkpoint, "rb").read())
+pathlib.Path(out, "metrics.json").write_text(json.dumps({"valid/loss": 1 / int(step), "size": size}))
+"""
 
 
 @pytest.fixture
@@ -27,7 +41,9 @@ def lab() -> Iterator[Path]:
     with TemporaryDirectory() as folder:  # pytest's own are closed to others
         Path(folder).chmod(0o755)
         lab = Path(folder) / "lab"
-        make_suite(lab)
+        (lab / "tiny").mkdir(parents=True)
+        (lab / "tiny" / "tiny.gin").write_text(GIN)
+        (lab / "tiny" / "evaluate.py").write_text(EVALUATE)
         make_run(lab, -3.0)
         subprocess.run(["chown", "-R", f"{ALICE}:{GROUP}", lab], check=True)
         subprocess.run(["chmod", "-R", "g+rwX", lab], check=True)
@@ -35,8 +51,8 @@ def lab() -> Iterator[Path]:
         yield lab
 
 
-def watch(lab: Path, user: int, umask: int) -> subprocess.CompletedProcess[str]:
-    options = ["--suite", lab / "tiny", "--once", "--executor", "inline", "--store", lab / "store"]
+def watch(lab: Path, user: int, umask: int, *more: str) -> subprocess.CompletedProcess[str]:
+    options = [*more, "--suite", lab / "tiny", "--once", "--executor", "inline", "--store", lab / "store"]
     return run_as(user, "watch", lab / "run", *options, umask=umask, cwd=lab)
 
 
@@ -62,22 +78,51 @@ def test_store_with_a_group_umask_is_read_and_continued_by_both_users(lab: Path,
     (lab / "tiny").chmod(0o2775)
     write_checkpoint(lab / "run" / "theta_2.npz", -2.0)
     second = watch(lab, reader, 0o002)
-    assert second.returncode == 0 and "2 passed" in second.stdout, second.stdout + second.stderr
+    assert second.returncode == 0 and "1 passed" in second.stdout, second.stdout + second.stderr
     third = watch(lab, writer, 0o002)
     assert third.returncode == 0 and "nothing new" in third.stdout, third.stdout + third.stderr
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_store_of_one_user_locks_nobody_out_but_others_by_a_line(lab: Path, umask: int) -> None:
-    assert watch(lab, ALICE, umask).returncode == 0
-    read = results(lab, BOB, umask)
-    assert read.returncode == (0 if umask == 0o022 else 2)
-    assert umask == 0o022 or "not readable" in read.stderr
-    refused = watch(lab, BOB, umask)
+def test_store_of_one_user_locks_nobody_out_but_others_by_a_line(lab: Path) -> None:
+    assert watch(lab, ALICE, 0o022).returncode == 0
+    assert results(lab, BOB, 0o022).returncode == 0
+    assert_refused(watch(lab, BOB, 0o022), lab)
+    again = watch(lab, ALICE, 0o022)
+    assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout + again.stderr
+
+
+def assert_refused(refused: subprocess.CompletedProcess[str], lab: Path) -> None:
     lines = refused.stderr.splitlines()
     assert refused.returncode == 2 and len(lines) == 1 and f"this is user {BOB}" in lines[0], refused.stderr
-    again = watch(lab, ALICE, umask)
-    assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout + again.stderr
+    assert "its owner can let the group" in lines[0] and str(lab / "store") in lines[0]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0o002, 0o077), (0o077, 0o002)], ids=["group-first", "private-first"])
+def test_store_of_users_with_different_umasks_is_continued_by_both(lab: Path, first: int, second: int) -> None:
+    store, sinks = lab / "store", ("--report", "--sink", "tensorboard")
+    assert watch(lab, ALICE, first, *sinks).returncode == 0
+    if first == 0o077:
+        read = results(lab, BOB, second)
+        assert read.returncode == 2 and "not readable" in read.stderr
+        refused = watch(lab, BOB, second)
+        assert_refused(refused, lab)
+        advice = f"chmod -R g+rwX {store}".split()
+        subprocess.run(["setpriv", "--reuid", str(ALICE), "--regid", str(GROUP), "--clear-groups", *advice], check=True)
+    for step, (user, umask) in enumerate(((BOB, second), (ALICE, first)), start=2):
+        write_checkpoint(lab / "run" / f"theta_{step}.npz", -3.0 + step / 2)
+        continued = watch(lab, user, umask, *sinks)
+        assert continued.returncode == 0 and "1 passed" in continued.stdout, continued.stdout + continued.stderr
+        assert "still lacks" not in continued.stdout, "a sink could not go on with what the other user wrote"
+        modes = {path: path.stat().st_mode & 0o060 for path in (store, *store.rglob("*"))}
+        assert set(modes.values()) == {0o060}, modes
+
+
+def test_sink_that_another_user_has_closed_names_the_owner_and_what_to_type(lab: Path) -> None:
+    (store := lab / "store").mkdir()
+    (closed := store / "tensorboard").mkdir(mode=0o700)
+    os.chown(closed, ALICE, GROUP)
+    os.chown(store, BOB, GROUP)
+    assert_refused(watch(lab, BOB, 0o002, "--sink", "tensorboard"), lab)
 
 
 def test_baselines_of_a_suite_that_may_not_be_read_are_reported_in_a_line(lab: Path) -> None:

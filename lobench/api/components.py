@@ -25,6 +25,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.paths import path_exists
+from lobench.engine.store.database import let_in, refusal
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -219,7 +220,10 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
 
     def failure(error: BaseException) -> PluginError:
         kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's argument
-        return kind("cannot be set up", where=f"sink {address!r}", got=headline(error))
+        got, next_step = headline(error), ""
+        if isinstance(error, PermissionError) and (whose := refusal(error, context.store)):
+            got, next_step = f"{got}: {whose}", let_in(context.store)
+        return kind("cannot be set up", where=f"sink {address!r}", got=got, next_step=next_step)
 
     with plugin_errors(failure, LobenchError):
         sink: ResultSink = factory(replace(context, argument=argument))

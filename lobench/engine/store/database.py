@@ -29,10 +29,12 @@ __all__ = [
     "LedgerPart",
     "StoreLock",
     "database_errors",
+    "let_in",
     "may_write",
     "newer_schema",
     "open_to_read",
     "open_to_write",
+    "refusal",
     "schema_version",
     "transaction",
     "unusable_store",
@@ -92,7 +94,7 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
         if next_step == _LOCKED and (why := _lock_problem(Path(where))):
             got, next_step = why, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
         elif next_step == _ANOTHER_FOLDER and (whose := _unreadable(Path(where))):
-            got, next_step = f"Permission denied: {whose}", _let_in(Path(where))
+            got, next_step = f"Permission denied: {whose}", let_in(Path(where))
         raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
 
 
@@ -110,7 +112,8 @@ def _unreadable(where: Path) -> str:
     return "" if file is None else _ownership(file)
 
 
-def _let_in(store: Path) -> str:
+def let_in(store: Path) -> str:
+    """Returns the next step for a user who may not use a store."""
     return f"its owner can let the group in: chmod -R g+rwX {store}; or choose another folder"
 
 
@@ -183,6 +186,39 @@ def may_write(path: Path) -> bool:
 
 def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _share_with_group(store: Path) -> None:
+    """Opens this user's files in a store to the store's group, if the group may write the store but the umask forbids.
+
+    Otherwise the next user could neither read nor continue what this one wrote.
+    """
+    with contextlib.suppress(OSError):
+        status = store.stat()
+        if status.st_mode & stat.S_IWGRP and _umask() & stat.S_IRWXG:
+            for folder, _, files in os.walk(store):
+                for path in (folder, *(os.path.join(folder, name) for name in files)):
+                    _open_to_group(path, status.st_gid)
+
+
+def _open_to_group(path: str, group: int) -> None:
+    """Gives a group the rights that the owner of a file has, if the file is the group's and the owner is this user."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        mode = stat.S_IMODE(status.st_mode)
+        opened = mode | (mode & stat.S_IRWXU) >> 3
+        is_own = (status.st_uid, status.st_gid) == (os.geteuid(), group)
+        # A file of several names may be a checkpoint outside the store, which the store keeps by a hard link.
+        is_inside = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+        if is_own and is_inside and opened != mode:
+            os.chmod(path, opened)
+
+
+def _umask() -> int:
+    """Returns the umask. The system has no call that only reads it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _ownership(path: Path) -> str:
@@ -342,6 +378,7 @@ class StoreLock:
     def __init__(
         self, store: Path, name: str = "", *, file: str = FILE, busy: str = "another chief writes this store"
     ) -> None:
+        self._store = store
         while True:
             with unusable_store(store):
                 self._file = retried(
@@ -393,6 +430,8 @@ class StoreLock:
         return False
 
     def release(self) -> None:
+        """Releases the lock. In a group's store, the group may read and continue what this user wrote."""
+        _share_with_group(self._store)
         os.close(self._file)
 
     @classmethod
@@ -462,6 +501,12 @@ def _lock(file: int, *, waits: bool) -> bool:
     return held is None
 
 
+def refusal(error: PermissionError, store: Path) -> str:
+    """Returns the owner and the mode of the file that this user may not use; "" if they cannot be read."""
+    refused = Path(error.filename) if isinstance(error.filename, str) else store
+    return _ownership(_first_that_exists(refused))
+
+
 @contextlib.contextmanager
 def unusable_store(store: Path, what: str = "cannot use the result store") -> Iterator[None]:
     """Turns an `OSError` on a store's folder into a `StoreError` with a next step."""
@@ -471,10 +516,8 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         got, next_step = cause(error), "choose another folder"
         if error.errno == errno.ENOLCK:
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
-        elif isinstance(error, PermissionError):
-            refused = Path(error.filename) if isinstance(error.filename, str) else store
-            if whose := _ownership(_first_that_exists(refused)):
-                got, next_step = f"{got}: {whose}", _let_in(store)
+        elif isinstance(error, PermissionError) and (whose := refusal(error, store)):
+            got, next_step = f"{got}: {whose}", let_in(store)
         raise StoreError(what, where=str(store), got=got, next_step=next_step) from error
 
 
