@@ -199,10 +199,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-# The import of the submodule `evaluate` replaces the attribute of that name, so a second session in one process would
-# not find a fixture with that name.
+# Neither `evaluate` nor the name of a submodule: its import would replace the attribute, and a second session in one
+# process would not find the fixture.
 @pytest.fixture(name="evaluate")
-def evaluate_fixture(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
+def make_evaluate(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
     """Trains a case with the session's checkpoint (or optimizer) and returns its `lobench.Result`.
 
     Example:
