@@ -56,6 +56,7 @@ SMALLEST = {
     "benchmarks/first_call.py": "benchmarks/first_call.py --quick",
     "benchmarks/gate_added_seeds.py": "benchmarks/gate_added_seeds.py 2 2",
     "benchmarks/gate_rates.py": "benchmarks/gate_rates.py 1",
+    "benchmarks/item_rates.py": "benchmarks/item_rates.py --worlds 4 --items 10",
     "benchmarks/keep_rates.py": "benchmarks/keep_rates.py --loops 2",
     "benchmarks/verdict_rates.py": "benchmarks/verdict_rates.py --worlds 1",
     "benchmarks/import_rows.py": "benchmarks/import_rows.py 2000",

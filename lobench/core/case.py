@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -16,7 +16,9 @@ from lobench.core.suite_place import SuitePlace
 __all__ = [
     "COMMAND",
     "HEADLINES",
+    "ITEMS",
     "OPTIMIZER_FIELDS",
+    "REPLICATES",
     "ROLES",
     "SESSIONS",
     "TEST",
@@ -33,6 +35,7 @@ __all__ = [
     "case_name",
     "names_of",
     "ordinary_test_name",
+    "replicate_of",
     "seed_blocks",
     "split_case",
 ]
@@ -45,6 +48,8 @@ Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # (axis, value) pairs of on
 ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
+ITEMS = "items"
+REPLICATES = ("seeds", ITEMS)
 COMMAND = "command"  # `CaseInfo.evaluator` of a case with `Case.command`
 TEST = "test"  # `CaseInfo.evaluator` of a case that is an ordinary test
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # fields of `Case` and `Phase`
@@ -124,6 +129,9 @@ class Case:
       files: Further files whose content belongs to the identity of a command's results, as patterns relative to the
         gin file: `("lib/*.py",)`. The scripts that the command names need not be listed.
       metric_directions: Directions of a command's metrics other than losses and accuracies: `{"bleu": "max"}`.
+      replicates: Of what a command's values are replicates: "seeds", or "items" of a data set. With "items" it runs
+        once, and `curves` is a file with a value for each item: lines such as `{"item": "q17", "correct": 1}`, or a
+        CSV with a column `item`. Comparisons are paired by item, and `num_seeds` is ignored.
     """
 
     task: Any = None
@@ -156,6 +164,7 @@ class Case:
     curves: str = ""
     files: Sequence[str] = ()
     metric_directions: Mapping[str, str] = field(default_factory=dict)
+    replicates: str = "seeds"
 
     @property
     def end(self) -> int:
@@ -246,7 +255,8 @@ class CaseInfo:
       evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command, "test" for an ordinary
         test.
       fixed_seeds: Whether the case is never evaluated on other seeds than its own, as an ordinary test that does not
-        read `record.seeds`.
+        read `record.seeds`, or a case with items.
+      replicates: As of `Case`. With "items", the only seed block is `0+1`, and its curves have a row for each item.
     """
 
     identity: str
@@ -278,6 +288,7 @@ class CaseInfo:
     task_code: str = ""
     evaluator: str = ""
     fixed_seeds: bool = False
+    replicates: str = "seeds"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON has no tuples
@@ -300,6 +311,16 @@ class CaseInfo:
         if self.evaluator == TEST:
             spelled.add(ordinary_test_name(name))
         return not spelled.isdisjoint(self.names)
+
+    @property
+    def has_items(self) -> bool:
+        """Whether its values are of the items of a data set instead of seeds."""
+        return self.replicates == ITEMS
+
+    @property
+    def replicate(self) -> str:
+        """Noun for one of its replicates: "seed" or "item"."""
+        return self.replicates.removesuffix("s")
 
     @property
     def key(self) -> str:
@@ -420,6 +441,12 @@ class CaseSpec:
         """Name of the folder that contains the file, or of the file if that folder is the root."""
         relative = PurePath(self.relative_path)
         return relative.parent.name or relative.stem
+
+
+def replicate_of(cases: Iterable[CaseInfo]) -> str:
+    """Returns the noun for the replicates of several cases: "item" if all have items, "value" if some, else "seed"."""
+    nouns = {case.replicate for case in cases} or {"seed"}
+    return nouns.pop() if len(nouns) == 1 else "value"
 
 
 def split_case(text: str) -> tuple[str, str]:

@@ -160,7 +160,8 @@ class Curves:
     """Metrics of one seed block.
 
     Attributes:
-      seeds: Seed of each row.
+      seeds: Seed of each row, or the number of its item; see `lobench.core.items`.
+      items: Name of the item of each row; () for seeds.
       metrics: float32[num_seeds, num_evals] by `<split>/<metric>`, as a memoryview that `numpy.asarray` converts
         without a copy; `batch/<metric>` is [num_seeds, num_logs].
       eval_steps: Inner steps of the evaluations.
@@ -198,6 +199,7 @@ class Curves:
     added: tuple[str, ...] | None = ()
     film: Film | None = None
     cost: StepCost | None = None
+    items: tuple[str, ...] = ()
     _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # payload that it was read from
 
     @property
@@ -293,6 +295,7 @@ class Curves:
             "directions": dict(self.directions),
             "film": self.film.header() if self.film is not None else None,
             "cost": self.cost.header() if self.cost is not None else None,
+            "items": self.items,
         }
         origin = {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__}
         header = {
@@ -354,6 +357,7 @@ class Curves:
             problems=tuple(header.get("problems", ())),
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
             added=tuple(added) if (added := header.get("added")) is not None else None,
+            items=tuple(header.get("items", ())),
             cost=StepCost.read(cost) if (cost := header.get("cost")) is not None else None,
             film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )

@@ -13,7 +13,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ import pytest
 from etils import epath
 
 from lobench.api.settings import ImportSettings
-from lobench.core.case import COMMAND, CaseSpec, SeedBlock
+from lobench.core.case import COMMAND, ITEMS, CaseSpec, SeedBlock
 from lobench.core.errors import CheckpointError, LobenchError
 from lobench.core.metric import spread_directions, stored_spelling
 from lobench.core.result import Curves, Outcome, Provenance
@@ -31,6 +32,7 @@ from lobench.engine.checkpoints.spool import fingerprint
 from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.config.bound import BoundCase
 from lobench.engine.config.user_code import parts_run_otherwise
+from lobench.engine.item_values import ItemValues, read_items
 from lobench.engine.paths import identity_in
 from lobench.engine.store.provenance import provenance
 from lobench.engine.workers.command import CommandRunner, command_words, filled
@@ -112,8 +114,10 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
             _show(shlex.join(words), log)
             kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise kind(f"the command {_how(result.message)}")
-        metrics = _metrics(case.curves, values, folder, case.primary_metric)
-        return _as_curves(bound, block, metrics, seconds, files.identified_by if files is not None else "")
+        written = _Written(bound=bound, seconds=seconds, identified_by=files.identified_by if files is not None else "")
+        if case.replicates == ITEMS:
+            return written.of_items(_items(case.curves, values, folder, case.primary_metric))
+        return written.of_seed(block, _metrics(case.curves, values, folder, case.primary_metric))
 
 
 class CheckpointFiles:
@@ -190,6 +194,18 @@ def _show(command: str, log: Path) -> None:
 _Metrics = Mapping[str, tuple[np.ndarray, np.ndarray]]  # steps and values, by name
 
 
+def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> ItemValues:
+    """Returns the values of items that a command wrote."""
+    place = folder / filled(curves, values)
+    if not place.exists():
+        raise LobenchError("the command wrote no such file", where=curves)
+    try:
+        return read_items(place, primary)
+    except LobenchError as error:
+        where = (error.where or curves).replace(str(place), curves)
+        raise LobenchError(error.what, where=where, got=error.got, expected=error.expected) from error
+
+
 def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> _Metrics:
     """Returns the metrics that a command wrote, of which one is the primary one."""
     place = folder / filled(curves, values)
@@ -254,32 +270,60 @@ def _final_values(path: Path) -> _Metrics | None:
     return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in numbers.items()}
 
 
-def _as_curves(bound: BoundCase, block: SeedBlock, metrics: _Metrics, seconds: float, identified_by: str) -> Curves:
-    """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
-    case, where = bound.case, _where(bound)
-    steps, primary = metrics[case.primary_metric]
-    taken: dict[str, np.ndarray] = {}
-    problems = list(bound.problems)
-    for name, (at, values) in metrics.items():
-        places = np.searchsorted(at, steps)
-        if places[-1] < len(at) and bool((at[places] == steps).all()):
-            with np.errstate(over="ignore"):
-                taken[name] = values[places].astype("<f4")
-        else:
-            problems.append(f"{name} is left out: it has other steps than {case.primary_metric}")
-    odd = ~np.isfinite(primary)
-    made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
-    views: dict[str, Any] = {name: memoryview(values.reshape(1, -1).data) for name, values in taken.items()}
-    return Curves(
-        seeds=(block.start,),
-        metrics=views,
-        eval_steps=tuple(steps.tolist()),
-        diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
-        wall_seconds=seconds,
-        provenance=dataclasses.replace(without_jax(made), evaluator=COMMAND, identified_by=identified_by),
-        problems=tuple(problems),
-        directions=spread_directions(case.metric_directions, taken, where=where),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What is common to the curves of a command's metrics: the case, the seconds, and the checkpoint's identity."""
+
+    bound: BoundCase
+    seconds: float
+    identified_by: str
+
+    def of_seed(self, block: SeedBlock, metrics: _Metrics) -> Curves:
+        """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
+        primary_metric = self.bound.case.primary_metric
+        steps, primary = metrics[primary_metric]
+        taken: dict[str, np.ndarray] = {}
+        problems = list[str]()
+        for name, (at, values) in metrics.items():
+            places = np.searchsorted(at, steps)
+            if places[-1] < len(at) and bool((at[places] == steps).all()):
+                taken[name] = values[places].reshape(1, -1)
+            else:
+                problems.append(f"{name} is left out: it has other steps than {primary_metric}")
+        odd = ~np.isfinite(primary)
+        diverged_at = int(steps[odd.argmax()]) if odd.any() else -1
+        return self._curves((block.start,), taken, tuple(steps.tolist()), (diverged_at,), problems)
+
+    def of_items(self, items: ItemValues) -> Curves:
+        """Returns curves of one point, with a row for each item."""
+        columns = {name: values[:, None] for name, values in items.metrics.items()}
+        is_finite = np.isfinite(items.metrics[self.bound.case.primary_metric])
+        diverged_at = tuple(np.where(is_finite, -1, 0).tolist())
+        made = self._curves(items.seeds, columns, (0,), diverged_at, items.problems)
+        return dataclasses.replace(made, items=items.items)
+
+    def _curves(
+        self,
+        seeds: tuple[int, ...],
+        metrics: Mapping[str, np.ndarray],
+        steps: tuple[int, ...],
+        diverged_at: tuple[int, ...],
+        problems: Iterable[str],
+    ) -> Curves:
+        bound = self.bound
+        made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+        with np.errstate(over="ignore"):
+            views: dict[str, Any] = {name: memoryview(values.astype("<f4").data) for name, values in metrics.items()}
+        return Curves(
+            seeds=seeds,
+            metrics=views,
+            eval_steps=steps,
+            diverged_at=diverged_at,
+            wall_seconds=self.seconds,
+            provenance=dataclasses.replace(without_jax(made), evaluator=COMMAND, identified_by=self.identified_by),
+            problems=(*bound.problems, *problems),
+            directions=spread_directions(bound.case.metric_directions, metrics, where=_where(bound)),
+        )
 
 
 def without_jax(made: Provenance) -> Provenance:

@@ -29,7 +29,7 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, replicate_of
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection, stored_spelling
 from lobench.core.wording import counted
@@ -136,6 +136,11 @@ class MethodComparison:
     @property
     def primary(self) -> MetricEffect:
         return self.effects[0]
+
+    @property
+    def replicate(self) -> str:
+        """Noun for one of the values that are compared: "seed" or "item"; see `replicate_of`."""
+        return replicate_of(self.cases[one.case] for one in self.primary.comparison.cases)
 
     @property
     def primary_metrics(self) -> dict[str, str]:
@@ -305,7 +310,10 @@ def _effect(
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
     words = {effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases}
-    notes = {key: _note(one, found[key], effects[key], words[key], key in signed) for key, one in ends.items()}
+    notes = {
+        key: _note(one, found[key], effects[key], words[key], key in signed, cases[key].replicate)
+        for key, one in ends.items()
+    }
     limits = {key: (lack_note(a, b, key), ends_note(a, b, key), labels_note(a, b, key)) for key in found}
     notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
     notes = {key: note for key, note in notes.items() if note}
@@ -404,13 +412,16 @@ APART = {
 }
 
 
-def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, words: str, is_signed: bool) -> str:
+def _note(
+    ends: _Ends, values: PairedValues, paired: MeanDifference, words: str, is_signed: bool, replicate: str
+) -> str:
     found, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
     found += [text for text in (words, values.note) if text]
     if not ends.samples.is_paired:
         found.append(APART.get(paired.method, ""))
     elif seeds < max(ends.num_seeds):  # means are over all seeds, differences over the common ones
-        found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
+        found.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *ends.num_seeds))
+    found += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
         if silent := are_undecided(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
             found.append(silence(silent, seeds))

@@ -17,6 +17,7 @@ from lobench.analysis.stats.pair_block import PairBlock, rounding_steps
 from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
 from lobench.analysis.store.case_groups import shared_trainings
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
+from lobench.analysis.store.trainings import ITEM_DRAWS
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
@@ -87,7 +88,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
     samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
-    return PairedValues(samples=_in_units(samples, scale), scale=scale, is_of_finals=True, note=note)
+    found = _in_units(samples, scale)
+    if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
+        found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))
+    return PairedValues(samples=found, scale=scale, is_of_finals=True, note=note)
 
 
 def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
@@ -318,7 +322,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     lowest = min(finite, default=math.nan)
     declared = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
-    start, why = _common_start(a, b, metric)
+    start, why = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "one for each item")
     # Losses of 0 count as the floor, and do not make the scale linear, on which their orders of magnitude are nothing.
     least = ROUNDED_ZERO * (start - low) if start > low else 0.0
     is_log = (is_loss or bool(declared)) and declared != ScaleKind.LINEAR

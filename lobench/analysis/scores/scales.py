@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -380,12 +380,13 @@ class Scales:
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
             begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
+            begun = begun[:1] if case.has_items else begun
             starts = {(-1 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
         flat = np.asarray(finals, np.float64)
         if block is not None:
             of_block = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
             flat = np.concatenate([of_block.ravel(), flat])
-        return ScoreScale.among_values(
+        made = ScoreScale.among_values(
             metric,
             direction,
             finals=flat,
@@ -395,6 +396,7 @@ class Scales:
             declared=(case.scale or "") if is_primary else "",
             minimum=case.minimum if is_primary else None,
         )
+        return replace(made, is_clipped=False) if case.has_items else made
 
     def _begins(self, identity: str, metric: str) -> bool:
         """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""
@@ -415,12 +417,13 @@ class Scales:
         """Description of the score 0.
 
         Commands and tests that record one value have no value before training. Their scores begin at the first stored
-        value of each seed.
+        value of each seed, or at the mean over the items of the first subject.
         """
         single = sum(self._has_single_value(identity, case) for identity, case in self.cases.items())
         if not single:
             return "untrained"
-        first = "the first stored value of each seed"
+        has_items = all(case.has_items for case in self.cases.values())
+        first = "the first stored mean" if has_items else "the first stored value of each seed"
         return first if single == self.num_cases else f"untrained ({first} on {single} of {self.num_cases} cases)"
 
     def _has_single_value(self, identity: str, case: CaseInfo) -> bool:

@@ -81,6 +81,7 @@ class ScoreScale:
       is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has a single seed.
       has_starts: Whether the baseline file contains the seeds' starts. Without them, all of its seeds begin at L0.
       best: Upper bound at which scores are clipped.
+      is_clipped: Whether scores are clipped. Those of items are not: most are far from the mean on either side.
     """
 
     kind: ScaleKind
@@ -93,6 +94,7 @@ class ScoreScale:
     is_thin: bool = False
     has_starts: bool = True
     best: float = BEST_SCORE
+    is_clipped: bool = True
 
     @classmethod
     def of_baseline(
@@ -279,7 +281,7 @@ def scores(
         with np.errstate(over="ignore"):
             above = np.minimum(-np.expm1(-below), below / scale.log_unit)
         found = np.where(below >= 0, below / scale.log_unit, above)
-    return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, scale.best))
+    return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, scale.best) if scale.is_clipped else found)
 
 
 def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:

@@ -59,8 +59,9 @@ class MeanDifference:
       p_value: Two-sided p-value of no difference. If a seed diverged, min(1, 2 min(p_converged, p_diverged)). NaN if
         nothing can be tested, and never 0.
       degrees: Degrees of freedom; Satterthwaite's for two samples.
-      method: "paired"; for sides whose seeds are not the same draws "welch", or "permutation" if one side has at least
-        twice the seeds of the other. The p-value is then the larger one of Welch's test and a permutation test.
+      method: "paired"; "mcnemar" for binary values of items; for sides whose seeds are not the same draws "welch", or
+        "permutation" if one side has at least twice the seeds of the other. The p-value is then the larger one of
+        Welch's test and a permutation test.
       num_converged: Number of pairs in which both sides converged, or of converged seeds of the side with fewer.
       p_converged: p-value of the mean alone.
       p_diverged: Two-sided p-value of the counts of diverged seeds. NaN if none diverged.
@@ -85,6 +86,10 @@ class MeanDifference:
     diverged_a: int = 0
     diverged_b: int = 0
     note: str = ""
+
+    @property
+    def is_paired(self) -> bool:
+        return self.method in ("paired", "mcnemar")
 
     @property
     def has_diverged(self) -> bool:

@@ -1,4 +1,7 @@
-"""Location tests on a case: Student's t for pairs; Welch's t for two samples, with permutations if sizes differ."""
+"""Location tests on a case: Student's t for pairs, or McNemar's exact test if they are binary; Welch's for two samples.
+
+With samples of different sizes, Welch's t is combined with permutations.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from lobench.analysis.stats.mcnemar import McNemar
 from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled_mean
 from lobench.analysis.stats.permutation import Permutation
 from lobench.analysis.stats.proportions import two_sided
@@ -15,7 +19,7 @@ from lobench.analysis.stats.t_distribution import t_isf, t_sf
 
 __all__ = ["LEAST_P", "Location", "Method", "locate", "mean_location"]
 
-Method: TypeAlias = Literal["paired", "welch", "permutation"]
+Method: TypeAlias = Literal["paired", "mcnemar", "welch", "permutation"]
 
 _TWICE = 2  # ratio of sizes from which Welch's t errs under heavy tails, skew or unequal variances
 LEAST_P = 1e-300  # smallest p-value, because no number of seeds gives certainty
@@ -32,12 +36,14 @@ class Location:
       permutation: Permutation test, for two samples of which one has at least twice the seeds of the other. Both tests
         must then reject: Welch's alone errs under heavy tails, and permutations alone err if the smaller side is
           noisier.
+      mcnemar: Test of binary pairs, in place of Student's.
     """
 
     method: Method
     estimate: Estimate
     samples: Samples = field(default=Samples(), repr=False)  # one shared instance instead of thousands
     permutation: Permutation | None = field(default=None, repr=False, compare=False)
+    mcnemar: McNemar | None = None
 
     @property
     def is_known(self) -> bool:
@@ -66,6 +72,10 @@ class Location:
         mean, error = self.estimate.mean, self.error
         if not self.is_known:
             return math.nan, math.nan
+        if self.mcnemar is not None:
+            unit, raised = self.samples.binary_unit, self.samples.raised
+            low, high = self.mcnemar.bounds(tail)
+            return unit * low + raised, unit * high + raised
         half = t_isf(tail, self.estimate.degrees) * error if error else 0.0
         if self.permutation is None:
             return mean - half, mean + half
@@ -77,6 +87,9 @@ class Location:
     def _tail(self, shift: float, sign: int) -> float:
         if not self.is_known:
             return math.nan
+        if self.mcnemar is not None:
+            change = (shift - self.samples.raised) / self.samples.binary_unit
+            return max(LEAST_P, self.mcnemar.above(change) if sign > 0 else self.mcnemar.below(change))
         distance = sign * (self.estimate.mean - shift)
         if self.estimate.variance == 0:
             p_value = LEAST_P if distance > 0 else 1.0
@@ -91,14 +104,19 @@ class Location:
 def locate(samples: Samples) -> Location:
     """Returns the mean of b - a over converged seeds, with a test that keeps its level for this kind of samples.
 
-    Pairs have Student's t. Two samples have Welch's t, which keeps its level for any ratio of the variances if neither
-    side has twice the seeds of the other. Otherwise the p-value is the larger one of Welch's t and a permutation test.
+    Pairs have Student's t, and binary pairs McNemar's exact test. Two samples have Welch's t, which keeps its level for
+    any ratio of the variances if neither side has twice the seeds of the other. Otherwise the p-value is the larger one
+    of Welch's t and a permutation test.
     """
     kept = samples.converged()
     few, many = sorted((len(kept.a), len(kept.b)))
     if not few:
         return Location(method="paired" if kept.is_paired else "welch", estimate=_NOTHING)
     found = kept.estimate()
+    if kept.binary_unit:
+        gains, losses = kept.discordant()
+        test = McNemar(gains=gains, losses=losses, num_items=len(kept))
+        return Location(method="mcnemar", estimate=found, samples=kept, mcnemar=test)
     if kept.is_paired:
         return Location(method="paired", estimate=found, samples=kept)
     if few < 2 or many < _TWICE * few or math.isnan(found.variance):
@@ -127,7 +145,7 @@ def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None)
         mean = math.fsum(one.mean for one in known) / len(known)
     is_permuted = any(part.permutation for part in parts)
     return Location(
-        method="permutation" if is_permuted else parts[0].method,
+        method="permutation" if is_permuted else "paired" if parts[0].mcnemar else parts[0].method,
         estimate=Estimate(mean=mean, variance=variance, degrees=degrees),
         permutation=Permutation([part.samples for part in parts], weights) if is_permuted else None,
     )

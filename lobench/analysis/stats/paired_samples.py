@@ -43,6 +43,8 @@ class Samples:
       precision: Difference that a float32 cannot resolve, in units of these values; at least that of their own size.
       may_vary: Whether the underlying quantities may vary although these values do not: scores are clipped, differences
         cancel.
+      binary_unit: Difference of a success and a failure, if each value is one of these two and the pairs are items; 0
+        otherwise.
       raised: Sum of the shifts that `shifted` added to B.
       seeds_a, seeds_b: Seed of each value; equal for pairs. (): 0, 1, ...
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
@@ -56,6 +58,7 @@ class Samples:
     step: float = 0.0
     precision: float = 0.0
     may_vary: bool = False
+    binary_unit: float = 0.0
     raised: float = 0.0
     # No test of one case depends on these two.
     seeds_a: tuple[int, ...] = field(default=(), compare=False, repr=False)
@@ -142,6 +145,21 @@ class Samples:
     def _differences(self) -> list[float]:
         return [b - a for a, b in zip(self.a, self.b, strict=True)]
 
+    def discordant(self) -> tuple[int, int]:
+        """Returns the numbers of binary pairs with a success of B alone, and of A alone."""
+        changes = [round((b - self.raised - a) / self.binary_unit) for a, b in zip(self.a, self.b, strict=True)]
+        return changes.count(1), changes.count(-1)
+
+    def _of_binary(self) -> Estimate:
+        (gains, losses), n = self.discordant(), len(self)
+        discordant, mean = (gains + losses + 1) / (n + 2), (gains - losses) / (n + 2)
+        variance = self.binary_unit**2 * (discordant - mean**2) / n
+        return Estimate(
+            mean=self.binary_unit * (gains - losses) / n + self.raised,
+            variance=variance if n > 1 else math.nan,
+            degrees=n - 1 if n > 1 else math.nan,
+        )
+
     def estimate(self) -> Estimate:
         """Returns the mean of b - a over converged seeds with its variance: Student's for pairs, else Welch's.
 
@@ -150,8 +168,13 @@ class Samples:
 
         Example: (1, 1.1) and (2, 2.1) differ by 1 with a standard error of 0.071, on 2 degrees of freedom.
 
-        Source: Student 1908; Welch 1947; Satterthwaite 1946.
+        Binary pairs have the variance of a table with half an item added to each of its four cells, since few items may
+        all agree by chance.
+
+        Source: Student 1908; Welch 1947; Satterthwaite 1946; Agresti and Min 2005.
         """
+        if self.binary_unit and len(self):
+            return self._of_binary()
         if self.is_paired:
             return _of_sample(self._differences(), 2 * self.floor)
         a, b = _of_sample(self.a, self.floor), _of_sample(self.b, self.floor)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.stats.seed_groups import group_places
-from lobench.analysis.store.trainings import LOBENCH_SEEDS, trainings_of
+from lobench.analysis.store.trainings import ITEM_DRAWS, LOBENCH_SEEDS, trainings_of
 from lobench.core.case import CaseInfo, seed_blocks
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
@@ -76,7 +76,8 @@ class Cell:
       sources: Curves of its block, and its row in them, by seed.
       directions: Direction of each metric, as declared by the task and plugins.
       draws: Name of the draws of the seeds. Cells with the same draws have the same initial parameters and data for a
-        seed. LOBENCH_SEEDS for lobench's trainings; "" if seeds are only labels.
+        seed. LOBENCH_SEEDS for lobench's trainings, ITEM_DRAWS if the seeds stand for items of a data set; "" if seeds
+        are only labels.
     """
 
     case: CaseInfo
@@ -760,10 +761,11 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
 def _planned(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     """Returns the planned seeds, from the case of the last planned evaluation.
 
-    Imported curves have no plan. Seeds beyond the case's own, added by a gate or an alarm, have none either.
+    Imported curves have no plan, and neither have items. Seeds beyond the case's own, added by a gate or an alarm, have
+    none either.
     """
     for row in reversed(rows):
-        if row.key.program_version != IMPORTED.key:
+        if row.key.program_version != IMPORTED.key and not row.case.has_items:
             case = row.case
             planned = _seeds_of(case.num_seeds, case.seed_block, case.first_seed, case.block_sizes)
             if planned.issuperset(row.key.seed_block.seeds):
@@ -780,7 +782,11 @@ def _seeds_of(num_seeds: int, seed_block: int | None, first_seed: int, block_siz
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     """Joins the evaluations of one case, given in the order of their recording."""
-    if len(rows) == 1 and isinstance(only := rows[0].at_hand, CurveSummary) and only.seeds and not only.origin.imported:
+    if rows[-1].case.has_items:
+        rows = _last_of_items(rows)
+    elif (
+        len(rows) == 1 and isinstance(only := rows[0].at_hand, CurveSummary) and only.seeds and not only.origin.imported
+    ):
         holes = _planned(rows).difference(only.seeds)
         return _OneBlockCell.of(rows[0], only, dict.fromkeys(holes, NOT_RUN) if holes else _NOTHING)
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
@@ -799,7 +805,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     directions: dict[str, Direction] = {}
     blocks, has_diverged, draws = {id(curves): curves for curves, _ in sources.values()}, False, set[str]()
     for curves in blocks.values():
-        draws.add(curves.origin.imported.get("draws", LOBENCH_SEEDS))
+        draws.add(curves.origin.imported.get("draws", LOBENCH_SEEDS) if not rows[-1].case.has_items else ITEM_DRAWS)
         directions |= curves.directions
         has_diverged |= max(curves.diverged_at) >= 0
     if len(blocks) == 1:
@@ -820,6 +826,14 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         directions=directions,
         draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,
     )
+
+
+def _last_of_items(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
+    """Returns the last evaluation that has values of items, as a list. Without one, all evaluations.
+
+    Values of an earlier one are not added, because its data set may have been another.
+    """
+    return [row for row in rows if row.measured is not None][-1:] or rows
 
 
 _MADE_FIELDS: Mapping[str, Callable[[_OneBlockCell], Any]] = {

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from lobench.core.curve_summary import CurveSummary
 from lobench.core.result import Curves
 
-__all__ = ["LOBENCH_SEEDS", "trainings_of"]
+__all__ = ["ITEM_DRAWS", "LOBENCH_SEEDS", "trainings_of"]
 
 LOBENCH_SEEDS = "lobench"  # draws of seeds that lobench trained
+ITEM_DRAWS = "items"  # draws of the items of a data set, which are the same for every subject
 
 # Kinds of files with runs of a logger. Stores of older lobench versions have only the run.
 _LOGGERS = ("wandb-chart", "wandb-history", "wandb-run", "tensorboard", "tensorboard-csv", "mlflow", "nanogpt")

@@ -13,7 +13,18 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import COMMAND, HEADLINES, OPTIMIZER_FIELDS, TEST, Case, CaseInfo, CaseSpec, Expectations, Suite
+from lobench.core.case import (
+    COMMAND,
+    HEADLINES,
+    ITEMS,
+    OPTIMIZER_FIELDS,
+    TEST,
+    Case,
+    CaseInfo,
+    CaseSpec,
+    Expectations,
+    Suite,
+)
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError, suggestion
@@ -261,7 +272,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         problems = _bind_layers(parsed)
         fields_bound = bindings_in(spec.scope, "lobench.Case")
         check_command(_plain_case(spec.scope, where), BINDINGS.get((spec.scope, "lobench.Case"), {}), where)
-        case = replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1)
+        case = _with_items(replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1))
         with gin.config_scope(spec.scope):
             expectations, suite = _EXPECT(), _SUITE()
         named = {*named_in(case.command), *named_in(case.curves)}
@@ -290,6 +301,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         role=role,
         headline=suite.headline,
         evaluator=COMMAND,
+        fixed_seeds=case.replicates == ITEMS,
     )
     return BoundCase(
         spec=spec,
@@ -304,6 +316,11 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         case_code=code,
         values=values,
     )
+
+
+def _with_items(case: Case) -> Case:
+    """Returns a case that is evaluated once if its values are of items."""
+    return replace(case, num_seeds=1, first_seed=0, block_sizes=()) if case.replicates == ITEMS else case
 
 
 def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None) -> BoundCase:
@@ -402,6 +419,7 @@ def _info(spec: CaseSpec, case: Case, **found: Any) -> CaseInfo:
         first_seed=case.first_seed,
         scale=case.scale,
         minimum=case.minimum,
+        replicates=case.replicates,
         file=spec.file,
         own_name=spec.name,
         places=(),

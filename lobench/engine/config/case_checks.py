@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from lobench.core.case import HEADLINES, ROLES, SESSIONS, Case, Expectations, Suite
+from lobench.core.case import HEADLINES, REPLICATES, ROLES, SESSIONS, Case, Expectations, Suite
 from lobench.core.errors import ConfigError, suggestion, with_parts
 from lobench.core.metric import EVALUATED_SPLITS
 
@@ -137,6 +137,9 @@ def _check_numbers(case: Case, where: str) -> None:
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected="True or False")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
+    if case.replicates not in REPLICATES:
+        expected = ", ".join(map(repr, REPLICATES))
+        raise ConfigError("Case.replicates", where=where, got=repr(case.replicates), expected=expected)
     share = case.stop_after
     if share is not None and not (isinstance(share, float) and 0 < share < 1):
         raise ConfigError("Case.stop_after", where=where, got=repr(share), expected="a share between 0 and 1")

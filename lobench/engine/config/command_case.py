@@ -37,6 +37,7 @@ _TRAINING = (
 # Fields that do not belong to the identity of a command: those of a training, and limits. Each seed is run by itself.
 NOT_OF_COMMANDS = (*_TRAINING, "num_seeds", "seed_block", "timeout_seconds")
 _MACRO = "gin.macro"
+_USUAL = Case()
 
 
 def is_command(spec: CaseSpec) -> bool:
@@ -137,8 +138,8 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
 
 def check_task(case: Case, where: str) -> None:
     """Raises ConfigError if a case with a task has settings of a command."""
-    for name in ("command", "curves", "files", "metric_directions"):
-        if getattr(case, name):
+    for name in ("command", "curves", "files", "metric_directions", "replicates"):
+        if (value := getattr(case, name)) and value != getattr(_USUAL, name):
             advice = suggestion(name, ["command"]) if name != "command" else ""
             raise ConfigError(
                 f"Case.{name} only applies to a case with Case.command, and this one has Case.task",

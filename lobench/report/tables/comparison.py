@@ -194,7 +194,7 @@ def comparison_head(found: MethodComparison) -> tuple[str, str]:
     """Returns a line on the compared subjects, and one on the numbers of cases and seeds."""
     return (
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
-        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}",
+        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found)}",
     )
 
 
@@ -268,13 +268,14 @@ def _parted(found: MethodComparison) -> list[str]:
     ]
 
 
-def _seeds(effect: MetricEffect) -> str:
+def _seeds(found: MethodComparison) -> str:
     """Returns the number of pairs, and of cases without pairs."""
-    num_apart = sum(one.paired.method != "paired" for one in effect.comparison.cases)
+    effect, replicates = found.primary, f"{found.replicate}s"
+    num_apart = sum(not one.paired.is_paired for one in effect.comparison.cases)
     if num_apart and not effect.num_pairs:
-        return "no common seeds"
-    apart = f", and {counted(num_apart, 'case')} without common seeds" if num_apart else ""
-    return f"{counted(effect.num_pairs, 'pair')} of seeds{apart}"
+        return f"no common {replicates}"
+    apart = f", and {counted(num_apart, 'case')} without common {replicates}" if num_apart else ""
+    return f"{counted(effect.num_pairs, 'pair')} of {replicates}{apart}"
 
 
 def margins_text(effect: MetricEffect) -> str:

@@ -99,13 +99,13 @@ def _sentence(found: MethodComparison) -> str:
     effect = found.primary
     comparison, a, b = effect.comparison, f"{found.a.label} (A)", f"{found.b.label} (B)"
     if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
-        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(effect)}"
+        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(found)}"
     on = f" on {effect.metric}"
     nothing = f"no difference of {b} from {a} is shown{on}"
     if comparison.is_capped:
         nothing = f"{b} against {a} is undecided{on}, as planned seeds gave no result"
     outcome = outcome_words(effect, a, b, nothing, on)
-    parts = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(effect)]
+    parts = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(found)]
     parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
     return ", ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
 
@@ -116,24 +116,29 @@ def _numbers(effect: MetricEffect, *, has_level: bool = False) -> str:
     return f"{interval_cell(comparison.overall, _SIGNED)}{level}, {p_words(comparison.p_value)}"
 
 
-def _why_nothing(effect: MetricEffect) -> str:
-    notes = dict.fromkeys(one.paired.note for one in effect.comparison.cases if one.paired.note)
+def _why_nothing(found: MethodComparison) -> str:
+    compared = found.primary.comparison.cases
+    cases = [found.cases[one.case] for one in compared]
+    if all(case.evaluator and case.num_seeds == 1 and not case.has_items for case in cases):
+        return "a single value of each shows no noise; evaluate with several seeds, or by items (Case.replicates)"
+    notes = dict.fromkeys(one.paired.note for one in compared if one.paired.note)
     return "; ".join(notes) or "no case can be compared"
 
 
-def _cases_and_seeds(effect: MetricEffect) -> str:
+def _cases_and_seeds(found: MethodComparison) -> str:
     """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
+    effect, noun = found.primary, found.replicate
     # A case without a mean is compared too if the counts of diverged seeds are.
     compared = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.p_value)]
     cases = compared or [one.paired for one in effect.comparison.cases]
     text = counted(len(cases), "case")
-    if cases and all(one.method == "paired" for one in cases):
+    if cases and all(one.is_paired for one in cases):
         seeds = sorted({one.num_seeds for one in cases})
-        return f"{text} x {counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'}"
+        return f"{text} x {counted(seeds[0], noun) if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} {noun}s'}"
     sides = [sorted({one.num_a for one in cases}), sorted({one.num_b for one in cases})]
     a, b = (f"{side[0]}" if len(side) == 1 else f"{side[0]} to {side[-1]}" for side in sides if side)
-    apart = "none in common" if all(one.method != "paired" for one in cases) else "not all in common"
-    return f"{text} x {a} and {b} seeds, {apart}"
+    apart = "none in common" if not any(one.is_paired for one in cases) else "not all in common"
+    return f"{text} x {a} and {b} {noun}s, {apart}"
 
 
 def _gate_line(found: MethodComparison) -> str:
@@ -146,7 +151,7 @@ def _gate_line(found: MethodComparison) -> str:
         return f"gate, {margin} of the score: exceeded {_where(found)}{_lost(gate.overall)}"
     if gate.verdict is Verdict.INCONCLUSIVE:
         seeds = _most_seeds([gate.overall, *gate.cases])
-        decide = f"; about {seeds:,} seeds per case would decide" if seeds else ""
+        decide = f"; about {seeds:,} {found.replicate}s per case would decide" if seeds else ""
         return f"gate, {margin} of the score: not decided {_where(found)}{decide}"
     if effect.comparison.verdict is Effect.BETTER:
         return ""

@@ -11,7 +11,7 @@ from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.store.subjects import StoredSubject
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, replicate_of
 from lobench.core.result import Outcome, mean_of
 from lobench.core.wording import counted, duration, first_of, one_line
 from lobench.report.tables.text import interval_cell, text_table
@@ -111,7 +111,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
         return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(rows)}"
     best, *others = equal
     score = interval_cell(best.score.interval)
-    over = f"{counted(best.score.num_cases, 'case')} x {_seeds(best.score)}"
+    over = f"{counted(best.score.num_cases, 'case')} x {_seeds(best.score, summary)}"
     text = f"{_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {over}"
     if len(rows) == 1:
         return f"{_label(best)}: score {score} (95%), {over}"
@@ -136,9 +136,10 @@ def _why_unranked(rows: Sequence[_Row]) -> str:
     return "each lacks a case or a planned seed, or diverged on every seed"
 
 
-def _seeds(found: MeanScore) -> str:
+def _seeds(found: MeanScore, summary: Summary) -> str:
     numbers = sorted({len(seeds) for seeds in found.scores.values()})
-    return counted(numbers[0], "seed") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
+    noun = replicate_of(case for case in summary.snapshot.cases if case.identity in found.scores)
+    return counted(numbers[0], noun) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} {noun}s"
 
 
 def _label(row: _Row) -> str:
@@ -148,7 +149,8 @@ def _label(row: _Row) -> str:
 def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns advice for a checkpoint that was chosen on the seeds of its score."""
     is_checkpoint = summary.snapshot.subjects[rows[0].place].who.has_theta
-    if is_checkpoint and sum(row.is_ranked for row in rows) > 1:
+    has_fresh_seeds = not all(case.fixed_seeds for case in summary.snapshot.cases)
+    if is_checkpoint and has_fresh_seeds and sum(row.is_ranked for row in rows) > 1:
         return ["optimistic, because the score's seeds chose the best: `lobench best` evaluates the top on fresh seeds"]
     return []
 

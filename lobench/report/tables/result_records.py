@@ -84,6 +84,7 @@ class ResultRecord(TypedDict):
     recorded_at: Annotated[float | None, "Seconds since 1970."]
     provenance: dict[str, Any] | None
     imported: NotRequired[dict[str, str]]
+    items: NotRequired[Annotated[list[str], "Names of the items of which the values are. `seeds` is then empty."]]
     resumed_at: NotRequired[int]
     curves: NotRequired[Annotated[dict[str, list[list[float]]], "With --curves: values by metric, [seed][evaluation]."]]
     log_steps: NotRequired[list[int]]
@@ -164,7 +165,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "role": row.case.role or None,
         "primary_metric": row.case.primary_metric,
         "num_inner_steps": row.case.num_inner_steps,
-        "seeds": list(row.key.seed_block.seeds),
+        "seeds": [] if row.case.has_items else list(row.key.seed_block.seeds),
         "outcome": row.outcome,
         "message": row.message,
         "diverged": found.num_diverged if found else None,
@@ -190,6 +191,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         record["imported"] = imported
     if found is not None and found.resumed_at:
         record["resumed_at"] = found.resumed_at  # resumed from a saved state
+    if found is not None and found.items:
+        record["items"] = list(found.items)
     if with_curves and found is not None:
         rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in found.metrics.items()}
         record["curves"] = {

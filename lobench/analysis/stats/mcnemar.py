@@ -1,0 +1,99 @@
+"""McNemar's exact test for pairs of binary values, with bounds of the difference of the two shares."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+__all__ = ["McNemar"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McNemar:
+    """Tests of the share of successes of B less that of A, on the same items.
+
+    Only items with a success on one side count: without a difference, each is a gain with probability 1/2. At a shift
+    other than 0, two tests must reject: the same conditional one, with the number of these items taken as given, and
+    Tango's score test, which allows for the randomness of that number. Bounds invert both.
+
+    Attributes:
+      gains, losses: Numbers of items with a success of B alone, and of A alone.
+      num_items: Number of all items.
+
+    Source: McNemar 1947; Clopper and Pearson 1934; Tango 1998.
+    """
+
+    gains: int
+    losses: int
+    num_items: int
+
+    @property
+    def mean(self) -> float:
+        return (self.gains - self.losses) / self.num_items
+
+    @property
+    def reversed(self) -> McNemar:
+        return McNemar(gains=self.losses, losses=self.gains, num_items=self.num_items)
+
+    def above(self, shift: float = 0.0) -> float:
+        """Returns the p-value of "the difference is at most `shift`".
+
+        >>> McNemar(gains=9, losses=1, num_items=50).above() == 11 / 1024
+        True
+        """
+        if shift >= 1:
+            return 1.0
+        conditional = self._conditional(shift)
+        return conditional if shift == 0 else max(conditional, self._score(shift))
+
+    def below(self, shift: float = 0.0) -> float:
+        """Returns the p-value of "the difference is at least `shift`"."""
+        return self.reversed.above(-shift)
+
+    def bounds(self, tail: float) -> tuple[float, float]:
+        """Returns the interval of differences that neither tail rejects. It excludes 0 exactly if the test does."""
+        return self._lower(tail), -self.reversed._lower(tail)
+
+    def _conditional(self, shift: float) -> float:
+        from scipy.stats import binom  # slow to import, and seldom needed
+
+        discordant = self.gains + self.losses
+        reached = shift * self.num_items  # a difference of as many items as count has this probability or none
+        if not -discordant <= reached < discordant:
+            return 1.0 if reached >= discordant else 0.0
+        share = (1 + reached / discordant) / 2
+        return float(binom.sf(self.gains - 1, discordant, share))
+
+    def _score(self, shift: float) -> float:
+        """Returns the p-value of Tango's score test."""
+        if shift <= -1:
+            return 0.0
+        n = self.num_items
+        a, b = 2 * n, -self.gains - self.losses + (2 * n - self.gains + self.losses) * shift
+        c = -self.losses * shift * (1 - shift)
+        share = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)  # of losses, at this difference
+        variance = n * (2 * share + shift * (1 - shift))
+        distance = self.gains - self.losses - n * shift
+        if variance <= 0:
+            return 0.0 if distance > 0 else 1.0
+        return math.erfc(distance / math.sqrt(2 * variance)) / 2
+
+    def _lower(self, tail: float) -> float:
+        return _lower_bound(self.gains, self.losses, self.num_items, tail)
+
+
+@functools.lru_cache(maxsize=256)
+def _lower_bound(gains: int, losses: int, num_items: int, tail: float) -> float:
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+    from scipy.stats import binomtest
+
+    test, discordant = McNemar(gains=gains, losses=losses, num_items=num_items), gains + losses
+    conditional = 0.0
+    if discordant:
+        exact = binomtest(gains, discordant, alternative="greater").proportion_ci(1 - tail, method="exact")
+        conditional = (2 * float(exact.low) - 1) * discordant / num_items
+    score = -1.0
+    if test._score(-1 + 1e-9) < tail:
+        score = float(brentq(lambda shift: test._score(shift) - tail, -1 + 1e-9, test.mean, xtol=1e-9))
+    return conditional if score <= 0 < conditional else min(score, conditional)

@@ -1,0 +1,38 @@
+"""Items of a data set, which take the place of seeds if a fixed model is evaluated: `Case.replicates = "items"`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+__all__ = ["item_seed", "seeds_of_items"]
+
+_FIRST = 1 << 52  # above all seeds, and with 52 further bits below 2**53, up to which JSON's numbers are exact
+
+
+def item_seed(name: str) -> int:
+    """Returns the number that stands for an item where others have a seed.
+
+    It depends on the name alone, so that an item has the same number whatever other items a data set has.
+
+    >>> item_seed("q17")
+    7109408615671920
+    """
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).digest()
+    return _FIRST + int.from_bytes(digest[:8], "big") % _FIRST
+
+
+def seeds_of_items(names: Iterable[str]) -> dict[int, str]:
+    """Returns the names of items by their numbers, in ascending order of these.
+
+    Raises:
+      ValueError: Two items have one name, or the same number.
+    """
+    found: dict[int, str] = {}
+    for name in names:
+        seed = item_seed(name)
+        if seed in found:
+            other = found[seed]
+            raise ValueError(f"item {name!r} occurs twice" if other == name else f"{name!r} and {other!r} collide")
+        found[seed] = name
+    return dict(sorted(found.items()))

@@ -1,0 +1,148 @@
+"""Files with a value for each item of a data set: JSON lines, a JSON list of objects, or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.items import seeds_of_items
+from lobench.core.metric import stored_spelling
+from lobench.core.wording import first_of
+from lobench.engine.csv_files import text_of
+
+__all__ = ["ITEM", "ItemValues", "read_items"]
+
+ITEM = "item"  # name of the column
+_MOST_SHOWN = 5
+_Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemValues:
+    """Metrics of items.
+
+    Attributes:
+      seeds: Number of each item, in ascending order.
+      items: Name of each item.
+      metrics: float64[num_items] by name. NaN for an item whose value is not finite.
+      problems: A line for each metric that some of the items lack. It is left out.
+    """
+
+    seeds: tuple[int, ...]
+    items: tuple[str, ...]
+    metrics: Mapping[str, NDArray[np.float64]]
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Mapping[str, float]], primary: str, *, where: str) -> ItemValues:
+        """Returns values in the order of their items' numbers.
+
+        Args:
+          values: Value of each item, by metric.
+          primary: Metric that each item must have.
+          where: Place of the values in error messages.
+        Raises:
+          LobenchError: An item lacks the primary metric, or there are none.
+        """
+        name = stored_spelling(primary, values)
+        if name not in values:
+            got = first_of(sorted(values), _MOST_SHOWN) or "no metric"
+            raise LobenchError(f"no item has {primary}", where=where, got=got, expected=primary)
+        every = dict.fromkeys(item for by_item in values.values() for item in by_item)
+        if lacking := [item for item in every if item not in values[name]]:
+            got = f"{len(lacking)} of {len(every)} items without it: {first_of(lacking, _MOST_SHOWN)}"
+            raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
+        try:
+            named = seeds_of_items(every)
+        except ValueError as error:
+            raise LobenchError(str(error), where=where) from error
+        metrics, problems = dict[str, NDArray[np.float64]](), list[str]()
+        for metric, by_item in values.items():
+            if len(by_item) == len(every):
+                metrics[primary if metric == name else metric] = np.asarray([by_item[item] for item in named.values()])
+            else:
+                problems.append(f"{metric} is left out: {len(every) - len(by_item)} of {len(every)} items lack it")
+        return cls(seeds=tuple(named), items=tuple(named.values()), metrics=metrics, problems=tuple(problems))
+
+
+def read_items(path: Path, primary: str) -> ItemValues:
+    """Returns the values in a file. Columns of texts are left out.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "answers.jsonl"
+    >>> _ = path.write_text('{"item": "q1", "correct": true}\\n{"item": "q2", "correct": 0}\\n')
+    >>> read_items(path, "correct").metrics["correct"].tolist()
+    [1.0, 0.0]
+
+    Args:
+      path: File of JSON lines, a JSON list of objects, or CSV. It may be gzipped.
+      primary: Metric that each item must have.
+    Raises:
+      LobenchError: The file is missing or cannot be read, an item occurs twice, or one has no primary metric.
+    """
+    text, where = text_of(path), str(path)
+    rows = _json_rows(text, where) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, where)
+    values: dict[str, dict[str, float]] = {}
+    items = set[str]()
+    for place, row in rows:
+        item = row.get(ITEM)
+        if not isinstance(item, str | int) or isinstance(item, bool) or item == "":
+            raise UsageError("no item", where=place, got=repr(item), expected='"item": "q17", its name')
+        name = str(item)
+        if name in items:
+            raise UsageError(f"item {name!r} occurs twice", where=place, expected="one value for each item")
+        items.add(name)
+        for metric, value in row.items():
+            if metric != ITEM and (number := _number(value)) is not None:
+                values.setdefault(metric, {})[name] = number
+    if not items:
+        raise UsageError("the file has no items", where=where)
+    return ItemValues.of(values, primary, where=where)
+
+
+def _number(value: Any) -> float | None:
+    """Returns a value as a number; None for a text, a list, or nothing."""
+    if isinstance(value, list | dict) or value is None:
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
+
+
+def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
+    """Yields the objects of JSON lines, or of a list, with their places."""
+    lines = enumerate(text.splitlines(), 1)
+    is_list = text.lstrip()[0] == "["
+    parts = [(where, text)] if is_list else [(f"{where}, line {place}", line) for place, line in lines if line.strip()]
+    for place, part in parts:
+        try:
+            found = json.loads(part)
+        except (ValueError, RecursionError) as error:
+            raise UsageError("this is no JSON", where=place, got=part[:60], expected='{"item": "q17", ...}') from error
+        for row in found if is_list else [found]:
+            if not isinstance(row, dict):
+                raise UsageError("no item", where=place, got=repr(row)[:60], expected='{"item": "q17", ...}')
+            yield place, row
+
+
+def _csv_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
+    """Yields the rows of a CSV with their places."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
+    if ITEM not in (reader.fieldnames or ()):
+        got = ", ".join(map(str, reader.fieldnames or ()))[:60]
+        raise UsageError(f"the file has no column {ITEM}", where=where, got=got or "an empty file", expected=ITEM)
+    for row in reader:
+        if None in row:
+            expected = f"{len(reader.fieldnames or ())} values"
+            raise UsageError("a row is too long", where=f"{where}, line {reader.line_num}", expected=expected)
+        yield f"{where}, line {reader.line_num}", row
