@@ -191,7 +191,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     is_of_subtest = item.stash.get(_IS_RUNNING, False)
     if case_of(item) is not None and not is_of_subtest:
-        from lobench.pytest_plugin.evaluate_fixture import attach_evaluations
+        from lobench.pytest_plugin.case_evaluator import attach_evaluations
         from lobench.pytest_plugin.planned import attach_plan
 
         attach_plan(item, report)
@@ -210,7 +210,7 @@ def make_evaluate(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result
       def test_final_loss(case, evaluate):
           assert evaluate(case).final("test/loss").max() < 0.2
     """
-    from lobench.pytest_plugin.evaluate_fixture import evaluator
+    from lobench.pytest_plugin.case_evaluator import evaluator
 
     return evaluator(request.node)
 

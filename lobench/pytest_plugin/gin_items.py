@@ -16,7 +16,7 @@ from lobench.core.wording import headline
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.expectations import failed_expectations
 from lobench.experiments.pytest_items import ItemMember, members_of
-from lobench.pytest_plugin.evaluate_fixture import BLOCK_VERDICT, evaluator
+from lobench.pytest_plugin.case_evaluator import BLOCK_VERDICT, evaluator
 from lobench.pytest_plugin.items import expectations_of
 
 __all__ = ["GinFile", "GinItem", "collect_gin_file"]
