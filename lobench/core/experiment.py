@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import fnmatch
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.history import EvaluationId
+from lobench.core.number_checks import DEVICE_SHARE, integer_text, is_device_share, is_integer
 from lobench.core.search.space import Parameter, Value
 
 __all__ = [
@@ -389,13 +389,11 @@ def problem_of(name: str, value: Any) -> str:
         return "" if is_right else "a list of texts"
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):
         lowest = 0 if name in ("first_session", "report_sessions") else 1
-        return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
+        return "" if is_integer(value, at_least=lowest) else integer_text(lowest)
     if name == "median_stopping":
         return "" if isinstance(value, float) and 0 < value < 1 else "a share between 0 and 1"
     if name == "num_gpus":
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        is_right = is_number and math.isfinite(value) and (0 <= value <= 1 or (value > 1 and float(value).is_integer()))
-        return "" if is_right else "a share of one device, or a whole number"
+        return "" if is_device_share(value) else DEVICE_SHARE
     if name == "checkpoints":
         return "" if value in ("last", "all") else "'last' or 'all'"
     return "" if isinstance(value, str) and value.strip() else "a text"

@@ -13,6 +13,7 @@ from lobench.analysis.scores.baseline_grids import BaselineSearch
 from lobench.api.settings import NAME, TuneSettings
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Search
+from lobench.core.number_checks import is_number
 from lobench.core.search.search import num_trials_of, search_seed
 from lobench.core.search.space import Kind, Space
 from lobench.core.subject import canonical_optimizer
@@ -166,8 +167,8 @@ def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
         node = ast.parse(text, mode="eval").body
         if not isinstance(node, ast.Call):
             values = list(ast.literal_eval(node))
-            is_number = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
-            return ("Discrete" if is_number and values == sorted(values) else "Categorical"), {"values": values}
+            are_numbers = all(map(is_number, values))
+            return ("Discrete" if are_numbers and values == sorted(values) else "Categorical"), {"values": values}
         if not isinstance(node.func, ast.Name) or node.func.id not in [kind.capitalize() for kind in Kind]:
             raise ValueError(text)
         names: Sequence[str] = ("low", "high") if node.func.id in ("Real", "Int") else ("values",)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from lobench.analysis.store.snapshot import BestTrial, Snapshot
 from lobench.analysis.store.subjects import StoredSubject
+from lobench.core.number_checks import is_number
 from lobench.core.search.search import Trial, best_trial
 from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED, stopped_between
@@ -279,7 +280,7 @@ def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials
 
 def _axis(path: str, values: Sequence[str | bool | int | float | None]) -> Axis:
     known = [value for value in values if value is not None]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+    if all(map(is_number, known)):
         is_log = bool(known) and float(min(known)) > 0 and float(max(known)) > _LOG_FROM * float(min(known))
         numbers = tuple(math.nan if value is None else float(value) for value in values)
         return Axis(path=path, values=numbers, is_log=is_log)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.errors import ConfigError, suggestion
+from lobench.core.number_checks import is_integer
 from lobench.core.wording import counted, significant
 from lobench.engine.config.syntax import Binding, parse_file
 
@@ -211,7 +212,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "groups": ('lists of names by title, `{"learned": ["celo"]}`', _maps_to(_is_names)),
     "precision": (
         'digits by metric, 1 to 8, `{"test/accuracy": 2}`',
-        _maps_to(lambda value: type(value) is int and 1 <= value <= 8),
+        _maps_to(lambda value: is_integer(value, at_most=8)),
     ),
     "interval": ('by metric, `{"train/loss": False}`', _maps_to(lambda value: isinstance(value, bool))),
     "names": ('names by name, `{"celo": "Celo"}`', _maps_to(lambda value: isinstance(value, str))),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.errors import ConfigError, suggestion
+from lobench.core.number_checks import is_number, require_integer
 from lobench.core.search.seeded_draws import Draws
 
 __all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "Value", "check_parameters", "parameter_of"]
@@ -282,7 +283,7 @@ def parameter_of(path: str, kind_name: str, keywords: Mapping[str, Any], where: 
 def _range_of(keywords: Mapping[str, Any], here: str) -> dict[str, Any]:
     low, high, num_values = (keywords.get(name) for name in ("low", "high", "num_values"))
     for name, bound in (("low", low), ("high", high)):
-        if not isinstance(bound, int | float) or isinstance(bound, bool):
+        if not is_number(bound):
             raise ConfigError(name, where=here, got=repr(bound), expected="a number")
     if low == high:
         next_step = "write the value itself where one value is meant"
@@ -290,8 +291,8 @@ def _range_of(keywords: Mapping[str, Any], here: str) -> dict[str, Any]:
     scale = keywords.get("scale", "linear")
     if scale not in list(Scale):
         raise ConfigError("scale", where=here, got=repr(scale), expected=f"one of {', '.join(Scale)}")
-    if num_values is not None and (type(num_values) is not int or num_values < 1):
-        raise ConfigError("num_values", where=here, got=repr(num_values), expected="an integer >= 1")
+    if num_values is not None:
+        require_integer("num_values", num_values, where=here)
     return {"low": low, "high": high, "scale": Scale(scale), "num_values": num_values}
 
 

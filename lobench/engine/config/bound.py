@@ -30,6 +30,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.experiment import Experiment, Method
 from lobench.core.metric import spread_directions
+from lobench.core.number_checks import is_integer
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all, import_of_plugins
 from lobench.engine.config.case_checks import check_case, role_of
@@ -468,7 +469,7 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
     """
     values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
     value = values.get(name, getattr(Case(), name))
-    return value if type(value) is int and value >= 1 else None
+    return value if is_integer(value) else None
 
 
 def devices_of(spec: CaseSpec, layers: Layers) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 from lobench.core.case import HEADLINES, REPLICATES, ROLES, SESSIONS, Case, Expectations, Suite
 from lobench.core.errors import ConfigError, suggestion, with_parts
 from lobench.core.metric import EVALUATED_SPLITS
+from lobench.core.number_checks import DEVICE_SHARE, is_device_share, is_integer, is_number, require_integer
 
 __all__ = ["check_case", "role_of"]
 
@@ -77,7 +78,7 @@ def _check_expectations(expectations: Expectations, where: str) -> None:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def _check_sessions(case: Case, where: str) -> None:
@@ -122,15 +123,13 @@ def _check_numbers(case: Case, where: str) -> None:
     )
     for name, lowest, optional in rules:
         value = getattr(case, name)
-        if optional and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+        if not (optional and value is None):
+            require_integer(f"Case.{name}", value, at_least=lowest, where=where)
     if not isinstance(case.primary_metric, str):
         expected = "a name such as 'train/loss'"
         raise ConfigError("Case.primary_metric", where=where, got=repr(case.primary_metric), expected=expected)
     sizes = case.block_sizes
-    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
+    if not isinstance(sizes, list | tuple) or not all(map(is_integer, sizes)):
         raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
     for name in ("keep_state", "time_gradient"):
         if not isinstance(value := getattr(case, name), bool):
@@ -147,9 +146,7 @@ def _check_numbers(case: Case, where: str) -> None:
     if low is not None and not _is_finite(low):
         raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
     gpus = case.num_gpus
-    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
-    if not is_number or not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
-        expected = "a share of one device, or a whole number"
-        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=expected)
+    if not is_device_share(gpus):
+        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=DEVICE_SHARE)
     if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
         raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

@@ -15,6 +15,7 @@ import gin.config
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.number_checks import integer_text, is_integer
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.core.wording import cause, headline
 from lobench.engine.config.arguments import Settings, settings_of
@@ -300,7 +301,7 @@ def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> l
     found = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
     values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in found.items()}
     count, steps = values["num_tasks"], values["num_inner_steps"]
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+    if not is_integer(count):
         got = "nothing" if count is None else repr(count)
         raise ConfigError(
             "task_sequence.num_tasks", where=where, got=got, expected="the stream's number of tasks, >= 1"
@@ -346,12 +347,12 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
     values = {name: plain(value) for name, value in bindings.items() if name not in OPTIMIZER_FIELDS}
     phase = Phase(**values)
     steps = phase.num_inner_steps
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    if not is_integer(steps):
         raise ConfigError(
             "Phase.num_inner_steps" + (" is not bound" if steps is None else ""),
             where=where,
             got="" if steps is None else repr(steps),
-            expected="an integer >= 1: each phase has its own length",
+            expected=f"{integer_text()}: each phase has its own length",
         )
     if phase.opt_state not in (None, "keep", "reset"):
         raise ConfigError("Phase.opt_state", where=where, got=repr(phase.opt_state), expected="'keep' or 'reset'")

@@ -11,6 +11,7 @@ from typing import Any
 
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.experiment import Method, Race, Search
+from lobench.core.number_checks import integer_text, is_integer, is_number
 from lobench.core.search.space import Kind, Parameter, check_parameters, parameter_of
 from lobench.engine.config.syntax import (
     Binding,
@@ -42,7 +43,7 @@ RENAMED_KEYS = {"stop_hopeless": "median_stopping"}  # keys of `Method` in files
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "block": ("an integer >= 1", lambda value: type(value) is int and value >= 1),
+    "block": (integer_text(), is_integer),
     "margin": ("a difference of scores, from 0 to 3", lambda value: _is_between(value, 0.0, 3.0)),
     "alpha": ("a chance from 0.0001 to 0.5", lambda value: _is_between(value, 0.0001, 0.5)),
 }
@@ -235,7 +236,7 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
 
 
 def _is_between(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    return is_number(value) and least <= value <= most
 
 
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:

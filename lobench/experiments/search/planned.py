@@ -9,6 +9,7 @@ from typing import Any
 from lobench.analysis.store.search_history import trial_of
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method, Search
+from lobench.core.number_checks import is_integer
 from lobench.core.search.search import SearchStrategy, Trial, num_trials_of, search_seed
 from lobench.core.search.space import Space
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -20,7 +21,7 @@ from lobench.plugins import PluginManager
 __all__ = ["KnownTrials", "PlannedSearch", "known_of", "planned_searches", "strategy_of"]
 
 _SEARCH_RESULTS: Mapping[str, Callable[[Any], bool]] = {
-    "size": lambda found: found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 0),
+    "size": lambda found: found is None or is_integer(found, at_least=0),
     "next_wave": lambda found: isinstance(found, Sequence) and all(isinstance(one, Mapping) for one in found),
 }
 _SEED = 0  # searches have a stream of their own, whatever the sessions are

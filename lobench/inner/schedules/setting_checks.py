@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
+from lobench.core.number_checks import is_number, require_integer
 from lobench.inner.schedules.schedule import Schedule
 
 __all__ = ["check_numbers", "check_whole"]
@@ -24,17 +25,15 @@ def check_numbers(
                 f"{schedule}.{name} is the index of an update",
                 next_step=f"bind `@{schedule}()` where `@{schedule}` is bound",
             )
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not (above < value and at_least <= value <= at_most):
+        if is_number(value) and not (above < value and at_least <= value <= at_most):
             bounds = {"above": above, "at least": at_least, "at most": at_most}
             range_text = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"a number {range_text or 'that is one'}")
-        if not is_number and not isinstance(value, Schedule) and not hasattr(value, "dtype"):
+        if not is_number(value) and not isinstance(value, Schedule) and not hasattr(value, "dtype"):
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected="a number")
 
 
 def check_whole(schedule: str, *, at_least: int, **values: Any) -> None:
     """Raises ConfigError if a value is not an integer, or is too small."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-            raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"an integer >= {at_least}")
+        require_integer(f"{schedule}.{name}", value, at_least=at_least)

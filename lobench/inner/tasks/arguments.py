@@ -7,17 +7,14 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 
 from lobench.core.errors import ConfigError
+from lobench.core.number_checks import is_integer, require_integer
 
 __all__ = ["choice", "integer", "number", "sizes"]
 
 
 def integer(task: str, name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
     """Returns `value` if it is an integer within the bounds; raises ConfigError otherwise."""
-    most = math.inf if at_most is None else at_most
-    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= most:
-        bounds = f">= {at_least}" if at_most is None else f"from {at_least} to {at_most}"
-        raise ConfigError(f"{task}.{name}", got=repr(value), expected=f"an integer {bounds}")
-    return value
+    return require_integer(f"{task}.{name}", value, at_least=at_least, at_most=at_most)
 
 
 def number(task: str, name: str, value: object, *, at_least: float = 0.0) -> float:
@@ -37,9 +34,7 @@ def sizes(task: str, name: str, value: object, *, min_count: int = 0, max_count:
     Raises:
       ConfigError: The value is not such a sequence.
     """
-    is_sequence = isinstance(value, Sequence) and all(
-        isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in value
-    )
+    is_sequence = isinstance(value, Sequence) and all(map(is_integer, value))
     most = math.inf if max_count is None else max_count
     if not is_sequence or not isinstance(value, Sequence) or not min_count <= len(value) <= most:
         count = (

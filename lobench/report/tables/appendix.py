@@ -11,6 +11,7 @@ from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import StoreError
+from lobench.core.number_checks import is_number
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, one_line, seed_ranges
 from lobench.engine.store.experiments import ExperimentRow
@@ -126,7 +127,7 @@ def _spaces(summary: Summary) -> _Part:
         tried = []
         for name in dict.fromkeys(name for trial in own for name in trial.parameters):
             values = [trial.parameters[name] for trial in own if name in trial.parameters]
-            numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+            numbers = [*filter(is_number, values)]
             different = list(dict.fromkeys(map(str, values)))
             if len(numbers) == len(values):
                 tried.append(f"{name} from {min(numbers):g} to {max(numbers):g}")

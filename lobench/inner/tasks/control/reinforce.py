@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lobench.core.errors import ConfigError
+from lobench.core.number_checks import require_integer
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
@@ -50,8 +50,7 @@ class REINFORCE(ControlTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_envs < 2:
-            raise ConfigError("REINFORCE.num_envs", got=str(self.num_envs), expected="an integer >= 2")
+        require_integer("REINFORCE.num_envs", self.num_envs, at_least=2)
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, _State]:
         params_key, start_key = jax.random.split(key)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lobench.core.errors import UsageError
+from lobench.core.number_checks import is_number
 from lobench.core.wording import one_line_of
 from lobench.tools.curve_import.points import LoggedRun
 
@@ -105,7 +106,7 @@ def _item(item: Any) -> tuple[str, float | None]:
     value = json.loads(item.value_json) if kind in (None, "json", "value_json") and item.value_json else value
     if isinstance(value, str) and value in _SPECIAL:
         return name, float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if is_number(value):
         return name, float(value)
     return name, None
 

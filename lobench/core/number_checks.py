@@ -1,0 +1,45 @@
+"""Checks of numbers that people write, with one wording of their errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeGuard
+
+from lobench.core.errors import ConfigError
+
+__all__ = ["DEVICE_SHARE", "integer_text", "is_device_share", "is_integer", "is_number", "require_integer"]
+
+DEVICE_SHARE = "a share of one device, or a whole number"
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Returns whether a value is an int or a float. A bool is neither; NaN and infinities are numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_integer(value: object, *, at_least: int = 1, at_most: int | None = None) -> TypeGuard[int]:
+    """Returns whether a value is an integer within bounds. A bool is none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return at_least <= value <= (math.inf if at_most is None else at_most)
+
+
+def integer_text(at_least: int = 1, at_most: int | None = None) -> str:
+    """Returns the words for such an integer: "an integer >= 1"."""
+    return f"an integer >= {at_least}" if at_most is None else f"an integer from {at_least} to {at_most}"
+
+
+def require_integer(what: str, value: Any, *, at_least: int = 1, at_most: int | None = None, where: str = "") -> int:
+    """Returns a value that is an integer within bounds.
+
+    Raises:
+      ConfigError: It is not.
+    """
+    if not is_integer(value, at_least=at_least, at_most=at_most):
+        raise ConfigError(what, where=where, got=repr(value), expected=integer_text(at_least, at_most))
+    return value
+
+
+def is_device_share(value: object) -> bool:
+    """Returns whether a number of devices can be given: a part of one, or whole ones."""
+    return is_number(value) and (0 <= value <= 1 or (1 < value < math.inf and float(value).is_integer()))
