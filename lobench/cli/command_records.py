@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from lobench.analysis.stats.comparison import Effect
 from lobench.analysis.stats.intervals import Interval
-from lobench.core.json_numbers import Finite
+from lobench.core.json_numbers import Finite, record_from
 from lobench.core.result import Outcome
 from lobench.core.subject import Kind, Subject
 from lobench.report.tables.method_table import MethodRecord
@@ -139,51 +139,28 @@ def watched_record(watched: Watched) -> WatchRecord:
 
 def ending_record(ending: Ending) -> EndingRecord:
     """Returns the fields that the records of a watch and a run share."""
-    return {
-        "interrupted": ending.interrupted,
-        "over_budget": ending.over_budget,
-        "outcomes": dict(sorted(ending.outcomes.items())),
-        "recorded": dict(sorted(ending.recorded.items())),
-        "num_left": ending.num_left,
-        "core_seconds": ending.core_seconds,
-        "sinks_behind": dict(ending.behind),
-        "unread": {**ending.unread, **ending.unbound},
-    }
+    return record_from(
+        EndingRecord,
+        ending,
+        outcomes=dict(sorted(ending.outcomes.items())),
+        recorded=dict(sorted(ending.recorded.items())),
+        sinks_behind=dict(ending.behind),
+        unread={**ending.unread, **ending.unbound},
+    )
 
 
 def _subject(subject: Subject) -> SubjectRecord:
-    has_theta = subject.has_theta
-    return {
-        "kind": subject.kind,
-        "label": subject.label,
-        "uri": subject.uri,
-        "outer_step": subject.outer_step if has_theta else None,
-        "generation": subject.generation if has_theta else None,
-        "sha256": subject.sha256,
-    }
+    step, generation = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
+    return record_from(SubjectRecord, subject, outer_step=step, generation=generation)
 
 
 def costs_record(costs: Costs) -> CostsRecord:
     """Returns the record of the expected cost of one checkpoint."""
-    return {
-        "cases": [
-            {
-                "suite": cost.case.suite,
-                "case": cost.case.name,
-                "num_evaluations": cost.num_evaluations,
-                "seconds": cost.seconds,
-                "num_cpus": cost.num_cpus,
-                "num_gpus": cost.num_gpus,
-                "is_recorded": cost.recorded,
-            }
-            for cost in costs.cases
-        ],
-        "num_evaluations": costs.num_evaluations,
-        "core_seconds": costs.core_seconds,
-        "device_seconds": costs.device_seconds,
-        "max_cores": costs.max_cores,
-        "wall_seconds": costs.wall_seconds,
-    }
+    cases = [
+        record_from(CaseCostRecord, cost, suite=cost.case.suite, case=cost.case.name, is_recorded=cost.recorded)
+        for cost in costs.cases
+    ]
+    return record_from(CostsRecord, costs, cases=cases)
 
 
 def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecord:

@@ -245,6 +245,8 @@ def _plain(value: object) -> Any:
         return dataclasses.asdict(value)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, set | frozenset):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")

@@ -1,4 +1,4 @@
-"""Finite numbers for JSON: NaN and infinities become null."""
+"""Records for JSON, in which NaN and infinities become null."""
 
 from __future__ import annotations
 
@@ -7,10 +7,34 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-__all__ = ["Finite", "finite_or_none"]
+__all__ = ["Finite", "finite_or_none", "record_from"]
 
 T = TypeVar("T")
 Finite: TypeAlias = Annotated[float, {"type": "number"}]  # type of a record's field that is never NaN
+
+
+def record_from(kind: type[T], value: object, /, **fields: object) -> T:
+    """Returns a record with the values of attributes of the same names.
+
+    Example:
+        >>> class Span(TypedDict):
+        ...     start: int
+        ...     text: str
+        >>> record_from(Span, slice(1, 4), text="1 to 4")
+        {'start': 1, 'text': '1 to 4'}
+
+    Args:
+      kind: A TypedDict, all of whose fields are required.
+      value: Value with the attributes.
+      fields: Values of the fields that are not attributes, or differ from them.
+    Raises:
+      AttributeError: The value lacks an attribute.
+      TypeError: The record has no such field.
+    """
+    names = kind.__annotations__
+    if unknown := fields.keys() - names.keys():
+        raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
+    return cast(T, {name: fields[name] if name in fields else getattr(value, name) for name in names})
 
 
 def finite_or_none(value: T) -> T:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from lobench.cli.command_records import EndingRecord, ending_record
 from lobench.core.experiment import CommandState
 from lobench.core.experiment import Kind as MethodKind
-from lobench.core.json_numbers import Finite
+from lobench.core.json_numbers import Finite, record_from
 from lobench.report.tables.method_table import MethodRecord, method_records
 
 if TYPE_CHECKING:
@@ -76,17 +76,8 @@ def ran_record(ran: Ran) -> RanRecord:
     """Returns the JSON output of `lobench run`. `methods` is empty if no evaluation was done."""
     from lobench.analysis.tables.tabulate import tabulate_store
 
-    return {
-        "store": ran.store,
-        "experiment": ran.name,
-        "num_planned": ran.num_planned,
-        "num_done": ran.num_done,
-        **ending_record(ran.ending),
-        "trials": dict(ran.trials),
-        "refused": dict(ran.refused),
-        "utilisation": ran.utilisation,
-        "methods": method_records(tabulate_store(ran.store, ran.name)) if ran.num_done else [],
-    }
+    methods = method_records(tabulate_store(ran.store, ran.name)) if ran.num_done else []
+    return record_from(RanRecord, ran, experiment=ran.name, **ending_record(ran.ending), methods=methods)
 
 
 def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:

@@ -19,7 +19,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.reference import with_hash
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.code import describe_codes
-from lobench.core.json_numbers import Finite
+from lobench.core.json_numbers import Finite, record_from
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.wording import counted, groups_text
@@ -501,17 +501,16 @@ def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
 
 def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
     gates = {row.case: row for row in effect.gate.cases}
-    return {
-        "difference": effect.comparison.overall,
-        "p_value": effect.comparison.p_value,
-        "p_converged": effect.comparison.p_converged,
-        "p_diverged": effect.comparison.p_diverged,
-        "effect": effect.comparison.verdict,
-        "probability_of_improvement": effect.improvement,
-        "gate": dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
-        "num_pairs": effect.num_pairs,
-        "groups": [list(group) for group in effect.comparison.groups],
-        "cases": {
+    comparison = effect.comparison
+    return record_from(
+        ComparedMetric,
+        comparison,
+        difference=comparison.overall,
+        effect=comparison.verdict,
+        probability_of_improvement=effect.improvement,
+        gate=dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
+        num_pairs=effect.num_pairs,
+        cases={
             row.case: ComparedCase(
                 **dataclasses.asdict(row.paired) | {"note": effect.notes.get(row.case, "")},
                 values=effect.values.get(row.case),
@@ -522,25 +521,24 @@ def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
                 tolerated_ratio=effect.tolerated[row.case],
                 gate=dataclasses.replace(gates[row.case], case=found.cases[row.case].identity),
             )
-            for row in effect.comparison.cases
+            for row in comparison.cases
         },
-    }
+    )
 
 
 def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
     checkpoint, has_theta = subject.checkpoint, subject.who.has_theta
-    return {
-        "label": subject.label,
-        "uri": checkpoint.uri,
-        "sha256": checkpoint.sha256,
-        "outer_step": checkpoint.outer_step if has_theta else None,
-        "generation": checkpoint.generation if has_theta else None,
-        "run": checkpoint.run,
-        "git_revisions": sorted(subject.git_revisions),
-        "diverged": subject.num_diverged,
-        "exploded": num_exploded,
-        "lost": subject.num_lost,
-    }
+    return record_from(
+        ComparedSubject,
+        checkpoint,
+        label=subject.label,
+        outer_step=checkpoint.outer_step if has_theta else None,
+        generation=checkpoint.generation if has_theta else None,
+        git_revisions=sorted(subject.git_revisions),
+        diverged=subject.num_diverged,
+        exploded=num_exploded,
+        lost=subject.num_lost,
+    )
 
 
 def steps_text(pair: MethodComparison, found: Sequence[CaseSteps], labels: tuple[str, str] | None = None) -> str:
@@ -603,22 +601,10 @@ def _steps_record(found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
 
 
 def _time_record(found: TimeToTarget) -> TimeRecord:
-    return {
-        "machine": found.machine.machine,
-        "num_together": found.machine.num_together,
-        "unsteady": found.is_unsteady,
-        "difference": found.difference,
-        "a": _steps_of_side(found.a),
-        "b": _steps_of_side(found.b),
-    }
+    sides = {"a": _steps_of_side(found.a), "b": _steps_of_side(found.b)}
+    return record_from(TimeRecord, found.machine, unsteady=found.is_unsteady, difference=found.difference, **sides)
 
 
 def _steps_of_side(found: StepsToTarget) -> StepsOfSide:
-    return {
-        "num_reached": found.num_reached,
-        "num_seeds": len(found.steps),
-        "horizon": found.horizon,
-        "mean": found.mean,
-        "median": found.median,
-        "per_seed": {str(seed): step for seed, step in found.steps.items()},
-    }
+    per_seed = {str(seed): step for seed, step in found.steps.items()}
+    return record_from(StepsOfSide, found, num_seeds=len(found.steps), per_seed=per_seed)

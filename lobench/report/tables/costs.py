@@ -8,6 +8,7 @@ from typing import Annotated, TypedDict
 
 from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
 from lobench.analysis.stats.comparison import MeanDifference
+from lobench.core.json_numbers import record_from
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE, MachineClass
 from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, times_mark
@@ -103,17 +104,13 @@ def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[Mach
 
 def cost_records(found: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     """Returns the records of the costs by case."""
-    return {
-        one.case: {
-            "metric": one.metric,
-            "shared": _shared(one),
-            "machines_a": [str(machine) for machine in one.classes[0]],
-            "machines_b": [str(machine) for machine in one.classes[1]],
-            "at_equal_steps": one.at_equal_steps,
-            "at_equal_time": one.at_equal_time,
-        }
-        for one in found
-    }
+    records = {}
+    for one in found:
+        machines_a, machines_b = ([str(machine) for machine in own] for own in one.classes)
+        records[one.case] = record_from(
+            CostRecord, one, shared=_shared(one), machines_a=machines_a, machines_b=machines_b
+        )
+    return records
 
 
 def _shared(one: CaseCosts) -> SharedCosts | None:
@@ -121,25 +118,18 @@ def _shared(one: CaseCosts) -> SharedCosts | None:
         return None
     a, b = map(_side, _sides(one))
     machine = one.shared.machine
-    return {
-        "machine": machine.machine,
-        "num_together": machine.num_together,
-        "seconds": one.shared.budget,
-        "a": a,
-        "b": b,
-    }
+    return record_from(SharedCosts, machine, seconds=one.shared.budget, a=a, b=b)
 
 
 def _side(side: SideCost) -> CostOfSide:
     gradient = side.overhead.gradient.median
     has_gradient = not math.isnan(gradient)
-    return {
-        "step_seconds": side.seconds.median,
-        "unsteady": side.is_unsteady,
-        "gradient_seconds": gradient if has_gradient else None,
-        "overhead": side.overhead.ratio if has_gradient else None,
-        "state_bytes": side.state_bytes,
-        "peak_bytes": side.peak_bytes,
-        "steps": side.steps,
-        "at_equal_time": {str(seed): value for seed, value in side.at_equal_time.items()},
-    }
+    return record_from(
+        CostOfSide,
+        side,
+        step_seconds=side.seconds.median,
+        unsteady=side.is_unsteady,
+        gradient_seconds=gradient if has_gradient else None,
+        overhead=side.overhead.ratio if has_gradient else None,
+        at_equal_time={str(seed): value for seed, value in side.at_equal_time.items()},
+    )

@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict
 
 from lobench.analysis.comparisons.race import Ending, RaceResult
 from lobench.analysis.stats.intervals import Interval
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
 
@@ -59,26 +59,23 @@ def race_record(found: RaceResult, alpha: float) -> RaceRecord:
                 method=label,
                 out_at=out_at,
                 against=found.labels[standing.against] if standing is not None else None,
-                gap=GapRecord(mean=gap.mean, lower=gap.lower, upper=gap.upper) if gap is not None else None,
+                gap=record_from(GapRecord, gap) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],
                 inner_steps=found.steps[place],
             )
         )
-    return finite_or_none(
-        RaceRecord(
-            leader=found.labels[found.leader],
-            left=[found.labels[place] for place in found.racing],
-            ending=found.ending,
-            looks=found.looks,
-            alpha=alpha,
-            methods=methods,
-            inner_steps=sum(found.steps),
-            inner_steps_without_a_race=found.all_steps * len(found.labels),
-            scale=found.scale,
-            edges=list(found.edges),
-        )
+    record = record_from(
+        RaceRecord,
+        found,
+        leader=found.labels[found.leader],
+        left=[found.labels[place] for place in found.racing],
+        alpha=alpha,
+        methods=methods,
+        inner_steps=sum(found.steps),
+        inner_steps_without_a_race=found.all_steps * len(found.labels),
     )
+    return finite_or_none(record)
 
 
 def race_text(found: RaceResult, alpha: float, margin: float) -> str:

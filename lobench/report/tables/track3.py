@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 from lobench.analysis.comparisons.track3 import Judged, Track3
 from lobench.analysis.stats.known_sigma import LOSS_PER_STEP, NEEDED, SIGMA, ZTest
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import p_cell, text_table
 
@@ -59,42 +59,28 @@ class Track3Record(TypedDict):
 
 def track3_record(found: Track3) -> Track3Record:
     """Returns the record for `--format json`."""
-    return finite_or_none(
-        Track3Record(
-            target=found.target,
-            results=[_result(one) for one in found.results],
-            pairs=[
-                Track3PairRecord(old=one.old, new=one.new, steps_saved=one.steps_saved, test=_test(one.test))
-                for one in found.pairs
-            ],
-            assumes=AssumedRecord(sigma=SIGMA, needed=NEEDED, loss_per_step=LOSS_PER_STEP),
-        )
-    )
+    results = [_result(one) for one in found.results]
+    pairs = [record_from(Track3PairRecord, one, test=_test(one.test)) for one in found.pairs]
+    assumes = AssumedRecord(sigma=SIGMA, needed=NEEDED, loss_per_step=LOSS_PER_STEP)
+    return finite_or_none(Track3Record(target=found.target, results=results, pairs=pairs, assumes=assumes))
 
 
 def _result(one: Judged) -> Track3ResultRecord:
-    return {
-        "method": one.label,
-        "metric": one.metric,
-        "step": one.step,
-        "runs": len(one.losses),
-        "mean": one.mean,
-        "test": _test(one.test),
-        "deviation": one.deviation.value,
-        "deviation_p_value": one.deviation.p_larger,
-        "student_p_value": one.deviation.p_t_test,
-        "earliest_step": one.earliest,
-        "runs_needed": one.runs_needed,
-    }
+    return record_from(
+        Track3ResultRecord,
+        one,
+        method=one.label,
+        runs=len(one.losses),
+        test=_test(one.test),
+        deviation=one.deviation.value,
+        deviation_p_value=one.deviation.p_larger,
+        student_p_value=one.deviation.p_t_test,
+        earliest_step=one.earliest,
+    )
 
 
 def _test(one: ZTest) -> Track3TestRecord:
-    return {
-        "passed": one.is_passed,
-        "difference": one.difference,
-        "statistic": one.statistic,
-        "p_value": one.p_value,
-    }
+    return record_from(Track3TestRecord, one, passed=one.is_passed)
 
 
 def track3_text(found: Track3) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted
 from lobench.hookspecs import AlarmRaised
 from lobench.tools.alarm.alarm import Alarmed
@@ -65,35 +65,31 @@ def alarms_text(found: Alarmed) -> str:
 def alarms_record(found: Alarmed) -> AlarmsRecord:
     """Returns the record for `--format json`."""
     rules = found.rules
-    record: AlarmsRecord = {
-        "kinds": list(found.kinds),
-        "num_checkpoints": found.num_checkpoints,
-        "num_without_score": found.num_without_score,
-        "num_confirmations": dict(found.num_confirmations),
-        "rate": rules.rate,
-        "margin": rules.margin,
-        "seeds": rules.seeds,
-        "window": rules.window,
-        "least_gain": rules.least_gain,
-        "alarms": [_raised(*pair) for pair in zip(found.alarms, found.events, strict=True)],
-        "command": found.command,
-    }
+    record = record_from(
+        AlarmsRecord,
+        found,
+        rate=rules.rate,
+        margin=rules.margin,
+        seeds=rules.seeds,
+        window=rules.window,
+        least_gain=rules.least_gain,
+        alarms=[_raised(*pair) for pair in zip(found.alarms, found.events, strict=True)],
+    )
     return finite_or_none(record)
 
 
 def _raised(alarm: Alarm, event: AlarmRaised) -> RaisedAlarm:
-    return {
-        "kind": alarm.kind,
-        "outer_step": event.subject.outer_step,
-        "uri": event.subject.uri,
-        "sha256": event.subject.sha256,
-        "reference_outer_step": event.reference.outer_step,
-        "reference_uri": event.reference.uri,
-        "value": alarm.harm,
-        "bound": alarm.bound,
-        "p_value": alarm.p_value,
-        "level": alarm.level,
-        "confirmation": alarm.number,
-        "cases": [f"{case.suite}/{case.name}" for case in event.cases],
-        "message": event.message,
-    }
+    subject, reference = event.subject, event.reference
+    return record_from(
+        RaisedAlarm,
+        alarm,
+        outer_step=subject.outer_step,
+        uri=subject.uri,
+        sha256=subject.sha256,
+        reference_outer_step=reference.outer_step,
+        reference_uri=reference.uri,
+        value=alarm.harm,
+        confirmation=alarm.number,
+        cases=[f"{case.suite}/{case.name}" for case in event.cases],
+        message=event.message,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from lobench.analysis.stats.rounding import NUM_PERTURBED
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import without_controls
 from lobench.tools.audit.audit import Audit, Checked
@@ -55,31 +56,30 @@ class AuditRecord(TypedDict):
 
 def audit_record(found: Audit) -> AuditRecord:
     """Returns the record for `--format json`."""
-    return AuditRecord(
-        bundle=str(found.bundle),
-        root=found.root,
-        beacon=found.beacon,
-        signed_by=found.signed_by,
-        passed=found.is_passed,
-        num_evaluations=found.num_evaluations,
-        contradictions=[ContradictionRecord(kind=one.kind, what=one.what) for one in found.contradictions],
-        checked=[
-            CheckedRecord(
+    checked = []
+    for one in found.checked:
+        block, case = one.row.key.seed_block, one.row.case
+        checked.append(
+            record_from(
+                CheckedRecord,
+                one,
                 subject=one.row.sightings[0].label,
-                case=f"{one.row.case.suite}/{one.row.case.name}",
-                first_seed=one.row.key.seed_block.start,
-                num_seeds=one.row.key.seed_block.size,
-                verdict=one.verdict,
-                why=one.why,
+                case=f"{case.suite}/{case.name}",
+                first_seed=block.start,
+                num_seeds=block.size,
             )
-            for one in found.checked
-        ],
+        )
+    return record_from(
+        AuditRecord,
+        found,
+        bundle=str(found.bundle),
+        passed=found.is_passed,
+        contradictions=[record_from(ContradictionRecord, one) for one in found.contradictions],
+        checked=checked,
         level=1 / (NUM_PERTURBED + 1),
         p_value=found.test.p_value if found.test is not None else None,
         escapes=[one.record for one in found.escapes],
-        not_auditable=list(found.unaudited),
-        stated=list(found.stated),
-        notes=list(found.notes),
+        not_auditable=found.unaudited,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 from lobench.analysis.scores.mean_scores import Ranked
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 
 __all__ = ["Best", "BestRecord", "Candidate"]
 
@@ -73,16 +73,8 @@ class Candidate:
     fresh: Ranked
 
     def to_record(self) -> CandidateRecord:
-        checkpoint = self.chosen.subject.checkpoint
-        return {
-            "uri": checkpoint.uri,
-            "outer_step": checkpoint.outer_step,
-            "generation": checkpoint.generation,
-            "sha256": checkpoint.sha256,
-            "fresh": _interval(self.fresh.score),
-            "chosen_by": _interval(self.chosen.score),
-            **_counts(self.fresh),
-        }
+        bounds = {"fresh": _interval(self.fresh.score), "chosen_by": _interval(self.chosen.score)}
+        return record_from(CandidateRecord, self.chosen.subject.checkpoint, **bounds, **_counts(self.fresh))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +112,16 @@ class Best:
 
     def to_record(self) -> BestRecord:
         """Returns the record for `best.json` and `--format json`."""
-        return {
-            "best": self.uri,
-            "sha256": self.sha256,
-            "score_version": SCORE_VERSION,
-            "metric": self.metric or "primary",
-            "report": None if self.report is None else _report(self.report),
-            "candidates": [candidate.to_record() for candidate in self.candidates],
-            "scale": self.scale,
-            "first_fresh_seed": self.first_fresh_seed,
-            "first_further_seed": self.first_further_seed,
-            "suites": list(self.suites),
-            "gone": list(self.gone),
-            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds"),
-        }
+        return record_from(
+            BestRecord,
+            self,
+            best=self.uri,
+            score_version=SCORE_VERSION,
+            metric=self.metric or "primary",
+            report=None if self.report is None else _report(self.report),
+            candidates=[candidate.to_record() for candidate in self.candidates],
+            at=datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds"),
+        )
 
 
 def _report(ranked: Ranked) -> RankedReport:
@@ -150,5 +138,4 @@ def _counts(ranked: Ranked) -> RankedCounts:
 
 
 def _interval(found: Interval) -> Bounds:
-    bounds: Bounds = {"mean": found.mean, "lower": found.lower, "upper": found.upper}
-    return finite_or_none(bounds)
+    return finite_or_none(record_from(Bounds, found))

@@ -6,6 +6,7 @@ import math
 from typing import Annotated, TypedDict
 
 from lobench.analysis.stats.intervals import Interval
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
 from lobench.tools.budget.budget import Budgets, Lead, SearchBudget
@@ -59,29 +60,14 @@ def budget_text(found: Budgets) -> str:
 def budget_record(found: Budgets) -> BudgetRecord:
     """Returns the record for `--format json`."""
     searches = [
-        SearchRecord(
-            method=one.method,
-            num_trials=one.num_trials,
-            num_failed=one.num_failed,
-            num_stopped=one.num_stopped,
-            parameters=list(one.parameters),
-            expected_best=[_interval(interval) for interval in one.expected_best],
-            at_most=list(one.at_most),
-            fresh=_interval(one.fresh),
-            edges=list(one.edges),
-        )
+        record_from(SearchRecord, one, expected_best=[*map(_interval, one.expected_best)], fresh=_interval(one.fresh))
         for one in found.searches
     ]
-    return BudgetRecord(
-        searches=searches,
-        leads=list(found.leads),
-        left_out=dict(found.left_out),
-        differing_domains=found.differing_domains,
-    )
+    return record_from(BudgetRecord, found, searches=searches, left_out=dict(found.left_out))
 
 
 def _interval(found: Interval) -> IntervalRecord:
-    return IntervalRecord(mean=found.mean, lower=found.lower, upper=found.upper)
+    return record_from(IntervalRecord, found)
 
 
 def _row(search: SearchBudget, columns: list[int]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
+from lobench.core.json_numbers import record_from
 from lobench.core.metric import direction_of
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.subject import Subject
@@ -96,17 +97,7 @@ class Imported:
 
     def to_record(self) -> ImportRecord:
         """Returns the record for `--format json`."""
-        return {
-            "store": self.store,
-            "kinds": self.kinds,
-            "methods": self.methods,
-            "cases": self.cases,
-            "num_points": self.num_points,
-            "num_new": self.num_new,
-            "num_known": self.num_known,
-            "num_replaced": self.num_replaced,
-            "notes": self.notes,
-        }
+        return record_from(ImportRecord, self)
 
 
 def import_curves(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, TypedDict
 
 from lobench.core.errors import StoreError
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import one_line, one_line_of
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure, Section
@@ -95,23 +95,20 @@ class Debugged:
     def to_record(self) -> DebugRecord:
         """Returns the record for `--format json`."""
         verdict = self.verdict
-        record: DebugRecord = {
-            "case": self.name,
-            "trained_with": self.trained_with,
-            "seed": self.seed,
-            "block": self.block,
-            "kind": verdict.kind,
-            "place": verdict.place,
-            "leaf": verdict.leaf,
-            "step": verdict.step,
-            "onset": verdict.onset,
-            "verdict": verdict.line,
-            "facts": list(verdict.facts),
-            "difference": self.difference,
-            "num_steps": len(self.training.steps),
-            "layers": _layers(self.training, verdict),
-            "command": self.command,
-        }
+        record = record_from(
+            DebugRecord,
+            self,
+            case=self.name,
+            kind=verdict.kind,
+            place=verdict.place,
+            leaf=verdict.leaf,
+            step=verdict.step,
+            onset=verdict.onset,
+            verdict=verdict.line,
+            facts=verdict.facts,
+            num_steps=len(self.training.steps),
+            layers=_layers(self.training, verdict),
+        )
         return finite_or_none(record)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table, times
 from lobench.tools.falsify.cell_search import Cell, Ending
@@ -56,27 +56,25 @@ class FalsifyRecord(TypedDict):
 def falsify_record(found: Falsified, files: Sequence[Path]) -> FalsifyRecord:
     """Returns the record for `--format json`."""
     sizes = [found.home_size, *([found.size] if found.size is not None else [])]
-    return finite_or_none(
-        FalsifyRecord(
-            checkpoint=found.theta,
-            case=found.case,
-            is_trained_on=found.is_trained_on,
-            against=found.against,
-            is_at_edge=found.is_at_edge,
-            ending=found.found.ending,
-            margin=found.rules.margin,
-            alpha=found.rules.alpha,
-            level=found.rules.level,
-            axes=_axes(found),
-            first=_loss(found, is_first=True),
-            smallest=_loss(found, is_first=False),
-            num_cells=len(found.found.gaps),
-            num_tests=len(found.found.tests),
-            params=[params for params, _ in sizes],
-            inner_steps=[steps for _, steps in sizes],
-            files=list(files),
-        )
+    rules = found.rules
+    record = record_from(
+        FalsifyRecord,
+        found,
+        checkpoint=found.theta,
+        ending=found.found.ending,
+        margin=rules.margin,
+        alpha=rules.alpha,
+        level=rules.level,
+        axes=_axes(found),
+        first=_loss(found, is_first=True),
+        smallest=_loss(found, is_first=False),
+        num_cells=len(found.found.gaps),
+        num_tests=len(found.found.tests),
+        params=[params for params, _ in sizes],
+        inner_steps=[steps for _, steps in sizes],
+        files=files,
     )
+    return finite_or_none(record)
 
 
 def _loss(found: Falsified, *, is_first: bool) -> LossRecord | None:

@@ -10,50 +10,32 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from lobench.core.errors import StoreError
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line, one_line_of
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.svg import Chart, Series
 from lobench.report.page.templates import plain_page
 from lobench.report.tables.text import interval_cell, text_table
-from lobench.tools.history.history import CaseHistory, CaseRun, HistoryRecord, ScoreChange
+from lobench.tools.history.history import CaseHistory, CaseRun, HistoryRecord, RunRecord, ScoreChange, ScoreChangeRecord
 
 __all__ = ["history_record", "history_text", "write_history_page"]
 
 
 def history_record(found: CaseHistory) -> HistoryRecord:
     """Returns the record for `--format json`."""
-    record: HistoryRecord = {
-        "case": found.case,
-        "metric": found.metric,
-        "scale": found.scale,
-        "seeds": list(found.seeds),
-        "runs": [
-            {
-                "store": str(run.store),
-                "at": run.at,
-                "git_revision": run.git_revision,
-                "program": str(run.program),
-                "subject": run.subject,
-                "score": run.score,
-                "num_seeds": len(run.scores),
-            }
-            for run in found.runs
-        ],
-        "changes": [
-            {
-                "run": one.place,
-                "git_revision": found.runs[one.place].git_revision,
-                "size": one.size,
-                "standard_deviation": one.error,
-                "probability": one.probability,
-                "probability_here": one.here,
-                "is_new_program": one.is_new_program,
-            }
-            for one in found.changes
-        ],
-    }
-    return finite_or_none(record)
+    runs = [record_from(RunRecord, run, program=str(run.program), num_seeds=len(run.scores)) for run in found.runs]
+    changes = [
+        record_from(
+            ScoreChangeRecord,
+            one,
+            run=one.place,
+            git_revision=found.runs[one.place].git_revision,
+            standard_deviation=one.error,
+            probability_here=one.here,
+        )
+        for one in found.changes
+    ]
+    return finite_or_none(record_from(HistoryRecord, found, runs=runs, changes=changes))
 
 
 def history_text(found: CaseHistory) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import record_from
 from lobench.tools.keep.keep import Kept, MeasuredTotal
-from lobench.tools.keep.sequence import Decision, Side, Total
 
 __all__ = ["DecisionRecord", "KeepLogRecord", "KeepRecord", "log_record", "record_of"]
 
@@ -78,68 +77,18 @@ class KeepLogRecord(TypedDict):
 
 
 def record_of(found: Kept) -> KeepRecord:
-    return {
-        "decision": _decision(found.decision),
-        "metric": found.terms.metric,
-        "maximize": found.terms.maximize,
-        "fdr": found.terms.fdr,
-        "num_tests": found.num_tests,
-        "num_kept": found.num_kept,
-        "error": found.error,
-    }
+    terms = found.terms
+    return record_from(KeepRecord, found, metric=terms.metric, maximize=terms.maximize, fdr=terms.fdr)
 
 
 def log_record(measured: MeasuredTotal) -> KeepLogRecord:
     found = measured.decisions
-    return {
-        "metric": found.terms.metric,
-        "maximize": found.terms.maximize,
-        "fdr": found.terms.fdr,
-        "num_tests": found.num_tests,
-        "num_kept": found.num_kept,
-        "decisions": [_decision(one) for one in found.decisions],
-        "chain": [one.number for one in found.chain],
-        "total": None if found.total is None else _total(found.total),
-        "error": measured.error,
-    }
-
-
-def _decision(one: Decision) -> DecisionRecord:
-    record: DecisionRecord = {
-        "number": one.number,
-        "candidate": _side(one.candidate),
-        "incumbent": _side(one.incumbent),
-        "description": one.description,
-        "answer": None if one.answer is None else one.answer.value,
-        "reason": one.reason,
-        "margin": one.margin,
-        "difference": one.difference,
-        "e_value": one.e_value,
-        "level": one.level,
-        "test": one.test,
-        "pairs": one.pairs,
-        "fresh_pairs": one.fresh_pairs,
-        "seeds": list(one.seeds),
-        "max_seeds": one.max_seeds,
-        "diverged": list(one.diverged),
-        "core_seconds": one.core_seconds,
-    }
-    return finite_or_none(record)
-
-
-def _total(one: Total) -> TotalRecord:
-    record: TotalRecord = {
-        "first": _side(one.first),
-        "last": _side(one.last),
-        "seeds": list(one.seeds),
-        "pairs": one.pairs,
-        "difference": one.difference,
-        "lower": one.lower,
-        "upper": one.upper,
-        "diverged": list(one.diverged),
-    }
-    return finite_or_none(record)
-
-
-def _side(one: Side) -> SideRecord:
-    return {"name": one.name, "label": one.label}
+    return record_from(
+        KeepLogRecord,
+        found,
+        metric=found.terms.metric,
+        maximize=found.terms.maximize,
+        fdr=found.terms.fdr,
+        chain=[one.number for one in found.chain],
+        error=measured.error,
+    )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 from lobench.analysis.scores.algoperf import AlgoPerfRules, AlgoPerfScores, Removal, WorkloadTime
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.score.velo import VeloScore, VeloSummary
@@ -95,16 +96,15 @@ def scores_record(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPer
 
 
 def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
-    return {
-        "held_out": held_out,
-        "seconds": entry.seconds,
-        "ratio": entry.ratio,
-        "studies": entry.num_studies,
-        "studies_that_reached": entry.num_reached,
-        "trials": entry.num_trials,
-        "removed_by": entry.removed,
-        "cause": entry.cause,
-    }
+    return record_from(
+        WorkloadRecord,
+        entry,
+        held_out=held_out,
+        studies=entry.num_studies,
+        studies_that_reached=entry.num_reached,
+        trials=entry.num_trials,
+        removed_by=entry.removed,
+    )
 
 
 def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:

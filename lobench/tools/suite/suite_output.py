@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, TypedDict
 
 from lobench.core.errors import StoreError
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line, one_line_of
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure
@@ -70,43 +71,19 @@ def suite_text(found: SuiteWorth) -> str:
 def suite_record(found: SuiteWorth) -> SuiteRecord:
     """Returns the record for `--format json`."""
     names = [case.name for case in found.cases]
-    cases = [
-        CaseRecord(
-            name=case.name,
-            signal=case.signal,
-            noise=case.noise,
-            signal_to_noise=case.signal_to_noise,
-            p_value=case.p_value,
-            is_informative=is_informative(case),
-            correlation=case.correlation,
-            own=case.own,
-            seconds=case.seconds,
-            num_seeds=case.num_seeds,
-        )
-        for case in found.cases
-    ]
+    cases = [record_from(CaseRecord, case, is_informative=is_informative(case)) for case in found.cases]
     subsets = [
-        SubsetRecord(
+        record_from(
+            SubsetRecord,
+            one,
             cases=[names[case] for case in one.cases],
-            rank_correlation=one.rank_correlation,
             lower=one.lower if has_interval(one) else math.nan,
             upper=one.upper if has_interval(one) else math.nan,
-            share_of_cost=one.share_of_cost,
         )
         for one in found.subsets
     ]
-    return SuiteRecord(
-        methods=list(found.methods),
-        cases=cases,
-        subsets=subsets,
-        chosen=None if found.chosen is None else subsets[found.chosen]["cases"],
-        keep=found.keep,
-        num_splits=found.num_splits,
-        difference=found.difference,
-        num_seeds=found.num_seeds,
-        num_seeds_of_chosen=found.num_seeds_of_chosen,
-        left_out=dict(found.left_out),
-    )
+    chosen = None if found.chosen is None else subsets[found.chosen]["cases"]
+    return record_from(SuiteRecord, found, cases=cases, subsets=subsets, chosen=chosen)
 
 
 def write_suite_page(found: SuiteWorth, output: Path) -> None:
