@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,7 @@ from lobench.report.live.notebook_progress import default_progress
 if TYPE_CHECKING:
     from lobench.evaluation.result import Result
 
-__all__ = ["evaluate", "evaluate_into"]
+__all__ = ["StoreEvaluator", "evaluate", "evaluate_into"]
 
 
 def evaluate(
@@ -120,6 +121,53 @@ def evaluate_into(
     if watched.ending.interrupted:
         raise KeyboardInterrupt
     return watched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEvaluator:
+    """Evaluates subjects for a tool, as `evaluate_into` does, with one store, suites and options.
+
+    Attributes:
+      store: Folder of the store.
+      suites: Suites to evaluate on.
+      name: Name of the tool.
+      progress: Receives progress events.
+      location: Run whose `config.gin` is bound below the bindings of the suites, as of `evaluate_into`.
+      gin_params: Bindings that override all others.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
+    """
+
+    store: Path
+    suites: tuple[str, ...]
+    name: str
+    progress: WatchProgress
+    location: str = ""
+    gin_params: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def evaluate(
+        self, subjects: Sequence[Given], bindings: Sequence[str] = (), *, suites: Sequence[str] = (), **options: Any
+    ) -> None:
+        """Evaluates subjects, except evaluations that the store already has.
+
+        Args:
+          subjects: The subjects.
+          bindings: Bindings of this call over `gin_params`, such as those of the seeds.
+          suites: Suites of this call. (): all of `suites`.
+          options: Options of this call over those of the evaluator.
+        Raises:
+          LobenchError, KeyboardInterrupt: As of `evaluate_into`.
+        """
+        evaluate_into(
+            self.store,
+            subjects,
+            tuple(suites) or self.suites,
+            location=self.location,
+            name=self.name,
+            progress=self.progress,
+            gin_params=(*self.gin_params, *bindings),
+            **{**self.options, **options},
+        )
 
 
 def _given(one: str | Path | Given, *, has_run: bool) -> Given:

@@ -9,9 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.options import BoundedNumber, evaluation_options
 from lobench.cli.output import emit, emit_text, format_option, logged_aside, show
 from lobench.core.errors import UsageError
 
@@ -145,7 +144,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @click.option(
     "--details", is_flag=True, help="Add costs, values at equal time, gate margins, effect sizes and all notes."
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
+@evaluation_options
 def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
     """Compare B, C, ... with A: the verdict, then the difference on each case. The exit code is the gate's verdict.
 

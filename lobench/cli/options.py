@@ -20,6 +20,7 @@ __all__ = [
     "baseline_option",
     "did_you_mean",
     "display_options",
+    "evaluation_options",
     "options_of",
 ]
 
@@ -43,6 +44,14 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
         return command
 
     return decorate
+
+
+def evaluation_options(command: C) -> C:
+    """Decorator that adds the options of a command that evaluates: workers, executor and bindings."""
+    from lobench.api.settings import WatchSettings
+
+    names = ("workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
+    return options_of(WatchSettings, *names)(command)
 
 
 def display_options(command: C) -> C:

@@ -198,6 +198,11 @@ class SeedBlock:
         """The seeds as tables show them, such as `0-3`."""
         return f"{self.start}-{self.start + self.size - 1}"
 
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        """gin bindings with which a case has this block alone."""
+        return f"Case.first_seed = {self.start}", f"Case.block_sizes = ({self.size},)"
+
     def halves(self) -> tuple[SeedBlock, SeedBlock]:
         """Splits a block of at least two seeds into halves. The first half is larger by one if the size is odd."""
         if self.size < 2:

@@ -17,7 +17,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.subjects import StoredSubject, subject_of
-from lobench.api.evaluate import evaluate_into
+from lobench.api.evaluate import StoreEvaluator
 from lobench.api.settings import command_text, texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import SessionBlocks
@@ -132,7 +132,14 @@ def ablate(
         looks=rules.looks,
         shown=rules.shown,
         progress=progress,
-        options=options,
+        evaluator=StoreEvaluator(
+            store=sides.store,
+            suites=sides.suites,
+            name="ablate",
+            progress=WatchProgress(),  # no lines for each of a hundred variants
+            gin_params=sides.gin_params,
+            options={"import_folders": sides.import_folders, **options},
+        ),
     )
     found = ablated(len(knobs), lab, rules)
     return Ablated(
@@ -201,7 +208,7 @@ class _Lab:
       looks: Numbers of seeds to look at. The seeds between two looks are one block, so that more seeds repeat none.
       shown: Number of seeds on which A and B are evaluated first.
       progress: Receives progress events.
-      options: Further options of evaluations.
+      evaluator: Evaluates configurations.
     """
 
     sides: Sides
@@ -210,7 +217,7 @@ class _Lab:
     looks: tuple[int, ...]
     shown: int
     progress: WatchProgress
-    options: Mapping[str, Any]
+    evaluator: StoreEvaluator
     _given: dict[Subset, Given] = field(default_factory=dict)
     _stored: dict[Subset, StoredSubject] = field(default_factory=dict)
     _scales: Scales | None = None
@@ -227,16 +234,7 @@ class _Lab:
         self.progress.log(f"{counted(len(wanted), 'configuration')} on {counted(seeds, 'seed')} of each case")
         for subset in wanted:
             self._given.setdefault(subset, self.knobs.given(subset))
-        evaluate_into(
-            self.sides.store,
-            [self._given[subset] for subset in wanted],
-            self.sides.suites,
-            name="ablate",
-            progress=WatchProgress(),  # no lines for each of a hundred variants
-            gin_params=(*self.sides.gin_params, *blocks.bindings),
-            import_folders=self.sides.import_folders,
-            **self.options,
-        )
+        self.evaluator.evaluate([self._given[subset] for subset in wanted], blocks.bindings)
         self._read()
         for subset in wanted:
             self._check(subset, seeds)

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from lobench.api.settings import WatchSettings
-from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.options import BoundedNumber, evaluation_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["ablate"]
@@ -61,7 +60,7 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
     type=click.Path(path_type=Path),
     help="Store for the evaluations (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).",
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
+@evaluation_options
 @format_option("text", "json", prints={"ablate": "lobench.tools.ablate.ablate_output:AblateRecord"})
 def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     """Find which of the settings that differ between A and B matter, and what each is worth.

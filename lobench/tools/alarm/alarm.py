@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from lobench.api.components import make_sinks, plugins_of
-from lobench.api.evaluate import evaluate_into
+from lobench.api.evaluate import StoreEvaluator
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
-from lobench.api.resolve import RunFolder, find_run, is_store
-from lobench.api.settings import WatchSettings, command_text, default_store, texts
+from lobench.api.resolve import is_store
+from lobench.api.settings import WatchSettings, command_text, texts
+from lobench.api.watched_run import WatchedRun
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
@@ -26,7 +27,6 @@ from lobench.core.wording import cause, first_of, headline, one_line
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.database import StoreLock
 from lobench.engine.store.delivery import notify
 from lobench.engine.store.ledger import Ledger
@@ -135,9 +135,8 @@ def alarm(
     """
     wanted = kinds_of(texts(kinds))
     rules = AlarmRules(rate=rate, margin=margin, seeds=seeds, window=window, least_gain=least_gain)
-    places = tuple(str(find_suite(suite)) for suite in texts(suites))
-    run = find_run(str(location), None if store is None else Path(store))
-    folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
+    watched = WatchedRun.find(location, suites, store=store, name=name)
+    run, places, folder = watched.run, watched.suites, watched.store
     progress = progress or default_progress()
     if is_over is None and not is_store(folder):
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
@@ -149,13 +148,17 @@ def alarm(
         notifier = _Notifier(folder / RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
-            run=run,
-            store=folder,
-            suites=places,
+            watched=watched,
             kinds=wanted,
             rules=rules,
             progress=progress,
-            options={"gin_files": texts(gin_files), "gin_params": (*run.bindings, *gin_params), **options},
+            evaluator=watched.evaluator(
+                "alarm",
+                WatchProgress(),  # keeps its lines out of the watch's output
+                gin_params=gin_params,
+                gin_files=texts(gin_files),
+                **options,
+            ),
             notifier=notifier,
         )
         over = False
@@ -193,24 +196,23 @@ class _Follower:
     def __init__(
         self,
         *,
-        run: RunFolder,
-        store: Path,
-        suites: Sequence[str],
+        watched: WatchedRun,
         kinds: Sequence[Kind],
         rules: AlarmRules,
         progress: WatchProgress,
-        options: Mapping[str, Any],
+        evaluator: StoreEvaluator,
         notifier: _Notifier,
     ) -> None:
-        self._run, self._store, self._suites, self._kinds, self._rules = run, store, suites, kinds, rules
-        self._progress, self._options, self.notifier = progress, options, notifier
+        self._run, self._store, self._suites = watched.run, watched.store, watched.suites
+        self._kinds, self._rules = kinds, rules
+        self._progress, self._evaluator, self.notifier = progress, evaluator, notifier
         self._tried: set[tuple[int, str, str]] = set()
         self._places: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
         self._seen: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
         self._found: StoredRun | None = None
         self.detectors: list[TwoStages | Stall] = []
-        self._kept = kept_copies(store)
+        self._kept = kept_copies(watched.store)
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -300,12 +302,10 @@ class _Follower:
             "seeds of each tell"
         )
         self._tried.add(found.name_of(asked))
-        own = (f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)")
-        cases = found.cases.values()
-        options = {**self._options, "gin_params": (*self._options["gin_params"], *own)}
-        if note_on_fixed_seeds(cases):
-            options["cases"] = names_on_fresh_seeds(cases)
-            if not options["cases"]:
+        known, cases = found.cases.values(), tuple[str, ...]()  # (): all
+        if note_on_fixed_seeds(known):
+            cases = names_on_fresh_seeds(known)
+            if not cases:
                 return
         places = [self._place_of(one) for one in sides]
         given = [
@@ -316,15 +316,7 @@ class _Follower:
             self._progress.log(f"{asked.kind}: {gone} is gone, or another theta lies there")
             return
         try:
-            evaluate_into(
-                self._store / "alarm",
-                given,
-                self._suites,
-                location=self._run.location,
-                name="alarm",
-                progress=WatchProgress(),  # keeps its lines out of the watch's output
-                **options,
-            )
+            self._evaluator.evaluate(given, block.bindings, cases=cases)
         except LobenchError as error:
             self._progress.log(f"{asked.kind}: {error}")
 

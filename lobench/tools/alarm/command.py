@@ -12,7 +12,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.options import BoundedNumber, evaluation_options, options_of
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["alarm"]
@@ -81,11 +81,8 @@ checkpoint has a score on all of its cases, 130 interrupted."""
     type=click.Path(path_type=Path),
     help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN.",
 )
-@options_of(
-    WatchSettings,
-    *("sinks", "name", "workers", "executor", "ray_address", "insecure", "allow_pickle", "gin_files", "gin_params"),
-    "keep_results",
-)
+@options_of(WatchSettings, "sinks", "name", "allow_pickle")
+@evaluation_options
 @format_option("text", "json", prints={"alarm": "lobench.tools.alarm.alarm_output:AlarmsRecord"})
 def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:
     """Report when a watched run gets worse, overfits or stalls, with a stated chance of a false alarm in the whole run.

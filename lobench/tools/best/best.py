@@ -19,11 +19,11 @@ from lobench.analysis.scores.mean_scores import Ranked, rank
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
-from lobench.api.evaluate import evaluate_into
 from lobench.api.fresh_seeds import FOLLOW_SEEDS, names_on_fresh_seeds, note_on_fixed_seeds
-from lobench.api.resolve import RunFolder, find_run
+from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
-from lobench.api.settings import default_store, texts
+from lobench.api.settings import texts
+from lobench.api.watched_run import WatchedRun
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection, stored_spelling
@@ -32,7 +32,6 @@ from lobench.core.wording import cause, counted
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.store.series import has_number
 from lobench.engine.whole_file import require_writable, write_whole
@@ -51,11 +50,10 @@ def best(
     seeds: int | None = None,
     name: str = "",
     store: str | Path | None = None,
-    workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
-    keep_results: bool = False,
     progress: WatchProgress | None = None,
+    **options: Any,
 ) -> Best:
     """Finds the best checkpoint of a watched run, and its score on seeds that were not used to choose it.
 
@@ -72,10 +70,9 @@ def best(
       seeds: Number of fresh seeds per case, and of further seeds. None: the case's own number.
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
-      workers: Number of worker processes, or "auto".
       gin_files, gin_params: Bindings of the watch.
-      keep_results: Whether results on fresh seeds that other code computed are reused.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `keep_results`.
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
@@ -86,31 +83,20 @@ def best(
       LobenchError: No candidate could be evaluated again.
       KeyboardInterrupt: Ctrl-C was pressed.
     """
-    places = tuple(str(find_suite(suite)) for suite in texts(suites))
-    run = find_run(str(location), None if store is None else Path(store))
-    location, gin_params = run.location, (*run.bindings, *gin_params)
-    store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
-
+    watched = WatchedRun.find(location, suites, store=store, name=name)
+    run, places, store = watched.run, watched.suites, watched.store
     shown = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
+    evaluator = watched.evaluator(
+        "best", RoundProgress(shown), gin_params=gin_params, gin_files=texts(gin_files), **options
+    )
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Checkpoint]) -> None:
         steps = ", ".join(str(one.outer_step) for one in chosen)
         shown.log(f"evaluating outer step{'s' * (len(chosen) > 1)} {steps} on seeds from {first_seed} on")
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
-        evaluate_into(
-            folder,
-            [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
-            places,
-            location=location,
-            name="best",
-            cases=cases,
-            workers=workers,
-            gin_files=texts(gin_files),
-            gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
-            keep_results=keep_results,
-            progress=RoundProgress(shown),
-        )
+        given = [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen]
+        replace(evaluator, store=folder).evaluate(given, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases)
 
     _kept(store / "best.json")  # raises before hours of work instead of after
     require_writable(store / "best.json")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.api.settings import WatchSettings
-from lobench.cli.options import options_of
+from lobench.cli.options import evaluation_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["best"]
@@ -39,10 +38,7 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
     type=click.Path(path_type=Path),
     help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as CKPT_DIR.",
 )
-@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
-@click.option("--gin-file", "gin_files", multiple=True, help="As in the watch.")
-@click.option("--gin-param", "gin_params", multiple=True, help="As in the watch.")
-@options_of(WatchSettings, "keep_results")
+@evaluation_options
 @format_option("table", "json", prints={"best": "lobench.tools.best.choice:BestRecord"})
 def best(location: str, kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.

@@ -8,17 +8,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
 from lobench.analysis.stats.change_point import Belief, believe, is_located, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of, readers_for
-from lobench.api.evaluate import evaluate_into
 from lobench.api.fresh_seeds import note_on_fixed_seeds
-from lobench.api.resolve import RunFolder, find_run, is_store
+from lobench.api.resolve import RunFolder, is_store
 from lobench.api.rounds import RoundProgress
-from lobench.api.settings import command_text, default_store, num_workers, texts
+from lobench.api.settings import command_text, num_workers, texts
+from lobench.api.watched_run import WatchedRun
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
@@ -30,7 +31,6 @@ from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import names_of_one, specs_called, takes_any_checkpoint
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -63,8 +63,8 @@ def bisect(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
-    keep_results: bool = False,
     progress: WatchProgress | None = None,
+    **options: Any,
 ) -> Bisection:
     """Finds the first checkpoint of a run from which on a case is worse than before.
 
@@ -90,8 +90,8 @@ def bisect(
       store: Store of the watch. None: the default store of `lobench.watch`.
       workers: Number of worker processes, or "auto". As many checkpoints are evaluated together, 8 at most.
       gin_files, gin_params: Bindings of the watch.
-      keep_results: Whether results that other code computed are reused.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`, such as `executor` and `keep_results`.
     Raises:
       UsageError: The run does not exist, or has fewer than two checkpoints.
       SuiteError: No case has this name.
@@ -99,35 +99,26 @@ def bisect(
       LobenchError: Fewer than two checkpoints could be evaluated, or every evaluation diverged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
-    places = tuple(str(find_suite(suite)) for suite in texts(suites))
-    run = find_run(str(location), None if store is None else Path(store))
+    watched = WatchedRun.find(location, suites, store=store, name=name)
+    run, places = watched.run, watched.suites
     asked_for, location, own_params = location, run.location, (*run.bindings, *gin_params)
-    given_store, store = (
-        store,
-        Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
-    )
+    given_store, store = store, watched.store
     progress = progress or default_progress()
     names = names_of_one(case, places)
     specs = specs_called([case], *places, with_tests=True)
-    options = {
-        "name": "bisect",
-        "workers": workers,
-        "gin_files": texts(gin_files),
-        "keep_results": keep_results,
-    }
+    evaluator = watched.evaluator(
+        "bisect",
+        RoundProgress(progress),
+        gin_params=gin_params,
+        gin_files=texts(gin_files),
+        cases=tuple(spec.names[-1] for spec in specs),
+        workers=workers,
+        **options,
+    )
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
-        own = [] if block is None else [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
-        evaluate_into(
-            store / "bisect",
-            [GivenCheckpoint(uri=place_of(one) or one.uri, sha256=one.sha256) for one in chosen],
-            places,
-            location=location,
-            progress=RoundProgress(progress),
-            gin_params=(*own_params, *own),
-            cases=tuple(spec.names[-1] for spec in specs),
-            **options,
-        )
+        given = [GivenCheckpoint(uri=place_of(one) or one.uri, sha256=one.sha256) for one in chosen]
+        evaluator.evaluate(given, () if block is None else block.bindings)
 
     rows, _ = _stored(store, is_evaluated=False)
     if not rows and not epath.Path(location).exists():

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.options import BoundedNumber, evaluation_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["bisect"]
@@ -66,21 +65,13 @@ evaluations."""
     type=click.Path(path_type=Path),
     help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN.",
 )
-@click.option(
-    "--workers",
-    default="auto",
-    show_default=True,
-    help="Worker processes; this many checkpoints are evaluated together.",
-)
-@click.option("--gin-file", "gin_files", multiple=True, help="As in the watch.")
-@click.option("--gin-param", "gin_params", multiple=True, help="As in the watch.")
-@options_of(WatchSettings, "keep_results")
+@evaluation_options
 @format_option("text", "json", prints={"bisect": "lobench.tools.bisect.probes:BisectionRecord"})
 def bisect(location: str, kind: str, **options: object) -> None:
     """Find the outer step of a run at which a case broke.
 
-    A posterior over the step chooses the next checkpoints to evaluate, on seeds that are common to all of them. Results
-    in the watch's store count; new ones go to STORE/bisect, and a second call repeats none of them.
+    A posterior over the step chooses the next checkpoints to evaluate, one for each worker, on seeds that are common to
+    all of them. Results in the watch's store count. New ones go to STORE/bisect, and a second call repeats none.
     """
     from lobench.tools.bisect.bisect import bisect as bisected
     from lobench.tools.bisect.bisect_output import bisection_text

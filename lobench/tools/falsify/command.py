@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.options import BoundedNumber, evaluation_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["falsify"]
@@ -80,7 +79,7 @@ used up before that, or before the smallest case was known."""
     type=click.Path(path_type=Path),
     help="Folder for the case and its test.",
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
+@evaluation_options
 @format_option("text", "json", prints={"falsify": "lobench.tools.falsify.falsify_output:FalsifyRecord"})
 def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     """Look for a case on which CHECKPOINT loses to a tuned optimizer, and write the smallest such case with a test.

@@ -17,7 +17,7 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.compare import named_subjects
-from lobench.api.evaluate import evaluate_into
+from lobench.api.evaluate import StoreEvaluator
 from lobench.api.settings import texts
 from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -156,8 +156,14 @@ def falsify(
         seeds=seeds,
         rules=rules,
         progress=progress,
-        gin_params=tuple(gin_params),
-        options=options,
+        evaluator=StoreEvaluator(
+            store=folder,
+            suites=(str(path),),
+            name="falsify",
+            progress=WatchProgress(),  # no lines for the scores of single cells
+            gin_params=tuple(gin_params),
+            options={"import_folders": layers.import_folders, **options},
+        ),
     )
     found = falsified(oracle.cells.grid(), oracle, rules)
     smallest = found.smallest
@@ -192,8 +198,7 @@ class _Oracle:
       seeds: Number of seeds of a test.
       rules: Rules of the search.
       progress: Receives progress events.
-      gin_params: Bindings that override all others.
-      options: Further options of evaluations.
+      evaluator: Evaluates cells.
     """
 
     folder: Path
@@ -205,8 +210,7 @@ class _Oracle:
     seeds: int
     rules: SearchRules
     progress: WatchProgress
-    gin_params: tuple[str, ...]
-    options: dict[str, Any]
+    evaluator: StoreEvaluator
     _sizes: dict[Cell, tuple[int, int]] = field(default_factory=dict)
 
     def gaps(self, cells: Sequence[Cell]) -> list[float]:
@@ -324,17 +328,7 @@ class _Oracle:
         return tuned
 
     def _evaluate(self, subjects: Sequence[Given], files: Sequence[Path], block: SeedBlock) -> None:
-        own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
-        evaluate_into(
-            self.folder,
-            subjects,
-            tuple(map(str, files)),
-            name="falsify",
-            progress=WatchProgress(),  # no lines for the scores of single cells
-            gin_params=(*self.gin_params, *own),
-            import_folders=self.layers.import_folders,
-            **self.options,
-        )
+        self.evaluator.evaluate(subjects, block.bindings, suites=tuple(map(str, files)))
 
     def _gap(self, cell: Cell, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""

@@ -1,0 +1,64 @@
+"""Run of a watch whose checkpoints a tool evaluates again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench.api.evaluate import StoreEvaluator
+from lobench.api.resolve import RunFolder, find_run
+from lobench.api.settings import default_store, texts
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.shipped import find_suite
+
+__all__ = ["WatchedRun"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRun:
+    """Run of a watch.
+
+    Attributes:
+      run: The run.
+      suites: Suites of the watch, as paths.
+      store: Store of the watch.
+    """
+
+    run: RunFolder
+    suites: tuple[str, ...]
+    store: Path
+
+    @classmethod
+    def find(
+        cls, location: str | Path, suites: str | Path | Sequence[str | Path], *, store: str | Path | None, name: str
+    ) -> WatchedRun:
+        """Returns the run that a tool's arguments name.
+
+        Args:
+          location: The run's folder. With `store`, a session of an experiment's command, by scope or label.
+          suites: Suites of the watch.
+          store: Store of the watch. None: the default store of `lobench.watch`.
+          name: Name of the watch. "": the name of the first suite.
+        Raises:
+          UsageError: A suite or the run does not exist.
+        """
+        places = tuple(str(find_suite(suite)) for suite in texts(suites))
+        run = find_run(str(location), None if store is None else Path(store))
+        folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
+        return cls(run=run, suites=places, store=folder)
+
+    def evaluator(
+        self, tool: str, progress: WatchProgress, *, gin_params: Sequence[str] = (), **options: Any
+    ) -> StoreEvaluator:
+        """Returns an evaluator of the run's checkpoints. Its store is below the watch's, which may be in use."""
+        return StoreEvaluator(
+            store=self.store / tool,
+            suites=self.suites,
+            name=tool,
+            progress=progress,
+            location=self.run.location,
+            gin_params=(*self.run.bindings, *gin_params),
+            options=options,
+        )
