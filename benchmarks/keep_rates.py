@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from lobench.analysis.stats.online_levels import e_lond_level
+from lobench.analysis.stats.alpha_spending import e_lond_level
 from lobench.analysis.stats.racing import PairSums
 from lobench.tools.keep.decision import DecisionRules, decided
 

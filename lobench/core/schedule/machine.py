@@ -12,18 +12,75 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from lobench.core.schedule import events
-from lobench.core.schedule.durations import Durations
-from lobench.core.schedule.events import Action, End, Size, Why, Work
-from lobench.core.schedule.groups import Groups
+from lobench.core.schedule.events import Action, End, Returned, Size, Why, Work
 from lobench.core.schedule.losses import Losses, Rules
 from lobench.core.schedule.queue import QueueEntry, Rank, WorkQueue
 from lobench.core.schedule.workers import Leased, Worker, Workers
 
-__all__ = ["Machine"]
+__all__ = ["Durations", "Groups", "Machine"]
+
+
+class Groups:
+    """Groups of alike work that a worker computes together.
+
+    Only full groups are formed, since each other size would be a further program to compile.
+
+    Args:
+      size: Amount of work in a group. 1: no groups.
+      troubled: Keys of work that lost a worker.
+    """
+
+    def __init__(self, size: int, troubled: Container[Any]) -> None:
+        self._size, self._troubled = size, troubled
+        self._apart: set[Any] = set()
+
+    def companions(self, queue: WorkQueue, size: Size, entry: QueueEntry) -> list[QueueEntry]:
+        """Takes the work to compute together with an entry out of the queue, and returns it. It may be empty."""
+        if self._size == 1 or not self._may_share(entry):
+            return []
+        return queue.take_alike(size, entry, self._choose)
+
+    def dissolve(self, worker: Worker) -> list[QueueEntry]:
+        """Returns the work promised to a lost worker. If it computed a group, its members run alone from now on."""
+        if worker.lease is not None and worker.lease.together > 1:
+            self._apart.update(entry.key for entry in worker.promised)
+        return worker.promised
+
+    def _choose(self, alike: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
+        sharing = [entry for entry in alike if self._may_share(entry)][: self._size - 1]
+        return sharing if len(sharing) == self._size - 1 else ()
+
+    def _may_share(self, entry: QueueEntry) -> bool:
+        """Returns whether work may be in a group. Work that failed once runs alone, unaffected by other work."""
+        troubled = not entry.rank.fresh or entry.key in self._apart or entry.key in self._troubled
+        return not troubled and entry.work.alike is not None
+
+
+class Durations:
+    """Last duration of work per warm key, in seconds."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def estimate(self, work: Work) -> float:
+        return self._seconds.get(work.warm_key, work.guess_seconds)
+
+    def learn(self, leased: Leased, event: Returned) -> None:
+        """Records the duration of a result.
+
+        The time of the lease is used only if nothing else was computed with the work.
+        """
+        is_alone = leased.together == 1 and not leased.is_kept
+        seconds = event.now - leased.since if is_alone else event.seconds
+        if event.is_typical and seconds is not None:
+            self._seconds[leased.work.warm_key] = seconds
+
+    def timed_out(self, work: Work) -> None:
+        self._seconds[work.warm_key] = work.timeout_seconds
 
 
 class Machine:

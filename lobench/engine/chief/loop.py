@@ -22,7 +22,6 @@ from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.arrivals import Arriving
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.dispatch import Dispatch
@@ -30,7 +29,7 @@ from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchOptio
 from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
-from lobench.engine.chief.subjects import Subjects, is_through, todays
+from lobench.engine.chief.subjects import Arriving, Subjects, is_through, todays
 from lobench.engine.chief.variants import Variants
 from lobench.engine.chief.worker_link import WatchWorkers, WorkerEvent
 from lobench.engine.config.suite_files import SuiteFiles

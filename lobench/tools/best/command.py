@@ -48,7 +48,7 @@ def best(location: str, kind: str, **options: object) -> None:
     STORE/best.json keeps the result.
     """
     from lobench.tools.best.best import best as found_best
-    from lobench.tools.best.best_output import best_text
+    from lobench.tools.best.choice import best_text
 
     found = logged_aside(found_best, location, **options)
     emit("best", found.to_record()) if kind == "json" else show(best_text(found))

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from lobench.analysis.stats.alpha_spending import e_lond_level
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
-from lobench.analysis.stats.online_levels import e_lond_level
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.racing import PairSums
 from lobench.api.evaluate import evaluate_into

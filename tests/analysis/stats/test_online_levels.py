@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.special import zeta
 
-from lobench.analysis.stats.online_levels import e_lond_level
+from lobench.analysis.stats.alpha_spending import e_lond_level
 
 
 def test_levels_without_discoveries_sum_to_the_rate() -> None:

@@ -22,8 +22,8 @@ from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizers import agem, sgd
 from lobench.inner.task import Datasets
 from lobench.inner.tasks.continual import PermutedStream, RotatedDigits, RotatedStream, SplitDigits, SplitStream
-from lobench.inner.tasks.continual.forgetting import over_tasks
 from lobench.inner.tasks.continual.memory import Examples, Memory
+from lobench.inner.tasks.continual.stream import over_tasks
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.training.phase_transitions import later_phases, stepper_in

@@ -15,19 +15,93 @@ import numpy as np
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import ArrayDataset, Batch, Datasets, Index, Task
+from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Index, Task
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
-from lobench.inner.tasks.continual import forgetting
 from lobench.inner.tasks.continual.memory import Examples, Memory
-from lobench.inner.tasks.continual.protocols import OWN, PROTOCOLS, fresh, norm_leaves, with_norm_leaves
 from lobench.inner.tasks.measured import Aux
 from lobench.inner.tasks.multilayer import MLPClassifier
+from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.normalization import RUNNING_DECAY
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
 from lobench.inner.tasks.wrappers.wrapping import Wrapping
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "over_tasks"]
+
+
+_DIRECTIONS = {"forgetting": "min", "backward_transfer": "max"}
+
+
+def _accuracy_of_task(index: int) -> str:
+    """Returns the name of the accuracy on a task."""
+    return f"accuracy_task_{index}"
+
+
+def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns forgetting and backward transfer of each split, and the index of the current task (`train/task`).
+
+    R[l, j] is the accuracy on task j at the end of task l. At an evaluation during task i, forgetting is the mean over
+    tasks j < i of the highest R[l, j] with j <= l < i, minus the present accuracy on j. Backward transfer is the mean
+    of the present accuracy on j minus R[j, j]. Both are 0 in the first task. Accuracy on a task before training on it
+    does not count.
+
+    Args:
+      metrics: float32[num_seeds, num_evals] by name.
+      steps: Inner steps of the evaluations.
+      ends: Inner steps at which the tasks end. They are among `steps`.
+    Source: Chaudhry et al. 2018 (forgetting); Lopez-Paz and Ranzato 2017 (backward transfer).
+    """
+    tasks = np.searchsorted(ends, steps)  # task that is trained before each evaluation
+    columns = [steps.index(end) for end in ends if end in steps]
+    found: dict[str, np.ndarray] = {}
+    for split in SPLITS:
+        if f"{split}/{_accuracy_of_task(0)}" not in metrics:
+            continue
+        now = np.stack(
+            [metrics[f"{split}/{_accuracy_of_task(task)}"] for task in range(len(ends))]
+        )  # [task, seed, evaluation]
+        after = now[:, :, columns]  # R[i, j] is after[j, :, i]
+        forgetting, transfer = np.zeros_like(now[0]), np.zeros_like(now[0])
+        for place, task in enumerate(tasks):
+            if task:
+                best = np.stack([after[j, :, j:task].max(axis=1) for j in range(task)])
+                forgetting[:, place] = (best - now[:task, :, place]).mean(axis=0)
+                own = np.stack([after[j, :, j] for j in range(task)])
+                transfer[:, place] = (now[:task, :, place] - own).mean(axis=0)
+        found |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
+    if found:
+        found["train/task"] = np.broadcast_to(tasks.astype(np.float32), now[0].shape)
+    return found
+
+
+_PROTOCOLS = ("none", "global", "separate", "new", "frozen", "continual")
+_OWN_NORM = ("separate", "new", "frozen")  # protocols that evaluate each task with its own batch norm
+
+_OF_PARAMS, _OF_STATE = ("scale", "shift"), ("mean", "variance")
+
+
+def _norm_leaves(params: Params, network: Params) -> Params:
+    """Returns the leaves of batch norm: scales and shifts from the parameters, and all of the model state."""
+    layers = [name.removeprefix("mean") for name in network if name.startswith("mean")]
+    of_params = {f"{part}{layer}": params[f"{part}{layer}"] for layer in layers for part in _OF_PARAMS}
+    return of_params | {f"{part}{layer}": network[f"{part}{layer}"] for layer in layers for part in _OF_STATE}
+
+
+def _with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[Params, Params]:
+    """Returns parameters and model state with the given leaves of batch norm."""
+    return (
+        {name: leaves.get(name, leaf) for name, leaf in params.items()},
+        {name: leaves.get(name, leaf) for name, leaf in network.items()},
+    )
+
+
+def _fresh(leaves: Params) -> Params:
+    """Returns initial batch norm: scale and variance 1, shift and mean 0."""
+
+    def of(name: str, leaf: jax.Array) -> jax.Array:
+        return jnp.ones_like(leaf) if name.startswith(("scale", "variance")) else jnp.zeros_like(leaf)
+
+    return {name: of(name, leaf) for name, leaf in leaves.items()}
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
@@ -45,7 +119,7 @@ class Stream(Wrapping):
     Args:
       task: Classifier. None: a perceptron on the digits.
       num_tasks: Number of tasks. Task i does not depend on it.
-      protocol: Treatment of batch norm, one of PROTOCOLS.
+      protocol: Treatment of batch norm: "none", "global", "separate", "new", "frozen" or "continual".
       groups: Number of groups of features, normalized before batch norm, for the protocol "continual".
       memory_size: Number of examples kept of each task, filled evenly over its first pass. 0: none. An interleaved
         stream keeps none, because it has no earlier tasks.
@@ -73,8 +147,8 @@ class Stream(Wrapping):
         memory_size = arguments.integer(name, "memory_size", self.memory_size, at_least=0)
         self._remembers = memory_size > 0 and not interleaved
         self.num_phases = 1 if interleaved else num_tasks
-        self.metric_directions = forgetting.DIRECTIONS | {forgetting.of_task(task): "max" for task in range(num_tasks)}
-        self._has_own = protocol in OWN and num_tasks > 1
+        self.metric_directions = _DIRECTIONS | {_accuracy_of_task(task): "max" for task in range(num_tasks)}
+        self._has_own = protocol in _OWN_NORM and num_tasks > 1
         advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
         if memory_size:
             self.memory_loss = self._memory_loss
@@ -87,7 +161,7 @@ class Stream(Wrapping):
                 got=got,
                 next_step="" if interleaved else advice,
             )
-        if interleaved and protocol in OWN:
+        if interleaved and protocol in _OWN_NORM:
             expected = "'none', 'global' or 'continual': nothing is switched, and no task has its own batch norm"
             raise ConfigError(f"{name}.interleaved = True", got=f"protocol = {protocol!r}", expected=expected)
 
@@ -120,7 +194,7 @@ class Stream(Wrapping):
             state["memory"] = Memory.empty(self.num_tasks, self.memory_size, self.labelled.num_inputs)
             state["step"] = jnp.int32(0)
         if self._has_own:
-            leaves = norm_leaves(params, network)
+            leaves = _norm_leaves(params, network)
             state["stored"] = {name: jnp.stack([leaf] * self.num_tasks) for name, leaf in leaves.items()}
             if self.protocol == "frozen":
                 state["frozen"] = {name: leaf for name, leaf in params.items() if name not in leaves}
@@ -129,11 +203,11 @@ class Stream(Wrapping):
     def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
         network = state["network"]
         if self._has_own:
-            leaves = norm_leaves(params, network)
+            leaves = _norm_leaves(params, network)
             stored = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
             state = {**state, "stored": stored}
             if self.protocol == "new":
-                params, network = with_norm_leaves(params, network, fresh(leaves))
+                params, network = _with_norm_leaves(params, network, _fresh(leaves))
             elif self.protocol == "frozen":
                 frozen = {name: jnp.where(index == 1, params[name], leaf) for name, leaf in state["frozen"].items()}
                 state = {**state, "frozen": frozen}
@@ -165,7 +239,7 @@ class Stream(Wrapping):
         def on(task: jax.Array) -> tuple[jax.Array, jax.Array]:
             used, network = weights, common
             if self._has_own:
-                used, network = with_norm_leaves(weights, network, self._norm_of(task, weights, state))
+                used, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
             inputs, labels = self.examples(data, task)
             logits, _ = self.classifier.logits(used, network, inputs, training=False)
             logits = self.masked(logits, jnp.broadcast_to(task, labels.shape), training=False)
@@ -178,7 +252,7 @@ class Stream(Wrapping):
         def over_those_begun(values: jax.Array) -> jax.Array:
             return jnp.sum(jnp.where(is_begun, values, 0.0)) / jnp.sum(is_begun)
 
-        of_tasks = {forgetting.of_task(task): accuracies[task] for task in range(self.num_tasks)}
+        of_tasks = {_accuracy_of_task(task): accuracies[task] for task in range(self.num_tasks)}
         return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **of_tasks}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
@@ -188,7 +262,7 @@ class Stream(Wrapping):
     def metrics_over_phases(
         self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
     ) -> Mapping[str, np.ndarray]:
-        return forgetting.over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
+        return over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
 
     def check_case(self, case: Case) -> None:
         count, asked = max(len(case.phases), 1), case.primary_metric.rpartition("/")[2]
@@ -201,7 +275,7 @@ class Stream(Wrapping):
                 expected=expected,
                 next_step="leave Case.phases out" if self.num_phases == 1 else sequence,
             )
-        if asked in forgetting.DIRECTIONS and self.num_phases == 1:
+        if asked in _DIRECTIONS and self.num_phases == 1:
             why = "all tasks are trained at once" if self.interleaved else "there is one task"
             raise ConfigError(
                 f"Case.primary_metric = {case.primary_metric!r}: {why}, and nothing comes after it to forget it for",
@@ -260,7 +334,7 @@ class Stream(Wrapping):
 
     def _norm_of(self, task: jax.Array, weights: PyTree, state: PyTree) -> PyTree:
         """Returns a task's batch norm: for earlier tasks as stored at their end, otherwise the current one."""
-        now = norm_leaves(weights, state["network"])
+        now = _norm_leaves(weights, state["network"])
         return {name: jnp.where(task < state["task"], rows[task], now[name]) for name, rows in state["stored"].items()}
 
     def _global_statistics(self, weights: PyTree, state: PyTree) -> PyTree:
@@ -281,7 +355,7 @@ def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Cl
     Raises:
       ConfigError: The protocol is unknown, or needs batch norm and the classifier has none.
     """
-    arguments.choice(name, "protocol", protocol, PROTOCOLS)
+    arguments.choice(name, "protocol", protocol, _PROTOCOLS)
     if protocol == "none":
         return task
     if task.norm.kind != "batch":
