@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ __all__ = [
     "GuardedPlugin",
     "PluginManager",
     "Registered",
+    "installed_entry_points",
     "load_plugins",
 ]
 
@@ -399,12 +401,34 @@ def _built_in() -> list[str]:
     return [".".join(path.parts) for path in paths]
 
 
+def installed_entry_points(group: str) -> metadata.EntryPoints:
+    """Returns the entry points of installed packages in a group.
+
+    Packages are read once, and again after a change of a folder of `sys.path`.
+    """
+    folders = tuple((folder, _changed_ns(folder)) for folder in sys.path)
+    found: metadata.EntryPoints = _entry_points_in(folders).select(group=group)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _entry_points_in(folders: tuple[tuple[str, int], ...]) -> Any:  # its type depends on the version of Python
+    return metadata.entry_points()
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
 def load_plugins() -> PluginManager:
     """Returns a manager with the built-ins and every entry point that can be imported."""
     manager = PluginManager()
     for name in _built_in():
         manager.register(importlib.import_module(name), name=name)
-    for entry_point in sorted(metadata.entry_points(group="lobench"), key=lambda point: point.name):
+    for entry_point in sorted(installed_entry_points("lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
         reason, plugin = {"name": entry_point.name, "distribution": distribution}, None
         try:

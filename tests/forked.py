@@ -489,6 +489,7 @@ def _import() -> None:
     settle_blas(1)
     for name in _IMPORTED:
         importlib.import_module(name)
+    _installed()  # takes a fifth of a second, and each command that starts workers needs it
     sys.meta_path.remove(rewriting)
     for name in ("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE"):
         os.environ.pop(name, None)

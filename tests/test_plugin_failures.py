@@ -11,7 +11,7 @@ from commands import lobench_here as lobench
 from tiny import make_run, make_suite, results
 
 from lobench.core.wording import cause, headline
-from lobench.plugins import PluginManager
+from lobench.plugins import PluginManager, installed_entry_points
 
 DECLARED = {
     "lobench_checkpoint_sources": "source",
@@ -157,3 +157,11 @@ def test_a_source_with_a_scheme_of_its_own_is_asked_for_its_checkpoints(tmp_path
     assert len(results(tmp_path / "store")) == 2
     done = lobench("watch", "fakes3://bucket/run", "--suite", "tiny", "--once", "--store", "other", cwd=tmp_path)
     assert done.returncode == 2 and "nothing reads fakes3:// here" in done.stderr
+
+
+def test_entry_points_of_a_package_installed_later_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "later" not in installed_entry_points("lobench").names
+    (tmp_path / "later-1.0.dist-info").mkdir()
+    (tmp_path / "later-1.0.dist-info" / "entry_points.txt").write_text("[lobench]\nlater = later\n")
+    assert "later" in installed_entry_points("lobench").names

@@ -18,7 +18,6 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +33,7 @@ from lobench.engine.store.data_files import note_named_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described
+from lobench.plugins import installed_entry_points
 
 __all__ = ["Collecting", "KnownCases"]
 
@@ -145,9 +145,8 @@ class KnownCases:
 
 
 def _plugins() -> Iterator[tuple[str, str]]:
-    installed = metadata.entry_points()  # called once, because it scans all installed packages
     for group in _PLUGIN_GROUPS:
-        for entry in installed.select(group=group):
+        for entry in installed_entry_points(group):
             if entry.dist is not None:
                 about = entry.dist.metadata  # `name` and `version` would each read it again
                 yield about["Name"], about["Version"]
