@@ -17,7 +17,6 @@ from lobench.core.search.space import Parameter, Value
 
 __all__ = [
     "METHOD_KINDS",
-    "CommandState",
     "Experiment",
     "Method",
     "Race",
@@ -33,7 +32,6 @@ __all__ = [
 # A method sets one field of these names. A script is a command with curves.
 Kind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
 METHOD_KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "script")
-CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _HASHED = 8
 _BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d, ]*)\)")

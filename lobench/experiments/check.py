@@ -11,7 +11,7 @@ from typing import Literal
 
 from lobench.api.settings import WatchSettings
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, CaseSpec, SeedBlock, seed_blocks
-from lobench.core.experiment import CommandState, Method, SessionBlocks
+from lobench.core.experiment import Method, SessionBlocks
 from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value
 from lobench.core.subject import Subject, SubjectKey, Variant
@@ -28,7 +28,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.experiments.blocks import blocks_of, looked_at
 from lobench.experiments.existing import ExistingResults, NamedBlock, cases_of
 from lobench.experiments.imported_curves import ExperimentCurves
-from lobench.experiments.members import states_by_folder
+from lobench.experiments.members import WITHOUT_CHECKPOINT, states_by_folder
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import num_reported
 from lobench.experiments.search.planned import PlannedSearch, known_of
@@ -38,7 +38,6 @@ __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
 
 _DRAWS = 64  # of a search's space, to have each of its parameters
 _SOME_OPTIMIZER = ("Case.optimizer = @lobench.sgd()",)  # where a trainer's config.gin will name it
-_WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +326,7 @@ class _Trainings:
     def num_expected(self, method: Method) -> int:
         """Returns the number of sessions that are still to produce a checkpoint."""
         without = [self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)]
-        return sum(state not in _WITHOUT or self._settings.retry_errors for state in without)
+        return sum(state not in WITHOUT_CHECKPOINT or self._settings.retry_errors for state in without)
 
     def num_not_done(self, method: Method) -> int:
         """Returns the number of sessions that are not done."""

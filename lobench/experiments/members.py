@@ -9,9 +9,10 @@ from dataclasses import replace
 from lobench.analysis.store.methods import of_members
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import CommandState, Method, SessionMember, members
+from lobench.core.experiment import Method, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
 from lobench.core.program import IMPORTED
+from lobench.core.search.search import TrialState
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun, holds_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchProgress
@@ -31,15 +32,15 @@ from lobench.experiments.search.of_scripts import ScriptSearch
 from lobench.experiments.search.running import Place
 from lobench.hookspecs import CheckpointReader
 
-__all__ = ["ExperimentRecord", "states_by_folder"]
+__all__ = ["WITHOUT_CHECKPOINT", "ExperimentRecord", "states_by_folder"]
 
-_WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
+WITHOUT_CHECKPOINT: tuple[TrialState, ...] = ("failed", "infeasible")  # states of a command that leaves no checkpoint
 
 
-def states_by_folder(ledger: Ledger) -> Mapping[str, CommandState]:
+def states_by_folder(ledger: Ledger) -> Mapping[str, TrialState]:
     """Returns the states of the commands of all experiments and their earlier forms, by `CommandRun.name`."""
     trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
-    return {row.parameters.get("folder", ""): row.state for row in trials}
+    return {str(row.parameters.get("folder", "")): row.state for row in trials}
 
 
 class ExperimentRecord:
@@ -99,7 +100,7 @@ class ExperimentRecord:
         return self._commands is not None and self._commands.has_postponed
 
     @property
-    def trials(self) -> Mapping[str, CommandState]:
+    def trials(self) -> Mapping[str, TrialState]:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
@@ -168,24 +169,24 @@ class ExperimentRecord:
 
     def _known_states(
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
-    ) -> Callable[[CommandRun], CommandState]:
+    ) -> Callable[[CommandRun], TrialState]:
         """Returns a function from a command to its state in any form of any experiment, found by its folder."""
         by_folder = states_by_folder(ledger)
 
-        def state_of(run: CommandRun) -> CommandState:
-            state: CommandState = by_folder.get(run.name, "waiting")
+        def state_of(run: CommandRun) -> TrialState:
+            state: TrialState = by_folder.get(run.name, "waiting")
             if run.is_script:
                 return self._state_of_script(run, state)
-            if not self._retry_errors or state not in _WITHOUT:
+            if not self._retry_errors or state not in WITHOUT_CHECKPOINT:
                 return state
             # Infeasible with a checkpoint: it ended well, and the cases could not be bound. They are bound again.
             return "done" if state == "infeasible" and holds_checkpoint(run, readers) else "waiting"
 
         return state_of
 
-    def _state_of_script(self, run: CommandRun, state: CommandState) -> CommandState:
+    def _state_of_script(self, run: CommandRun, state: TrialState) -> TrialState:
         """Returns the state of a script, from its stored curves; missing curves are read again."""
-        is_retried = self._retry_errors and state in _WITHOUT
+        is_retried = self._retry_errors and state in WITHOUT_CHECKPOINT
         if (state == "done" or (is_retried and state == "infeasible")) and self._scripts is not None:
             name = script_name(run.method)
             is_trials = "/" in run.method.name and run.session < FIRST_REPORT_SEED
@@ -241,7 +242,7 @@ class ExperimentRecord:
         waiting = [
             run
             for run, state in states.items()
-            if state not in _WITHOUT
+            if state not in WITHOUT_CHECKPOINT
             and (run.method, run.session) not in begun
             and run not in scripts
             and run.method.partition("/")[0] not in of_searches

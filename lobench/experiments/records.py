@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from lobench.cli.command_records import EndingRecord, ending_record
-from lobench.core.experiment import CommandState
 from lobench.core.experiment import Kind as MethodKind
 from lobench.core.json_numbers import Finite, record_from
+from lobench.core.search.search import TrialState
 from lobench.report.tables.method_table import MethodRecord, method_records
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class RanRecord(EndingRecord):
     experiment: str
     num_planned: int
     num_done: Annotated[int, "Number of planned evaluations in the store."]
-    trials: Annotated[dict[str, CommandState], "State of each session of a command."]
+    trials: Annotated[dict[str, TrialState], "State of each session of a command."]
     refused: Annotated[dict[str, str], "Reason why a method could not be evaluated, by its title."]
     utilisation: str
     methods: list[MethodRecord]

@@ -20,9 +20,10 @@ from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
-from lobench.core.experiment import CommandState, Experiment, Method, Race, SessionBlocks
+from lobench.core.experiment import Experiment, Method, Race, SessionBlocks
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
+from lobench.core.search.search import TrialState
 from lobench.core.subject import Subject
 from lobench.core.wording import first_of
 from lobench.engine.checkpoints.given import given_methods
@@ -100,7 +101,7 @@ class Ran:
     ending: Ending
     num_done: int
     num_planned: int
-    trials: Mapping[str, CommandState]
+    trials: Mapping[str, TrialState]
     refused: Mapping[str, str] = field(default_factory=dict)
     utilisation: str = ""
 

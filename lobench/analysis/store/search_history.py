@@ -28,7 +28,6 @@ __all__ = [
     "histories_of",
     "num_infeasible",
     "search_notes",
-    "trial_of",
 ]
 
 _MOST_NAMED = 6
@@ -41,18 +40,6 @@ class _HasSeed(Protocol):
 
 
 _Part = TypeVar("_Part", bound=_HasSeed)
-
-
-def trial_of(row: TrialRow) -> Trial:
-    """Returns the trial stored in a row."""
-    return Trial(
-        number=row.number,
-        parameters=row.parameters,
-        state=row.state,
-        fitness=row.fitness,
-        wave=row.wave,
-        note=row.note,
-    )
 
 
 def best_trials(
@@ -69,7 +56,7 @@ def best_trials(
     best: dict[str, int | str] = {}
     for name in methods:
         there = sorted(number for method, number in members if method == name and isinstance(number, int))
-        found = best_trial([trial_of(row) for row in rows if row.method == name and row.number in there])
+        found = best_trial([row for row in rows if row.method == name and row.number in there])
         if there:
             best[name] = there[0] if found is None else found.number
     return best
@@ -77,7 +64,7 @@ def best_trials(
 
 def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
     """Returns the number of trials of a search without a feasible trial; else 0."""
-    own = [trial_of(row) for row in rows if row.method == method]
+    own = [row for row in rows if row.method == method]
     return len(own) if best_trial(own) is None else 0
 
 
@@ -258,7 +245,7 @@ def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
 
 def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
     ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
-    trials = [dataclasses.replace(trial_of(row), number=place) for place, row in enumerate(ended)]
+    trials = [dataclasses.replace(row, number=place) for place, row in enumerate(ended)]
     best: list[int | None] = []
     so_far: Trial | None = None
     for trial in trials:

@@ -12,8 +12,9 @@ from types import MappingProxyType
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import ConfigError
-from lobench.core.experiment import CommandState, Method
+from lobench.core.experiment import Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
+from lobench.core.search.search import TrialState
 from lobench.core.subject import Given, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
@@ -26,7 +27,7 @@ from lobench.hookspecs import CheckpointReader, SourceContext
 
 __all__ = ["CommandRun", "CommandRuns", "holds_checkpoint"]
 
-_OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible", "stopped")
+_OVER: tuple[TrialState, ...] = ("done", "failed", "infeasible", "stopped")
 _LOOKS = 2  # polls of a finished command's folder: a file is complete if two polls find it unchanged
 _GIN_FILE = "method.gin"
 
@@ -119,7 +120,7 @@ class CommandRuns:
         runs: Iterable[CommandRun],
         readers: Mapping[str, CheckpointReader],
         *,
-        states: Mapping[CommandId, CommandState] = MappingProxyType({}),
+        states: Mapping[CommandId, TrialState] = MappingProxyType({}),
         record: Callable[[TrialRow], None] = lambda row: None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -132,11 +133,11 @@ class CommandRuns:
         self._leases: dict[CommandId, tuple[int, int]] = {}  # worker and lease of running commands
         self._postponed: set[CommandId] = set()  # waiting until the run begins again
         self._workers: WatchWorkers | None = None
-        self.states: dict[CommandId, CommandState] = {}
+        self.states: dict[CommandId, TrialState] = {}
         for run in runs:
             self.add(run, states.get(run.id, "waiting"))
 
-    def add(self, run: CommandRun, known: CommandState = "waiting") -> None:
+    def add(self, run: CommandRun, known: TrialState = "waiting") -> None:
         """Adds a command, with its state in the ledger."""
         self._runs[run.id], self._sources[run.id] = run, self._source(run)
         self._set(run.id, known if known in _OVER else "waiting")
@@ -232,7 +233,7 @@ class CommandRuns:
         """Records the end of a command. `problem` is "" if its exit code was 0."""
         if self.states[command] == "stopped":
             return
-        state: CommandState = "failed" if problem else "infeasible"
+        state: TrialState = "failed" if problem else "infeasible"
         if not problem and not (problem := self._refused.get(command, "")):
             is_there, problem = self._outcome(self._runs[command])
             state = "done" if is_there else "infeasible"
@@ -263,7 +264,7 @@ class CommandRuns:
                 return True
         return False
 
-    def _record_state(self, command: CommandId, state: CommandState, problem: str) -> None:
+    def _record_state(self, command: CommandId, state: TrialState, problem: str) -> None:
         self._set(command, state)
         self._log(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 
@@ -309,7 +310,7 @@ class CommandRuns:
     def _source(self, run: CommandRun) -> DirectorySource:
         return _source_of(run, self._readers)
 
-    def _set(self, command: CommandId, state: CommandState) -> None:
+    def _set(self, command: CommandId, state: TrialState) -> None:
         if self.states.get(command) == state:
             return
         self.states[command] = state

@@ -10,11 +10,11 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lobench.core.case import SeedBlock
-from lobench.core.experiment import CommandState, SessionMember
+from lobench.core.experiment import SessionMember
 from lobench.core.history import EvaluationId
+from lobench.core.search.search import Trial, TrialState
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.codes import Codes
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -71,26 +71,20 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRow:
-    """Setting of a method.
+class TrialRow(Trial):
+    """Trial of a method; the only one, without parameters, if the method searches nothing.
+
+    Its note is stored behind the state: `stopped: fitness 0.2 after 25%, ...`.
 
     Attributes:
       method: Name of the method.
-      number: Number of the trial.
-      parameters: Values by their gin path; empty if the method searches nothing.
-      state: State of the trial.
-      fitness: Fitness; None if unknown.
-      wave: Number of the search's wave that proposed it.
-      note: Reason why it was stopped. Stored behind the state: `stopped: fitness 0.2 after 25%, ...`.
     """
 
     method: str
     number: int = 0
-    parameters: Mapping[str, Any]
-    state: CommandState = "waiting"
+    state: TrialState = "waiting"
     fitness: float | None = None
     wave: int = 0
-    note: str = ""
 
 
 class Experiments(Codes):

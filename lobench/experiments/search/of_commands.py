@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import CommandState, Method
+from lobench.core.experiment import Method
 from lobench.core.planner import CommandId
-from lobench.core.search.search import Trial
+from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.core.trials import is_over
 from lobench.engine.checkpoints.given import given_checkpoint
@@ -44,7 +44,7 @@ class ProcessSearch(SearchRun):
         width: int,
         commands: CommandRuns,
         runs_of: Callable[[Method, range | None], Sequence[CommandRun]],
-        state_of: Callable[[CommandRun], CommandState],
+        state_of: Callable[[CommandRun], TrialState],
     ) -> None:
         super().__init__(planned, place, known, width=width)
         self._commands, self._runs_of, self._state_of = commands, runs_of, state_of
@@ -64,7 +64,7 @@ class ProcessSearch(SearchRun):
                     self._commands.add(run, self._known(run))
             self._runs[trial.number] = known[runs[0].folder]
 
-    def _known(self, run: CommandRun) -> CommandState:
+    def _known(self, run: CommandRun) -> TrialState:
         """Returns the state of a session from earlier runs."""
         return self._state_of(run)
 

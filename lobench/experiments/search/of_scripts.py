@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import CommandState, SessionMember
-from lobench.core.search.search import Trial
+from lobench.core.experiment import SessionMember
+from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED, below_median, is_over
 from lobench.engine.chief.commands import CommandRun
@@ -82,7 +82,7 @@ class ScriptSearch(ProcessSearch):
         super().begin()
         self._look_at_sessions()
 
-    def _known(self, run: CommandRun) -> CommandState:
+    def _known(self, run: CommandRun) -> TrialState:
         """Returns the state of a session after earlier starts. A stopped one waits again until the waves are judged."""
         state = super()._known(run)
         return "waiting" if state == "stopped" else state

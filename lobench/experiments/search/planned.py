@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lobench.analysis.store.search_history import trial_of
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method, Search
 from lobench.core.number_checks import is_integer
@@ -128,7 +127,7 @@ def known_of(
     for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
         trials = [one for one in ledger.trials(row.id) if one.method == name] if ledger is not None else []
         if trials and search_identity(row.config, name) == wanted:
-            found = [replace(trial_of(one), parameters=planned.space.active(one.parameters)) for one in trials]
+            found = [replace(one, parameters=planned.space.active(one.parameters)) for one in trials]
             members = ledger.memberships(row.id) if ledger is not None else []
             own = (one for one in members if one.method.partition("/")[0] == name)
             fresh = (one for one in own if isinstance(one.session, int))

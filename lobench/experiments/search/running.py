@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
@@ -271,16 +271,8 @@ class SearchRun(ABC):
         new = [trial for trial in trials if self._written.get(trial.number) != trial]
         with self._place.ledger.transaction() if new else contextlib.nullcontext():
             for trial in new:
-                row = TrialRow(
-                    method=self.method.name,
-                    number=trial.number,
-                    parameters=trial.parameters,
-                    state=trial.state,
-                    fitness=trial.fitness,
-                    wave=trial.wave,
-                    note=trial.note,
-                )
-                self._place.ledger.set_trial(self._place.form, row)
+                values = {each.name: getattr(trial, each.name) for each in fields(Trial)}
+                self._place.ledger.set_trial(self._place.form, TrialRow(method=self.method.name, **values))
                 self._written[trial.number] = trial
 
 
