@@ -167,6 +167,7 @@ STORIES = {
             "tensorboard --logdir": "README.md has it",
             "MLFLOW_ALLOW_FILE_STORE": "MLflow's server; mlflow-skinny is what tests have",
             "wandb sync": "a login",
+            "trackio show": "a page that stays open",
             "sink 'tensorboard': theta_20.npz": "of a trainer that began again, which hashes name",
         }
     ),

@@ -28,6 +28,7 @@ from lobench.tools.curve_import.formats import (
     records,
     tables,
     tensorboard,
+    trackio,
     wandb,
     wandb_log,
 )
@@ -118,6 +119,9 @@ _SHIPPED: dict[str, FileKind] = {
         files=mlflow.mlflow_files,
         last_counts=True,
         has_facts=True,
+    ),
+    "trackio": FileKind(
+        about="a project's database of trackio, PROJECT.db", read=trackio.read_trackio, last_counts=True, has_facts=True
     ),
     "algoperf": FileKind(
         about="AlgoPerf's evaluations, with --targets",
@@ -323,7 +327,7 @@ def _of_file(path: Path) -> str:
         return "wandb-run"
     if mlflow.is_database(path):
         foreign.refuse_database(path)
-        return "mlflow"
+        return "trackio" if trackio.is_trackio(path) else "mlflow"
     foreign.refuse_arrays(path, head)
     if is_json(path):
         foreign.refuse_journal(path)

@@ -1,0 +1,1 @@
+"""trackio as a sink of lobench's results."""

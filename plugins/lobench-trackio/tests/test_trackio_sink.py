@@ -1,0 +1,176 @@
+"""The sink against trackio's own reader, with real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from lobench_trackio.sink import TrackioSink
+from report_store import NASTY, deliveries_of, make_baseline, make_store
+
+from lobench.extend import PluginError, numbers_of
+from lobench.hookspecs import SinkContext
+from lobench.testing.sinks import SinkContract, sample_deliveries
+
+Logged = tuple[str, str, int, float]  # run, key, outer step, value
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of trackio's for this test, in this process and in those that it starts."""
+    from trackio import sqlite_storage, utils
+
+    folder = tmp_path / "of_trackio"
+    monkeypatch.setenv("TRACKIO_DIR", str(folder))
+    monkeypatch.setattr(utils, "TRACKIO_DIR", folder)
+    monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", folder)
+    return folder
+
+
+def logged(project: str) -> list[Logged]:
+    """Every number that trackio reads in a project, each as often as it is there."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return [
+        (str(run["name"]), key, row["step"], float(row[key]))
+        for run in SQLiteStorage.get_run_records(project)
+        for row in SQLiteStorage.get_logs(project, run_id=str(run["id"]))
+        for key in row
+        if key not in ("step", "timestamp")
+    ]
+
+
+def deliver(context: SinkContext, deliveries: list) -> None:
+    sink = TrackioSink(context)
+    sink.deliver(deliveries)
+    sink.close()
+
+
+class TestContract(SinkContract):
+    factory = "lobench_trackio.sink:TrackioSink"
+    argument = "contract"
+
+    def contents(self, store: Path) -> list[Logged]:
+        """The numbers of a store's runs, since several stores of a test share a project."""
+        own = [one for one in logged("contract") if re.split("[/ ]", one[0])[0] == store.name]
+        return [(run.removeprefix(store.name), *rest) for run, *rest in own]
+
+    def value_of(
+        self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
+    ) -> float | None:
+        label = "/".join(filter(None, (store.name, run))) + (f" generation {generation}" if generation else "")
+        place = (label, f"{suite}/{case}/{metric}", step)
+        return next((value for *found, value in logged("contract") if tuple(found) == place), None)
+
+
+def test_results_go_into_the_run_of_a_trainer_and_are_imported(tmp_path: Path, folder: Path) -> None:
+    import trackio
+
+    store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
+    trainer = trackio.init(project="learning", name="mine", config={"seed": 3}, embed=False)
+    for step in (0, 10_000):
+        trainer.log({"train/loss": 1.0 + step}, step=step)
+    trainer.finish()
+    deliveries = deliveries_of(store)
+    context = SinkContext(store=store, argument="learning,run=mine", suites=(str(suite),))
+    for part in (deliveries[:7], deliveries, deliveries):
+        deliver(context, part)
+    found = {one[:3]: one[3] for one in logged("learning")}
+    assert len(found) == len(logged("learning")), "each number is there once"
+    assert {run for run, *_ in found} == {"mine"} and found["mine", "train/loss", 10_000] == 10_001.0
+    expected = {
+        ("mine", key, one.event.checkpoint.outer_step): value
+        for one in deliveries
+        for number in numbers_of(one.event, [str(suite)])
+        for key, value in number.values()
+    }
+    trained = {("mine", "train/loss", 0): 1.0, ("mine", "train/loss", 10_000): 10_001.0}
+    assert repr(sorted(found.items())) == repr(sorted((expected | trained).items()))
+    assert any(NASTY in key for _, key, _ in found)
+
+    others = sample_deliveries(1, run="other")
+    with pytest.raises(PluginError, match="run 'mine' has the results of another training"):
+        TrackioSink(context).deliver(others)
+    with pytest.raises(PluginError, match="project 'learning' has no run 'yours'; got mine"):
+        TrackioSink(SinkContext(store=store, argument="learning,run=yours"))
+
+    target = tmp_path / "imported"
+    lobench(
+        "import", folder / "learning.db", "--metric", "score", "--maximize", "score", "--case", "x", "--store", target
+    )
+    (row,) = json.loads(lobench("results", "--store", target, "--format", "json", "--curves").stdout)
+    scores = sorted((step, value) for (_, key, step), value in found.items() if key == "score")
+    assert row["eval_steps"] == [step for step, _ in scores] and len(scores) == 4
+    assert row["curves"]["score"] == [pytest.approx([value for _, value in scores])]
+
+
+def test_database_that_was_removed_is_filled_again(tmp_path: Path, folder: Path) -> None:
+    context = SinkContext(store=tmp_path, argument="p")
+    before = TrackioSink(context).destination
+    assert TrackioSink(context).destination == before
+    (folder / "p.db").unlink()
+    assert TrackioSink(context).destination != before
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from lobench.hookspecs import SinkContext
+from lobench.testing.sinks import sample_deliveries
+from lobench_trackio.sink import TrackioSink
+from trackio.sqlite_storage import SQLiteStorage
+
+class Dying(sqlite3.Connection):
+    left = 1 << 30
+    def commit(self):
+        Dying.left -= 1
+        if Dying.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().commit()
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *words, **more: connect(*words, factory=Dying, **more)
+for place in map(int, sys.argv[2:]):
+    child = os.fork()
+    if child == 0:
+        sink = TrackioSink(SinkContext(store=Path(sys.argv[1]) / f"at_{place}", argument=f"at_{place}"))
+        Dying.left = place
+        for one in sample_deliveries(2):
+            sink.deliver([one])
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_killed_before_any_transaction_each_is_there_once(tmp_path: Path) -> None:
+    deliver(SinkContext(store=tmp_path / "whole", argument="whole"), sample_deliveries(2))
+    expected = Counter(repr(rest) for _, *rest in logged("whole"))
+    places = range(12)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", KILLED, str(tmp_path), *map(str, places)]
+    subprocess.run(command, env=environment, timeout=300, check=True)
+    cut: list[int] = []
+    for place in places:
+        cut.append(len(logged(f"at_{place}")))
+        deliver(SinkContext(store=tmp_path / f"at_{place}", argument=f"at_{place}"), sample_deliveries(2))
+        assert Counter(repr(rest) for _, *rest in logged(f"at_{place}")) == expected, place
+    assert len(set(cut)) > 3, "kills were in the middle"
+
+
+def test_projects_and_folders_that_trackio_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PluginError, match=r"cannot be written; got project 'a_configs'.*reserved suffix") as caught:
+        TrackioSink(SinkContext(store=tmp_path, argument="a_configs"))
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("TRACKIO_STORAGE_MODE", "jsonl")
+    with pytest.raises(PluginError, match=r"no database on a network file system.*TRACKIO_DIR on a local disk"):
+        TrackioSink(SinkContext(store=tmp_path))
+    monkeypatch.setitem(sys.modules, "trackio.sqlite_storage", None)
+    with pytest.raises(PluginError, match=r"trackio is not installed.*pip install trackio"):
+        TrackioSink(SinkContext(store=tmp_path))
