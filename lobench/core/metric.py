@@ -20,6 +20,7 @@ __all__ = [
     "split_name",
     "spread_directions",
     "stored_spelling",
+    "usual_direction",
 ]
 
 EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # splits that exist only with evaluations
@@ -40,6 +41,10 @@ _WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
 
 # Directions of metrics that need no declaration, in every split.
 _KNOWN = {"loss": Direction.MIN, "accuracy": Direction.MAX}
+_USUAL = {
+    Direction.MIN: re.compile(r"(.*[^a-z])?loss|loss/.*", re.IGNORECASE),
+    Direction.MAX: re.compile(r"(.*[^a-z])?acc(uracy)?|acc(uracy)?/.*", re.IGNORECASE),
+}
 
 
 class UnknownDirection(LobenchError):
@@ -58,6 +63,14 @@ def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | 
       declared: Directions by full name of the metric.
     """
     return declared.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
+
+
+def usual_direction(metric: str) -> Direction | None:
+    """Returns the direction that other programs' names imply: losses improve downwards, accuracies upwards.
+
+    Example: `val/box_loss` and TensorBoard's `Loss/test` are losses, `val/top5_acc` is an accuracy.
+    """
+    return next((direction for direction, names in _USUAL.items() if names.fullmatch(metric)), None)
 
 
 def is_of_batch(metric: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lobench.api.settings import ImportSettings
 from lobench.core.errors import UsageError, suggestion
-from lobench.core.metric import Direction, metric_name
+from lobench.core.metric import Direction, direction_of, metric_name, usual_direction
 from lobench.core.wording import cause, counted, first_of
 from lobench.engine.store.imports import ImportedFile
 from lobench.tools.curve_import.formats.kinds import kind_of, kinds, nothing_reads, sha256_of, table_files
@@ -379,6 +379,8 @@ class CollectedCurves:
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
             got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
             raise UsageError("there is nothing to import", where=str(self.sources[0].path), got=got, expected=expected)
+        undeclared = [name for name in self.spill.metrics if direction_of(name, self.directions) is None]
+        self.directions |= {name: way for name in undeclared if (way := usual_direction(name)) is not None}
         return self
 
     def _read_all(self) -> None:

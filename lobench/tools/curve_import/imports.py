@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.json_numbers import record_from
-from lobench.core.metric import direction_of
+from lobench.core.metric import Direction, direction_of, usual_direction
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
@@ -434,9 +435,15 @@ def _primary(case: str, collected: CollectedCurves) -> str:
             f"case {case!r} has several metrics, and none is marked as primary",
             where=str(collected.sources[0].path),
             got=", ".join(there),
-            next_step=f"--metric {there[0]} takes that; the first one of several is the primary one",
+            next_step=f"--metric {_likely_primary(there)} takes that; the first one of several is the primary one",
         )
     return (asked or list(there))[0]
+
+
+def _likely_primary(metrics: Sequence[str]) -> str:
+    """Returns the metric to suggest: preferably a loss, and one of validation or test."""
+    losses = [name for name in metrics if usual_direction(name) is Direction.MIN] or list(metrics)
+    return next((name for name in losses if re.search("val|test|eval", name, re.IGNORECASE)), losses[0])
 
 
 def _check_direction(case: CaseInfo, collected: CollectedCurves) -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from imported import held, write_csv
 
+from lobench import open_results
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.imports import import_curves
 
@@ -153,3 +154,26 @@ def test_event_files_without_scalars_are_one_line(tmp_path: Path) -> None:
         writer.add_text("note", "hello", 0)
     with pytest.raises(UsageError, match="event files hold no scalars"):
         import_curves(tmp_path / "run", store=tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [("Loss/test", "min"), ("val/box_loss", "min"), ("top5_acc", "max"), ("Accuracy/val", "max"), ("gloss", None)],
+)
+def test_a_metric_called_loss_or_accuracy_needs_no_direction(
+    tmp_path: Path, metric: str, direction: str | None
+) -> None:
+    (tmp_path / "a_seed0.csv").write_text(f"step,{metric}\n0,2\n10,1\n")
+    if direction is None:
+        with pytest.raises(UsageError, match="--maximize gloss, or --minimize gloss"):
+            import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
+        return
+    import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
+    (row,) = open_results(tmp_path / "store").rows
+    assert row.curves.direction(row.case.primary_metric) == direction
+
+
+def test_of_several_metrics_a_loss_of_validation_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "a_seed0.csv").write_text("step,lr,train_loss,val_acc,val_loss\n0,1,2,0,3\n10,1,1,1,2\n")
+    with pytest.raises(UsageError, match="--metric val/loss takes that"):
+        import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
