@@ -416,6 +416,12 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
             errors.append(error)
     if errors:
         raise errors[0]
+    if info.evaluator:
+        raise BaselineError(
+            "a gate in pytest needs a tuned baseline, and for commands nothing is tuned",
+            where=f"{info.suite}/{info.name}",
+            next_step=f"run `lobench compare OLD NEW --suite {shlex.quote(str(Path(spec.path).parent))}`",
+        )
     raise BaselineError(
         "the suite has no baseline, and a gate's margin is on the scale from untrained to tuned",
         where=f"{info.suite}/{info.name}",

@@ -12,6 +12,8 @@ from stores import add
 
 from lobench import import_curves
 from lobench.analysis.comparisons.best_group import bold_means
+from lobench.analysis.comparisons.gates import Verdict
+from lobench.analysis.comparisons.method_comparison import compare_subjects
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.scores.scales import Scales
@@ -60,11 +62,34 @@ def test_score_0_of_single_values_is_not_called_untrained(tmp_path: Path) -> Non
         assert "untrained" not in text and "lobench baseline" not in text
 
 
-def record_values(store: Path, values: Mapping[int, Sequence[float]]) -> None:
+def test_single_values_are_compared_alike_in_either_order(tmp_path: Path) -> None:
+    record_values(tmp_path, {1: [0.1, 0.12, 0.11, 0.09], 2: [0.131, 0.155, 0.144, 0.117], 3: [0.01, 0.02, 0.03, 0.01]})
+    one, two, _ = summary_of(tmp_path, []).snapshot.subjects
+    (worse,), (better,) = (compare_subjects(sides) for sides in ((one, two), (two, one)))
+    assert (worse.primary.gate.verdict, better.primary.gate.verdict) == (Verdict.REGRESSED, Verdict.PASS)
+    # ln(1.3) relative to the mean of both
+    assert worse.primary.comparison.overall.mean == pytest.approx(-better.primary.comparison.overall.mean)
+    assert worse.primary.comparison.overall.mean == pytest.approx(-2 * 0.3 / 2.3, abs=0.01)
+    with_third = compare_subjects((one, two), scales=summary_of(tmp_path, []).scales)[0]
+    assert with_third.primary.comparison.overall == worse.primary.comparison.overall
+
+
+@pytest.mark.parametrize(("metric", "factor"), [("valid/loss", 1.0), ("valid/accuracy", -1.0)])
+def test_checkpoints_that_only_get_worse_are_ranked_by_their_single_values(
+    tmp_path: Path, metric: str, factor: float
+) -> None:
+    record_values(tmp_path, {1: [0.5 - 0.4 * factor] * 2, 2: [0.5 - 0.3 * factor] * 2, 3: [0.5] * 2}, metric)
+    summary = summary_of(tmp_path, [])
+    means = [summary.mean_score(place, "primary").interval.mean for place in range(3)]
+    assert means[0] == pytest.approx(0) and means[0] > means[1] > means[2] >= -1
+    assert "the largest change of a stored mean from it" in summary.scale_label
+
+
+def record_values(store: Path, values: Mapping[int, Sequence[float]], metric: str = "valid/loss") -> None:
     """Records single values of a command for checkpoints, by outer step."""
     for step, finals in values.items():
         curves = [[value] for value in finals]
-        add(store, step, {"c": {"valid/loss": curves}}, primary_metric="valid/loss", evaluator="command")
+        add(store, step, {"c": {metric: curves}}, primary_metric=metric, evaluator="command")
 
 
 def test_ranking_of_an_import_that_lacks_a_paired_seed_does_not_call_it_worse(tmp_path: Path) -> None:

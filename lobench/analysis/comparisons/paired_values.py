@@ -59,10 +59,11 @@ class PairedValues:
 def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Scales) -> PairedValues:
     """Returns the values by which B is compared with A. All tables, verdicts and p-values use them.
 
-    Seeds trained by lobench have scores, relative to a start that all subjects share. Other seeds do not, because the
-    start of their curves does not determine their end, and results of a third subject do not define their scale. Their
-    final values are compared. The unit is that of a tuned baseline. Without one, it is the gain of the better side, if
-    both were evaluated at step 0 and do not differ there. Otherwise differences are of logarithms, or of the values.
+    Seeds trained by lobench have scores, relative to a start that all subjects share. Other seeds do not, because
+    the start of their curves does not determine their end, and results of a third subject do not define their
+    scale. Seeds of commands and tests that have a single value have no start at all. Their final values are
+    compared. The unit is that of a tuned baseline. Without one, it is the gain of the better side, if both were
+    evaluated at step 0 and do not differ there. Otherwise differences are of logarithms, or of the values.
 
     Args:
       a, b: Results of both sides on a case. None if a side was not evaluated; the result is then empty.
@@ -76,7 +77,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     if a is None or b is None:
         return PairedValues(samples=Samples(missing=missing), scale=scale)
     sides = [cell.converged_finals(name) for cell in (a, b)]
-    if a.draws == b.draws == LOBENCH_SEEDS:
+    if a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values):
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
@@ -87,7 +88,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
         samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
-    samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
+    samples = samples_of(sides[0], sides[1], a, b)
+    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(a, b), missing=missing)
     found = _in_units(samples, scale)
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
         found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))
@@ -134,7 +136,7 @@ def paired_block(
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     ends = a.ends()  # empty without curves
-    if finals and scale.is_usable and a.is_whole:
+    if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
         for place, cell in others.items():
             own, values = cell.final_column(name)
@@ -351,6 +353,8 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     """Returns the mean value at step 0 of both sides. If they have no common one, NaN and the reason."""
+    if a.has_single_values and b.has_single_values:
+        return math.nan, "each seed has one value, and no step 0 before it"
     starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
     missing = [which for which, values in zip(("first", "second"), starts, strict=True) if not values]
     if missing:

@@ -395,6 +395,7 @@ class Scales:
             starts=starts,
             declared=(case.scale or "") if is_primary else "",
             minimum=case.minimum if is_primary else None,
+            is_either_way=self._has_single_values(identity, case),
         )
         return replace(made, is_clipped=False) if case.has_items else made
 
@@ -407,6 +408,8 @@ class Scales:
     def one(self) -> str:
         """Description of the score 1."""
         otherwise = "the best mean that is stored"
+        if self.num_cases and self._num_single == self.num_cases:
+            return "the largest change of a stored mean from it, on each case"
         if not self.tuned:
             return f"{otherwise}, on each case"
         rest = f" on {len(self.tuned)} of {self.num_cases} cases, {otherwise} on the others"
@@ -419,23 +422,26 @@ class Scales:
         Commands and tests that record one value have no value before training. Their scores begin at the first stored
         value of each seed, or at the mean over the items of the first subject.
         """
-        single = sum(self._has_single_value(identity, case) for identity, case in self.cases.items())
+        single = self._num_single
         if not single:
             return "untrained"
         has_items = all(case.has_items for case in self.cases.values())
         first = "the first stored mean" if has_items else "the first stored value of each seed"
         return first if single == self.num_cases else f"untrained ({first} on {single} of {self.num_cases} cases)"
 
-    def _has_single_value(self, identity: str, case: CaseInfo) -> bool:
-        """Returns whether all subjects of a case without baseline recorded one value, which is not a start."""
+    @property
+    def _num_single(self) -> int:
+        return sum(self._has_single_values(identity, case) for identity, case in self.cases.items())
+
+    def _has_single_values(self, identity: str, case: CaseInfo) -> bool:
+        """Returns whether all subjects of a case without baseline recorded one value, which is not a start.
+
+        The unit of its scores is the largest change from the first stored value, which the best subject may have.
+        """
         if not case.evaluator or identity in self.tuned:
             return False
-        pairs = [
-            (cell.untrained.get(case.primary_metric), cell.final.get(case.primary_metric))
-            for cell in self.among.get(identity, ())
-        ]
-        known = [(start, end) for start, end in pairs if start and end]
-        return bool(known) and all(start == end for start, end in known)
+        ended = [cell for cell in self.among.get(identity, ()) if cell.num_seeds]
+        return bool(ended) and all(cell.has_single_values for cell in ended)
 
     @property
     def _is_tunable(self) -> bool:

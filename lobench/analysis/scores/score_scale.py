@@ -82,6 +82,8 @@ class ScoreScale:
       has_starts: Whether the baseline file contains the seeds' starts. Without them, all of its seeds begin at L0.
       best: Upper bound at which scores are clipped.
       is_clipped: Whether scores are clipped. Those of items are not: most are far from the mean on either side.
+      is_either_way: Whether the unit is the largest change of a mean from the start, better or worse, and losses above
+        the start are scored by their logarithm too. So are single values, whose first one is no start of a training.
     """
 
     kind: ScaleKind
@@ -95,6 +97,7 @@ class ScoreScale:
     has_starts: bool = True
     best: float = BEST_SCORE
     is_clipped: bool = True
+    is_either_way: bool = False
 
     @classmethod
     def of_baseline(
@@ -189,6 +192,7 @@ class ScoreScale:
         starts: Mapping[K, float],
         declared: str = "",
         minimum: float | None = None,
+        is_either_way: bool = False,
     ) -> ScoreScale:
         """Returns the scale of `among`, from the final values of all subjects in one array.
 
@@ -196,6 +200,7 @@ class ScoreScale:
           finals: Final values, subject after subject: float64[num_values].
           seeds: Seed of each value.
           sizes: Number of values of each subject, each > 0.
+          is_either_way: As the attribute.
           metric, direction, starts, declared, minimum: As in `among`.
         """
         low = minimum or 0.0
@@ -211,7 +216,12 @@ class ScoreScale:
             begins_of_all = np.asarray(list(map(logs.__getitem__, seeds)), np.float64)
             ended = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
             gain = _best_mean(begins_of_all - ended, is_finite, counts, higher=True)
+            if is_either_way:
+                gain = max(gain, -_best_mean(begins_of_all - ended, is_finite, counts, higher=False))
         end = _best_mean(values, is_finite, counts, higher=direction is Direction.MAX)
+        if is_either_way:
+            worst = _best_mean(values, is_finite, counts, higher=direction is not Direction.MAX)
+            end = max(end, 2 * zero - worst, key=lambda value: abs(value - zero))
         found = _kind(metric, zero, begins, values[is_finite], declared, direction)
         return cls(
             kind=found,
@@ -221,6 +231,7 @@ class ScoreScale:
             floor=floor if found is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
+            is_either_way=is_either_way,
         )
 
     @property
@@ -277,9 +288,10 @@ def scores(
         found = (scale.untrained - values) / scale.linear_unit
     else:
         below = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
-        # Above its start, a loss that doubles scores -1 on every scale.
+        # Above the start of a training, a loss that doubles scores -1 on every scale.
         with np.errstate(over="ignore"):
-            above = np.minimum(-np.expm1(-below), below / scale.log_unit)
+            doubling = np.inf if scale.is_either_way else -np.expm1(-below)
+        above = np.minimum(doubling, below / scale.log_unit)
         found = np.where(below >= 0, below / scale.log_unit, above)
     return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, scale.best) if scale.is_clipped else found)
 

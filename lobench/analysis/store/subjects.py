@@ -188,6 +188,11 @@ class Cell:
         return self.draws == LOBENCH_SEEDS and not self.missing and not self.unconverged and len(self.ends()) <= 1
 
     @property
+    def has_single_values(self) -> bool:
+        """Whether each seed has one value, at step 0, as final values of commands and tests do. It is no start."""
+        return self.ends() == {0}
+
+    @property
     def steps(self) -> NDArray[np.int64]:
         """Inner steps of the evaluations: int64[num_evals].
 
