@@ -76,7 +76,9 @@ def main() -> None:
                 highest = max(highest, found[0])
                 table.append([kind, f"{num_items}", f"{num_cases}", *(f"{rate:.3f}" for rate in found)])
     print(text_table(table))
-    print(f"highest rate of a difference: {highest:.3f}, {highest / LEVEL:.2f} of the level (at most {ALLOWED} allowed)")
+    print(
+        f"highest rate of a difference: {highest:.3f}, {highest / LEVEL:.2f} of the level (at most {ALLOWED} allowed)"
+    )
 
 
 if __name__ == "__main__":

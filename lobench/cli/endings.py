@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.cli.exit_codes import ExitCode
+from lobench.core.errors import LobenchError
 from lobench.core.result import Outcome
 from lobench.core.wording import counted
 from lobench.engine.chief.interfaces import ERRORS, Ending
@@ -93,10 +95,24 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
         log(f"left out: {path}: {reason}")
     if watched.utilisation:
         log(watched.utilisation)
+    if ending.outcomes and not settings.quiet:
+        for line in _best_lines(watched.store):
+            log(line)
     page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
     log(f"done: {_counts(ending)}; see {results_command(watched.store)}{page}")
     for line in unread_lines(ending):
         log(line, "red")
+
+
+def _best_lines(store: Path) -> list[str]:
+    """Returns the first lines of `lobench results`: the best of a store; [] if nothing can be ranked."""
+    from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.methods import read_methods
+    from lobench.report.tables.ranking import best_lines
+
+    with contextlib.suppress(LobenchError):  # the results are recorded, and `lobench results` says what is wrong
+        return best_lines(summary_of(store, snapshot=read_methods(store, summarized=True)))
+    return []
 
 
 def unread_lines(ending: Ending) -> list[str]:
@@ -120,9 +136,9 @@ def listed(outcomes: Mapping[Outcome, int]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
 
 
-def results_command(store: Path) -> str:
+def results_command(store: Path, *options: str) -> str:
     """Returns the command that shows a store."""
-    return f"`lobench results --store {shlex.quote(str(store))}`"
+    return f"`{shlex.join(['lobench', 'results', '--store', str(store), *options])}`"
 
 
 def cost_lines(costs: Costs) -> list[str]:

@@ -99,7 +99,7 @@ def run_experiment(
     from lobench.cli.endings import log_failed
     from lobench.experiments.records import plan_record, ran_record
     from lobench.experiments.run import ExperimentRun
-    from lobench.experiments.text import ending_lines, plan_lines, run_exit_code, table_of
+    from lobench.experiments.text import ending_lines, plan_lines, ranking_of, run_exit_code
     from lobench.report.live.methods import make_method_progress
     from lobench.report.live.notebook_progress import default_progress
     from lobench.report.tables.text import wrapped
@@ -118,7 +118,7 @@ def run_experiment(
     progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
     with progress:
         ran = planned.run(progress)
-    click.echo(wrapped(table_of(ran)), nl=False)
+    click.echo(wrapped(ranking_of(ran)), nl=False)
     if not ran.ending.interrupted:
         log_failed(ran.store, ran.ending, planned.repeating_command, progress.log)
     for line in ending_lines(ran):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lobench.experiments.check import ExperimentPlan, MethodPlan
     from lobench.experiments.run import Ran
 
-__all__ = ["ending_lines", "plan_lines", "run_exit_code", "table_of"]
+__all__ = ["ending_lines", "plan_lines", "ranking_of", "run_exit_code"]
 
 
 def run_exit_code(ran: Ran) -> int:
@@ -22,14 +22,16 @@ def run_exit_code(ran: Ran) -> int:
     return ExitCode.ERROR if code in (0, 1) and is_without_result else code
 
 
-def table_of(ran: Ran) -> str:
-    """Returns the table of `lobench results --by method`; "" before the first result."""
-    from lobench.analysis.tables.tabulate import tabulate_store
-    from lobench.report.tables.method_table import method_text
+def ranking_of(ran: Ran) -> str:
+    """Returns the experiment's methods as `lobench results` shows those of a store; "" before the first result."""
+    from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.methods import read_methods
+    from lobench.report.tables.ranking import ranking_text
 
     if not ran.num_done:
         return ""
-    return method_text(tabulate_store(ran.store, ran.name)) + "\n"
+    summary = summary_of(ran.store, snapshot=read_methods(ran.store, ran.name, summarized=True))
+    return ranking_text(summary, names_options=False) + "\n"
 
 
 def ending_lines(ran: Ran) -> list[str]:
@@ -43,7 +45,7 @@ def ending_lines(ran: Ran) -> list[str]:
     if ran.ending.over_budget and ran.num_done < ran.num_planned:
         return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
     new = listed(ran.ending.outcomes) or "nothing new"
-    return [*lines, f"done: {of}, {new}; see {results_command(ran.store)}", *unread_lines(ran.ending)]
+    return [*lines, f"done: {of}, {new}; see {results_command(ran.store, '--cases')}", *unread_lines(ran.ending)]
 
 
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:

@@ -166,7 +166,9 @@ def test_a_session_without_a_result_is_a_missing_seed_and_null_is_nan(tmp_path: 
         gin += f'{name}/Method.curves = "{{out}}/curves.jsonl"\n{name}/Method.until_step = 30\n'
         gin += f'{name}/Method.paired_seeds = True\n{name}/Method.metrics = ["val/loss"]\n'
     script(tmp_path, LACKING, gin)
-    assert "(4 of 5 seeds)" in run(tmp_path, code=3)
+    text = run(tmp_path, code=3)
+    assert re.search(r"^ +- +(failed|short) ", text, re.M), "a method that lacks a seed is not ranked"
+    assert "(4 of 5 seeds)" in lobench("results", "--store", "store", "--cases", cwd=tmp_path).stdout
     found = lobench("results", "--store", "store", "--by", "method", "--format", "json", cwd=tmp_path)
     records = json.loads(found.stdout)
     assert {one["method"]: one["missing"] for one in records} == {"whole": 0, "failed": 1, "short": 1, "null": 0}

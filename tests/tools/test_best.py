@@ -47,7 +47,7 @@ def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_c
     assert json.loads((store / "best.json").read_text()) == [{k: v for k, v in record.items() if k != "schema"}]
     text = lobench("best", run, "--suite", suite, "--top", "1", "--workers", "1").stdout
     assert text.startswith("best checkpoint by the primary metric: ") and "on seeds from 5 on" in text.splitlines()[0]
-    assert "; 0 of 2 seeds diverged or exploded, at most 78%" in text.splitlines()[0]
+    assert "; 0 of 2 seeds diverged or exploded (a share of at most 78%)" in text.splitlines()[0]
     assert text.splitlines()[1].startswith("report this score") and "\n\ncheckpoint" in text
     assert "1 the best mean that is stored, on each case" in text
     assert len(json.loads((store / "best.json").read_text())) == 2

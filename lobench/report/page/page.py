@@ -108,8 +108,8 @@ def render_page(
         "views": _VIEWS if figure is None else (),
         "heat": _heat(summary, keys) if figure is None else {"columns": ()},
         "films": films(summary) if figure is None else [],
-        "cases_note": _cases_note(summary, comparison, has_costs=bool(costs)),
-        **_case_table(summary, cases, costs),
+        "cases_note": f"{snapshot.openings[summary.shown]}: seed means of the final values.",
+        **_case_table(summary, cases, costs, _column_help(summary, comparison)),
         **_methods(summary if spec is not None and spec.methods else listed.methods, spec),
         "failures": _warnings(snapshot, keys if figure is None else {}),
         "is_one": len(snapshot.subjects) < 2,
@@ -208,26 +208,28 @@ def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
     return {"columns": columns if lines else (), "lines": lines, "note": note}
 
 
-def _cases_note(summary: Summary, comparison: PairComparison | None, *, has_costs: bool) -> str:
-    snapshot = summary.snapshot
-    parts = [f"{snapshot.openings[summary.shown]}: seed means of the final values."]
+def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[str, str]:
+    """Returns the meaning of the columns of the table of cases, by name, for those whose name does not say it."""
+    found = {"exploded": "seeds that ended far above their own start"}
     if summary.baseline_label:
-        parts.append(
-            f"Speed-up over {summary.baseline_label}: its steps to this loss over ours; against the best single "
-            "setting, and against the envelope of all of them, a per-step oracle (smoothed over about 20 evaluations: "
-            "on short budgets it lags, and the speed-up over it is flattering). A speed-up with >= is censored."
+        speedup = f"steps of {summary.baseline_label} to this loss, divided by ours; with >= it is censored"
+        found["speed-up"] = f"{speedup}; over the best single setting"
+        found["speed-up, envelope"] = (
+            f"{speedup}; over the envelope of all settings, a per-step oracle (smoothed over about 20 evaluations: "
+            "on short budgets it lags, and the speed-up over it is flattering)"
         )
+        found["tuned"] = f"final value of {summary.baseline_label}"
     if comparison is not None:
-        parts.append(f"Change: difference of the score to {snapshot.labels[summary.first]}, paired by seed.")
-    if has_costs:
-        parts.append(f"Seconds of a step are of one seed, without compilation and evaluations; {UNSTEADY_NOTE}.")
-    return " ".join(parts)
+        found["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, paired by seed"
+    return found
 
 
 _Columns = Mapping[str, Mapping[int, _Cell]]  # by name, then case
 
 
-def _case_table(summary: Summary, cases: Sequence[CaseFinding], costs: _Columns) -> dict[str, Any]:
+def _case_table(
+    summary: Summary, cases: Sequence[CaseFinding], costs: _Columns, meanings: Mapping[str, str]
+) -> dict[str, Any]:
     has_baseline = bool(summary.baseline_label)
     has_effect = any(case.effect is not None for case in cases)
     names = ["case"]
@@ -238,7 +240,12 @@ def _case_table(summary: Summary, cases: Sequence[CaseFinding], costs: _Columns)
     names += ["change", "verdict"] if has_effect else []
     names += ["diverged", "exploded", "seeds"]
     names += costs
-    columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
+    of_steps = f"of one seed, without compilation and evaluations; {UNSTEADY_NOTE}"
+    meanings = {**meanings, **dict.fromkeys(costs, of_steps)}
+    columns = [
+        {"name": name, "kind": "" if name in ("case", "verdict") else "num", "help": meanings.get(name, "")}
+        for name in names
+    ]
     rows = [
         _case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect)
         + [cells.get(case.case, _Cell(text="-")) for cells in costs.values()]

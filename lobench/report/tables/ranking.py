@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import MeanScore
+from lobench.analysis.store.methods import hyperparameters
+from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.case import CaseInfo, replicate_of
 from lobench.core.result import Outcome, mean_of
 from lobench.core.wording import counted, duration, first_of, one_line
 from lobench.report.tables.text import interval_cell, text_table
 
-__all__ = ["MOST_ROWS", "ranking_text"]
+__all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
 
 MOST_ROWS = 27  # without --all
 _NAMED = 3
@@ -40,25 +42,33 @@ class _Row:
     is_ranked: bool
 
 
-def ranking_text(summary: Summary, *, every: bool = False) -> str:
+def ranking_text(summary: Summary, *, every: bool = False, names_options: bool = True) -> str:
     """Returns the best method or checkpoint in a line, and a table of all of them, best first.
 
     Args:
       summary: Summary of the store.
       every: Whether to show all rows. Otherwise the first `MOST_ROWS`.
+      names_options: Whether to name the options of `lobench results` that show more.
     """
     snapshot = summary.snapshot
     if not snapshot.rows or not snapshot.subjects:
         return snapshot.nothing
     rows = _rows(summary)
-    equal = _not_worse(summary, rows)
     shown = rows if every else rows[:MOST_ROWS]
     hidden = len(rows) - len(shown)
-    more = [f"{hidden:,} more: --all"] if hidden else []
-    answer = [_answer(summary, rows, equal), *_next_steps(summary, rows)]
-    notes = [*more, *_notes(summary, rows)]
+    more = [f"{hidden:,} more: --all"] if hidden and names_options else [f"{hidden:,} more"] if hidden else []
+    answer = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
+    options = ["By case: --cases. Every evaluation: --evaluations"] if names_options else []
+    notes = [*more, *_found_settings(summary, rows), *_notes(summary, rows), *options]
     table = text_table(_cells(summary, shown), left={1})
     return "\n\n".join(["\n".join(map(one_line, answer)), table, "\n".join(map(one_line, notes))])
+
+
+def best_lines(summary: Summary) -> list[str]:
+    """Returns the first lines of `ranking_text`: the best of several methods or checkpoints; [] if there is none."""
+    rows = _rows(summary) if summary.snapshot.subjects else []
+    equal = _not_worse(summary, rows) if len(rows) > 1 else []
+    return [_answer(summary, rows, equal), *_next_steps(summary, rows)] if equal else []
 
 
 def _rows(summary: Summary) -> list[_Row]:
@@ -205,6 +215,19 @@ def _time(summary: Summary, row: _Row) -> str:
     return duration(seconds) if seconds > 0 else "-"
 
 
+def _found_settings(summary: Summary, rows: Sequence[_Row]) -> list[str]:
+    """Returns the best setting of each search, and whether a value of it is the smallest or largest that was tried."""
+    snapshot = summary.snapshot
+    edges = edges_in(snapshot)
+    lines = []
+    for row in rows:
+        if snapshot.search(row.place) is not None:
+            label = snapshot.labels[row.place]
+            lines.append(f"{label}: {hyperparameters(snapshot, row.place)}")
+            lines += [f"{label}: {edge}" for edge in edges.get(label, ())]
+    return lines
+
+
 def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns notes on the scores, and on limits of the ranking."""
     snapshot = summary.snapshot
@@ -224,4 +247,4 @@ def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
         lines.append(f"evaluations that did not pass: {counts}")
     if snapshot.num_outside:
         lines.append(f"not of this experiment: {counted(snapshot.num_outside, 'optimizer')} (--by method --all)")
-    return [*lines, "By case: --cases. Every evaluation: --evaluations"]
+    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypedDict
@@ -14,42 +15,6 @@ from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
 
 __all__ = ["Best", "BestRecord", "Candidate", "best_text"]
-
-
-def best_text(found: Best) -> str:
-    """Returns the best checkpoint with the score to report, then the candidates, the best first."""
-    rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
-    for candidate in found.candidates:
-        checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
-        scores = (interval_cell(fresh.score), interval_cell(candidate.chosen.score))
-        counts = map(str, (fresh.num_diverged, fresh.num_exploded, fresh.num_lost))
-        rows.append([checkpoint.uri, str(checkpoint.outer_step), *scores, *counts])
-    return "\n".join(
-        [
-            *map(one_line, _answer(found)),
-            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in found.gone),
-            "",
-            text_table(rows),
-            "",
-            found.scale,
-        ]
-    )
-
-
-def _answer(found: Best) -> list[str]:
-    best = f"best checkpoint by {found.metric or 'the primary metric'}: {found.uri}"
-    optimistic = "the scores in the table are optimistic, their seeds were used to choose"
-    report = found.report
-    if report is None:
-        return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
-    lost, every, most = report.lost_seeds()
-    share = f"; {lost} of {counted(every, 'seed')} diverged or exploded, at most {100 * most:.0f}%"
-    missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
-    score = f"score {interval_cell(report.score)} (95%) on seeds from {found.first_further_seed} on"
-    return [
-        f"{best}; {score}{share}{missing}",
-        f"report this score and the share: {optimistic}",
-    ]
 
 
 class Bounds(TypedDict):
@@ -177,3 +142,51 @@ def _counts(ranked: Ranked) -> RankedCounts:
 
 def _interval(found: Interval) -> Bounds:
     return finite_or_none(record_from(Bounds, found))
+
+
+def best_text(found: Best) -> str:
+    """Returns the best checkpoint with the score to report, then the candidates, the best first."""
+    return "\n".join(
+        [
+            *map(one_line, _answer(found)),
+            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in found.gone),
+            "",
+            text_table(_rows(found)),
+            "",
+            found.scale,
+        ]
+    )
+
+
+def _rows(found: Best) -> list[list[str]]:
+    """Returns the table of the candidates, with columns for exploded and lost seeds only if there are any."""
+    results = [candidate.fresh for candidate in found.candidates]
+    has_exploded, has_lost = any(one.num_exploded for one in results), any(one.num_lost for one in results)
+    header = ["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged"]
+    rows = [header + ["exploded"] * has_exploded + ["no result"] * has_lost]
+    uris = [candidate.chosen.subject.checkpoint.uri for candidate in found.candidates]
+    folders = zip(*(uri.split("/")[:-1] for uri in uris), strict=False)
+    num_common = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
+    for candidate in found.candidates:
+        checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
+        row = ["/".join(checkpoint.uri.split("/")[num_common:]), str(checkpoint.outer_step)]
+        row += [interval_cell(fresh.score), interval_cell(candidate.chosen.score), str(fresh.num_diverged)]
+        row += [str(fresh.num_exploded)] * has_exploded + [str(fresh.num_lost)] * has_lost
+        rows.append(row)
+    return rows
+
+
+def _answer(found: Best) -> list[str]:
+    best = f"best checkpoint by {found.metric or 'the primary metric'}: {found.uri}"
+    optimistic = "the scores in the table are optimistic, their seeds were used to choose"
+    report = found.report
+    if report is None:
+        return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
+    lost, every, most = report.lost_seeds()
+    share = f"; {lost} of {counted(every, 'seed')} diverged or exploded (a share of at most {100 * most:.0f}%)"
+    missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
+    score = f"score {interval_cell(report.score)} (95%) on seeds from {found.first_further_seed} on"
+    return [
+        f"{best}; {score}{share}{missing}",
+        f"report this score and the share: {optimistic}",
+    ]
