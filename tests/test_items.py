@@ -10,6 +10,10 @@ from commands import lobench
 from scipy.stats import binomtest
 from tiny import results
 
+from lobench import open_results
+from lobench.core.errors import LobenchError
+from lobench.pytest_plugin.tested import MetricRecorder
+
 EVAL = """
 import csv, json, pathlib, sys
 checkpoint, out = map(pathlib.Path, sys.argv[1:])
@@ -19,6 +23,15 @@ with (out / "answers.csv").open("w", newline="") as file:
     writer = csv.writer(file)
     writer.writerow(["item", "correct", "seconds"])
     writer.writerows([name, value, 1.5] for name, value in answers.items())
+(out / "one.json").write_text(json.dumps({"loss": 1.0 + len(answers)}))
+"""
+TEST = """
+import json
+
+def test_answers(checkpoint, record):
+    for name, value in json.loads((checkpoint.path / "answers.json").read_text()).items():
+        record("accuracy", value, item=name)
+        record("seconds", 1.5, item=name)
 """
 GIN = """
 Case.num_seeds = 4  # of other cases
@@ -27,6 +40,10 @@ qa/Case.curves = "{out}/answers.csv"
 qa/Case.primary_metric = "correct"
 qa/Case.metric_directions = {"correct": "max"}
 qa/Case.replicates = "items"
+one/Case.command = "python eval.py {checkpoint} {out}"
+one/Case.curves = "{out}/one.json"
+one/Case.primary_metric = "loss"
+one/Case.num_seeds = 1
 """
 
 
@@ -35,6 +52,7 @@ def write_run(folder: Path, checkpoints: list[dict[str, int] | None]) -> tuple[P
     suite.mkdir()
     (suite / "eval.py").write_text(EVAL)
     (suite / "lm.gin").write_text(GIN)
+    (suite / "test_lm.py").write_text(TEST)
     for step, answers in enumerate(checkpoints):
         (run / f"checkpoint-{step}").mkdir(parents=True)
         (run / f"checkpoint-{step}/answers.json").write_text(json.dumps(answers))
@@ -62,20 +80,58 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_watch_stores_a_value_for_each_item(watched: tuple[Path, Path]) -> None:
     store, _ = watched
-    by_step = {one["checkpoint"]["outer_step"]: one for one in results(store, "--curves")}
-    found = by_step[1]
-    assert found["seeds"] == []
-    values = dict(zip(found["items"], (row[-1] for row in found["curves"]["correct"]), strict=True))
-    assert values == answers(9, 1, step=1, extra="new")
-    assert by_step[2]["outcome"] == "error" and "no such data" in by_step[2]["message"]
+    found = {(one["checkpoint"]["outer_step"], one["primary_metric"]): one for one in results(store, "--curves")}
+    for metric in ("correct", "accuracy"):  # of the command, and of the ordinary test
+        one = found[1, metric]
+        values = dict(zip(one["items"], (row[-1] for row in one["curves"][metric]), strict=True))
+        assert values == answers(9, 1, step=1, extra="new") and one["seeds"] == []
+    assert found[2, "correct"]["outcome"] == "error" and "no such data" in found[2, "correct"]["message"]
 
 
 def test_compare_pairs_common_items_with_mcnemars_test(watched: tuple[Path, Path]) -> None:
     store, run = watched
     names = [str(run / f"checkpoint-{step}") for step in (0, 1)]
     done = lobench("compare", *names, "--store", store, "--format", "json")
-    case = json.loads(done.stdout)[0]["metrics"]["correct"]["cases"]["lm/qa"]
-    assert case["p_value"] == pytest.approx(binomtest(9, 10).pvalue) and case["method"] == "mcnemar"
-    assert case["effect"] == "better"
-    text = lobench("compare", *names, "--store", store).stdout
-    assert "1 case x 50 items" in text and "50 common items of 51 and 51; McNemar's exact test" in text
+    cases = json.loads(done.stdout)[0]["metrics"]["primary"]["cases"]
+    for name in ("lm/qa", "lm/test_answers"):
+        case = cases[name]
+        assert case["p_value"] == pytest.approx(binomtest(9, 10).pvalue) and case["method"] == "mcnemar"
+    text = lobench("compare", *names, "--store", store, "--case", "qa", "--case", "test_answers").stdout
+    assert "2 cases x 50 items" in text and "50 common items of 51 and 51; McNemar's exact test" in text
+
+
+def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: Path) -> None:
+    store, run = watched
+    said = lobench("results", "--store", store, "--evaluations").stdout
+    assert "items" in said and "0 of 2 seeds and of items diverged" in said
+    assert lobench("report", store, "--output", tmp_path / "page.html").returncode == 0
+    assert '"accuracy"' in (tmp_path / "page.html").read_text()
+    found = lobench("bisect", run, "--suite", run.parent / "lm", "--case", "qa", "--store", store)
+    assert found.returncode in (0, 4) and "diverged" not in found.stdout.partition("scores:")[0], found.stdout
+    assert "no fresh seeds of lm/qa; items are always the same" in found.stderr
+    frame = open_results(store).frame()
+    assert {"q1", "new"} <= set(frame["seed"])
+
+
+def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:
+    store, _ = watched
+    assert lobench("publish", store, "--output", tmp_path / "x.lobench").returncode == 0
+    told = lobench("audit", tmp_path / "x.lobench", "--format", "json").stdout
+    assert json.loads(told)["contradictions"] == []
+
+
+def test_recorder_refuses_a_value_that_belongs_to_no_item() -> None:
+    record = MetricRecorder("test_qa.py::test_qa", (0,), has_items=True)
+    record("correct", True, item=17)
+    for arguments, message in (({}, "correct has no item"), ({"item": "17"}, "recorded twice for item '17'")):
+        with pytest.raises(LobenchError, match=message):
+            record("correct", 1, **arguments)
+    with pytest.raises(LobenchError, match="the item of correct; got 'q1'; expected a seed"):
+        MetricRecorder("test_qa.py::test_qa", (0,))("correct", 1, item="q1")
+
+
+def test_two_single_values_have_no_verdict_and_the_reason(watched: tuple[Path, Path]) -> None:
+    store, run = watched
+    names = [str(run / f"checkpoint-{step}") for step in (0, 1)]
+    done = lobench("compare", *names, "--store", store, "--case", "one")
+    assert "a single value of each shows no noise" in done.stdout, done.stdout + done.stderr

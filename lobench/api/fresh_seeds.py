@@ -20,5 +20,7 @@ def names_on_fresh_seeds(cases: Iterable[CaseInfo]) -> tuple[str, ...]:
 
 def note_on_fixed_seeds(cases: Iterable[CaseInfo]) -> str:
     """Returns a line on the cases that have no fresh seeds; "" if there are none."""
-    names = sorted({f"{case.suite}/{case.name}" for case in cases if case.fixed_seeds})
-    return f"no fresh seeds of {first_of(names, _MOST_SHOWN)}; {FOLLOW_SEEDS}" if names else ""
+    fixed = [case for case in cases if case.fixed_seeds]
+    names = sorted({f"{case.suite}/{case.name}" for case in fixed})
+    why = "items are always the same" if all(case.has_items for case in fixed) else FOLLOW_SEEDS
+    return f"no fresh seeds of {first_of(names, _MOST_SHOWN)}; {why}" if names else ""

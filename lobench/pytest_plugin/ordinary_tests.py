@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lobench.core.case import CaseSpec
+from lobench.core.case import ITEMS, CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_test
 from lobench.pytest_plugin.options import layers_of
@@ -25,7 +25,8 @@ _RECORD = "record"  # name of the fixture
 def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
     """Returns the case of an ordinary test: its place, and the settings of its `lobench` marks.
 
-    It is evaluated on other seeds only if its own code reads `record.seeds`.
+    It is evaluated on other seeds only if its own code reads `record.seeds`. Its values are of items if its own code
+    calls `record` with `item`.
 
     Raises:
       ConfigError: A setting is unknown or invalid.
@@ -37,6 +38,8 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
         settings |= mark.kwargs
     nodes = [*ast.walk(_source_of(item))] if _has_recorder(item) else []
     settings.setdefault("primary_metric", _first_recorded(nodes) or PASSED)
+    if _records_items(nodes):
+        settings.setdefault("replicates", ITEMS)
     return bind_test(spec, settings, layers_of(item.config) if _reads_seeds(nodes) else None)
 
 
@@ -58,14 +61,23 @@ def _source_of(item: pytest.Item) -> ast.Module:
 
 def _first_recorded(nodes: Iterable[ast.AST]) -> str:
     """Returns the name in the first call of `record`; "" if there is none with a literal name."""
-    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
     found = [
         (node.lineno, node.col_offset, node.args[0].value)
-        for node in calls
-        if isinstance(node.func, ast.Name) and node.func.id == _RECORD and isinstance(node.args[0], ast.Constant)
+        for node in _calls_of_record(nodes)
+        if node.args and isinstance(node.args[0], ast.Constant)
     ]
     name = min(found)[2] if found else ""
     return name if isinstance(name, str) else ""
+
+
+def _records_items(nodes: Iterable[ast.AST]) -> bool:
+    """Returns whether a call of `record` names an item."""
+    return any(keyword.arg == "item" for node in _calls_of_record(nodes) for keyword in node.keywords)
+
+
+def _calls_of_record(nodes: Iterable[ast.AST]) -> list[ast.Call]:
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == _RECORD]
 
 
 def _reads_seeds(nodes: Iterable[ast.AST]) -> bool:

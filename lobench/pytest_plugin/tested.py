@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, spread_directions
 from lobench.core.result import Curves
 from lobench.engine.config.bound import BoundCase
+from lobench.engine.item_values import ItemValues
 from lobench.engine.paths import identity_in
 from lobench.engine.store.provenance import provenance
 from lobench.engine.workers.devices import cpu_class
@@ -82,23 +82,26 @@ class MetricRecorder:
     Args:
       nodeid: Node id of the test.
       seeds: Seeds to record the primary metric for.
+      has_items: Whether the values are of items instead of seeds.
     Attributes:
       seeds: As given. A test that reads them is also evaluated on other seeds than its own, as by `lobench best`.
     """
 
-    def __init__(self, nodeid: str, seeds: tuple[int, ...]) -> None:
-        self._nodeid, self.seeds = nodeid, seeds
+    def __init__(self, nodeid: str, seeds: tuple[int, ...], *, has_items: bool = False) -> None:
+        self._nodeid, self.seeds, self._has_items = nodeid, seeds, has_items
         self.values: dict[str, dict[int, float]] = {}  # by metric, then by seed
+        self.values_of_items: dict[str, dict[str, float]] = {}  # by metric, then by item
 
-    def __call__(self, name: str, value: Any, seed: int = 0) -> None:
-        """Records the value of a metric for a seed.
+    def __call__(self, name: str, value: Any, seed: int = 0, *, item: str | int | None = None) -> None:
+        """Records the value of a metric for a seed, or for an item of a data set.
 
         Args:
           name: Name of the metric, such as `valid/loss`.
           value: A number, or an array or tensor of one. NaN and infinity count as diverged.
           seed: One of `seeds`, which are 0 to below `num_seeds` of the mark `lobench` unless others are asked for.
+          item: Name of the item. Comparisons are then paired by item. Each item needs the primary metric.
         Raises:
-          LobenchError: The value is no number, the seed is not one of `seeds`, or it has a value.
+          LobenchError: The value is no number, the seed is not one of `seeds`, or the seed or item has a value.
         """
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise self._error("the name of a metric", got=repr(name), expected="a text such as 'valid/loss'")
@@ -107,6 +110,9 @@ class MetricRecorder:
         except (TypeError, ValueError, RuntimeError) as error:
             got = f"{type(value).__name__} {str(value)[:40]}"
             raise self._error(f"the value of {name} is no number", got=got, expected="one number") from error
+        if item is not None or self._has_items:
+            self._record_item(name, number, item)
+            return
         if type(seed) is not int or seed not in self.seeds:
             is_usual = self.seeds == tuple(range(len(self.seeds)))
             expected = f"below {len(self.seeds)}" if is_usual else f"one of `record.seeds`, {self.seeds}"
@@ -116,6 +122,18 @@ class MetricRecorder:
         if seed in by_seed:
             raise self._error(f"{name} is recorded twice for seed {seed}")
         by_seed[seed] = number
+
+    def _record_item(self, name: str, number: float, item: str | int | None) -> None:
+        if not self._has_items:
+            advice = '@pytest.mark.lobench(replicates="items")'
+            raise self._error(f"the item of {name}", got=repr(item), expected="a seed", next_step=advice)
+        if item is None or item == "" or isinstance(item, bool):
+            expected = f"record({name!r}, value, item='q17'), as elsewhere in the test"
+            raise self._error(f"{name} has no item", got=repr(item), expected=expected)
+        by_item = self.values_of_items.setdefault(name, {})
+        if str(item) in by_item:
+            raise self._error(f"{name} is recorded twice for item {str(item)!r}")
+        by_item[str(item)] = number
 
     def _error(self, what: str, **parts: str) -> LobenchError:
         return LobenchError(what, where=self._nodeid, **parts)
@@ -172,9 +190,9 @@ def recorder_of(item: pytest.Item, spec: CaseSpec | None) -> MetricRecorder:
         )
     recorder = item.stash.get(_RECORDER, None)
     if recorder is None:
-        blocks = blocks_of(item, bound_test(item, spec or spec_of(item)).info)
-        seeds = tuple(seed for block in blocks for seed in block.seeds)
-        item.stash[_RECORDER] = recorder = MetricRecorder(item.nodeid, seeds)
+        info = bound_test(item, spec or spec_of(item)).info
+        seeds = tuple(seed for block in blocks_of(item, info) for seed in block.seeds)
+        item.stash[_RECORDER] = recorder = MetricRecorder(item.nodeid, seeds, has_items=info.has_items)
     return recorder
 
 
@@ -231,6 +249,12 @@ def _keep(
 ) -> None:
     case, values = bound.case, {name: dict(by_seed) for name, by_seed in recorder.values.items()}
     seeds = recorder.seeds
+    if bound.info.has_items:
+        with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
+            found = ItemValues.of(recorder.values_of_items, case.primary_metric, where=item.nodeid)
+            (block,) = blocks
+            item.stash.setdefault(DONE, []).append((block, _curves_of_items(item, bound, found, seconds)))
+        return
     if case.primary_metric == PASSED and PASSED not in values:
         values[PASSED] = dict.fromkeys(seeds, float(has_passed))
     lacking = [seed for seed in seeds if seed not in values.get(case.primary_metric, {})]
@@ -251,26 +275,43 @@ def _curves(
     item: pytest.Item, bound: BoundCase, block: SeedBlock, values: Mapping[str, Mapping[int, float]], seconds: float
 ) -> Curves:
     """Returns the metrics of a block of seeds as curves of one point. A metric without all seeds is a problem."""
-    problems = list(bound.problems)
-    metrics: dict[str, Any] = {}
+    problems = list[str]()
+    metrics: dict[str, np.ndarray] = {}
     for name, by_seed in values.items():
         if all(seed in by_seed for seed in block.seeds):
-            with np.errstate(over="ignore"):
-                column = np.asarray([[by_seed[seed]] for seed in block.seeds]).astype("<f4")
-            metrics[name] = memoryview(column.data)
+            metrics[name] = np.asarray([by_seed[seed] for seed in block.seeds])
         else:
             problems.append(f"{name} is left out: it was recorded for some of the seeds only")
+    return _one_point(item, bound, tuple(block.seeds), metrics, problems, seconds)
+
+
+def _curves_of_items(item: pytest.Item, bound: BoundCase, values: ItemValues, seconds: float) -> Curves:
+    """Returns the metrics of items as curves of one point."""
+    made = _one_point(item, bound, values.seeds, values.metrics, values.problems, seconds)
+    return dataclasses.replace(made, items=values.items)
+
+
+def _one_point(
+    item: pytest.Item,
+    bound: BoundCase,
+    seeds: tuple[int, ...],
+    metrics: Mapping[str, np.ndarray],
+    problems: Iterable[str],
+    seconds: float,
+) -> Curves:
     made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
-    files, primary = item.stash.get(_FILES, None), values[bound.case.primary_metric]
+    files, primary = item.stash.get(_FILES, None), metrics[bound.case.primary_metric]
     identified_by = files.identified_by if files is not None else ""
     directions = spread_directions(bound.case.metric_directions, metrics, where=item.nodeid)
+    with np.errstate(over="ignore"):
+        views: dict[str, Any] = {name: memoryview(one[:, None].astype("<f4").data) for name, one in metrics.items()}
     return Curves(
-        seeds=tuple(block.seeds),
-        metrics=metrics,
+        seeds=seeds,
+        metrics=views,
         eval_steps=(0,),
-        diverged_at=tuple(-1 if math.isfinite(primary[seed]) else 0 for seed in block.seeds),
+        diverged_at=tuple(np.where(np.isfinite(primary), -1, 0).tolist()),
         wall_seconds=seconds,
         provenance=dataclasses.replace(without_jax(made), evaluator=TEST, identified_by=identified_by),
-        problems=tuple(problems),
+        problems=(*bound.problems, *problems),
         directions={**({PASSED: Direction.MAX} if PASSED in metrics else {}), **directions},
     )

@@ -50,13 +50,13 @@ def with_subject(
 
 
 def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
-    """Returns the options that select the seeds; "" if they are the case's default.
+    """Returns the options that select the seeds; "" if they are the case's default, or items.
 
     The width of a block affects the bits of its results, so the blocks keep their sizes. If the blocks are not
     contiguous, only the last one is selected.
     """
     ordered = sorted(blocks)
-    if not ordered or (ordered == case.blocks() and not case.block_sizes and not case.first_seed):
+    if case.has_items or not ordered or (ordered == case.blocks() and not case.block_sizes and not case.first_seed):
         return ""
     follow = all(one.start + one.size == other.start for one, other in itertools.pairwise(ordered))
     kept = ordered if follow else ordered[-1:]

@@ -41,6 +41,7 @@ __all__ = [
     "are_common",
     "bindings_note",
     "codes_note",
+    "diverged_names",
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
@@ -100,6 +101,13 @@ class Cell:
     def num_seeds(self) -> int:
         """Number of seeds that gave curves."""
         return len(self.sources)
+
+    def seed_names(self) -> dict[int, int | str]:
+        """Returns the seeds that gave curves as they are shown: themselves, or the names of their items."""
+        if not self.case.has_items:
+            return {seed: seed for seed in self.sources}
+        items = {id(curves): curves.whole().items for curves in self.blocks}  # each is read once
+        return {seed: items[id(curves)][row] for seed, (curves, row) in self.sources.items()}
 
     def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
         """Returns the seeds of `final[metric]` and their values; empty if no seed has the metric."""
@@ -761,6 +769,12 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
             seeds = ((row.case.identity, seed) for seed in row.key.seed_block.seeds)
             counting.update(dict.fromkeys(seeds, row.program.whole))
     return frozenset(counting.values())
+
+
+def diverged_names(cell: Cell) -> dict[str, int]:
+    """Returns the step at which each diverged seed or item of a cell diverged, by its name: `seed 3`, `item q17`."""
+    names = cell.seed_names() if cell.diverged_at else {}
+    return {f"{cell.case.replicate} {names[seed]}": step for seed, step in cell.diverged_at.items()}
 
 
 def _planned(rows: Sequence[EvaluationRow]) -> frozenset[int]:

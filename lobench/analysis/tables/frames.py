@@ -233,6 +233,8 @@ class StoredResults:
             rows = self._current.ordered(who, [row for row, _ in blocks])
             latest: _Latest = {}
             for curves in [curves_of[id(row)] for row in rows]:
+                if curves.items:  # those of an earlier evaluation may be of another data set
+                    latest.clear()
                 latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
             yield rows[-1].case, who, dict(sorted(latest.items()))
 
@@ -292,15 +294,15 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
     for metric in sorted(curves.metrics):
         known = curves.direction(metric) is not None
         columns = zip(
-            curves.seeds,
+            curves.items or curves.seeds,
             curves.final(metric),
             curves.best(metric) if known else [math.nan] * len(curves.seeds),
             curves.mean(metric),
             curves.diverged_at,
             strict=True,
         )
-        for seed, final, best, mean, diverged_at in columns:
-            yield seed, metric, final, best, mean, diverged_at, outcome
+        for name, final, best, mean, diverged_at in columns:
+            yield name, metric, final, best, mean, diverged_at, outcome
 
 
 def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:

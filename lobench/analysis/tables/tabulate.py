@@ -47,6 +47,7 @@ COSTS_NOTE = (
 )
 _TESTS: dict[Method, str] = {
     "paired": "a paired t test",
+    "mcnemar": "McNemar's exact test",
     "welch": "Welch's t test",
     "permutation": "a permutation test",
 }

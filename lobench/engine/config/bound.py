@@ -93,7 +93,8 @@ _NO_IDENTITY = (
 
 # Fields of `Case` that the mark of a test may set.
 _OF_TESTS = (
-    "primary_metric", "num_seeds", "metric_directions", "num_cpus", "num_gpus", "timeout_seconds", "scale", "minimum"
+    "primary_metric", "num_seeds", "metric_directions", "num_cpus", "num_gpus", "timeout_seconds", "scale", "minimum",
+    "replicates",
 )  # fmt: skip
 
 _OF_SEEDS = ("num_seeds", "first_seed", "block_sizes")
@@ -342,11 +343,13 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
             f"the mark `lobench` has no setting {unknown[0]}", where=where, expected=expected, next_step=advice
         )
     seeds = {} if layers is None else _asked_seeds(layers)
-    case = replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seeds})
+    case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seeds}))
     check_case(case, Expectations(), where)
     spread_directions(case.metric_directions, [case.primary_metric], where=where)
-    line = f"primary_metric = {case.primary_metric!r}"
-    identity = _sha256(spec.relative_path, spec.name, TEST, line)
+    lines = [f"primary_metric = {case.primary_metric!r}"]
+    if case.replicates == ITEMS:
+        lines.append(f"replicates = {ITEMS!r}")
+    identity = _sha256(spec.relative_path, spec.name, TEST, *lines)
     info = _info(
         spec,
         case,
@@ -355,14 +358,14 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
         problem=identity,
         headline=HEADLINES[0],
         evaluator=TEST,
-        fixed_seeds=layers is None,
+        fixed_seeds=layers is None or case.replicates == ITEMS,
     )
     return BoundCase(
         spec=spec,
         case=case,
         expectations=Expectations(),
         info=info,
-        bindings=line,
+        bindings="\n".join(lines),
         optimizer_bindings="",
         prefixes=(),
         settings=Settings(),

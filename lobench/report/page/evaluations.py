@@ -93,7 +93,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     }
     if not cell.sources:
         return found
-    steps, seeds = cell.steps, list(cell.sources)
+    steps, seeds = cell.steps, cell.seed_names()
     kept = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     own = [
@@ -103,11 +103,11 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     ]
     return found | {
         "facts": _facts({id(curves): curves.whole() for curves, _ in cell.sources.values()}),
-        "seeds": seeds,
+        "seeds": list(seeds.values()),
         "steps": steps[kept].tolist(),
         "metrics": [place for place, _ in own],
         "curves": short_rows([rows[:, kept] for _, rows in own]),
-        "diverged": cell.diverged_at,
+        "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
 
 
@@ -124,7 +124,8 @@ def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
         revision = made.git_revision + (" (with local changes)" if made.git_dirty else "")
         seeds = f"{curves.seeds[0]} to {curves.seeds[-1]}" if len(curves.seeds) > 1 else str(curves.seeds[0])
         facts = {
-            "seeds of a block": seeds,
+            "seeds of a block": "" if curves.items else seeds,
+            "items": f"{len(curves.items):,}" if curves.items else "",
             "inner parameters": f"{curves.num_params:,}" if curves.num_params else "",
             "seconds": f"{curves.wall_seconds:.3g}"
             + (f", and {curves.compile_seconds:.3g} to compile" if curves.compile_seconds else ""),

@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.viewer_index import Curve, CurveKey, ViewerInd
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import Cell
+from lobench.analysis.store.subjects import Cell, diverged_names
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.subject import Subject
@@ -187,7 +187,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     if key not in texts.seeds:
         texts.seeds[key] = _seeds(cell.case, cell.seeds, blocks)
     seeds_text, arguments = texts.seeds[key]
-    diverged = [f"seed {seed} diverged at inner step {step}" for seed, step in cell.diverged_at.items()]
+    diverged = [f"{name} diverged at inner step {step}" for name, step in diverged_names(cell).items()]
     lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
     origin = curves.provenance
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
@@ -196,7 +196,9 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
 
 
 def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:
-    """Returns a text on the seeds of a cell, and the options that select them."""
+    """Returns a text on the seeds or items of a cell, and the options that select them."""
+    if case.has_items:
+        return counted(len(seeds), "item"), ""  # one run gives all of them
     follow = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
     listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     arguments = seeds_arguments(case, [SeedBlock(start=start, size=size) for start, size in blocks])

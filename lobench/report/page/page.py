@@ -21,7 +21,7 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import bindings_note, codes_note
+from lobench.analysis.store.subjects import bindings_note, codes_note, diverged_names
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
@@ -328,10 +328,11 @@ def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[_Cell]:
         cell = snapshot.cell(place, case)
         if cell is None or not (cell.diverged_at or cell.failures):
             continue
-        diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
+        diverged = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
         texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
         if diverged:
-            texts.insert(0, f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged: {', '.join(diverged)}")
+            of_all = counted(len(cell.seeds), cell.case.replicate)
+            texts.insert(0, f"{len(diverged)} of {of_all} diverged: {', '.join(diverged)}")
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         key = keys.get(id(snapshot.subjects[place]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""

@@ -107,7 +107,7 @@ def _cells(
     cells = [
         case,
         subject,
-        block.span,
+        "items" if row.case.has_items else block.span,
         str(row.outcome),
         *(_number(line.final, name) for name in finals),
     ]
@@ -171,11 +171,12 @@ def _summary(lines: Sequence[EvaluationSummary]) -> str:
     outcomes = Counter(str(line.row.outcome) for line in lines)
     subjects = {line.subject for line in lines}
     measured = [line for line in lines if line.diverged >= 0]
-    seeds = sum(line.row.key.seed_block.size for line in measured)
+    has_items = any(line.row.case.has_items for line in measured)
+    seeds = sum(line.row.key.seed_block.size for line in measured if not line.row.case.has_items)
     diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
         f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
-        f"{diverged} of {counted(seeds, 'seed')} diverged, {exploded} exploded; "
+        f"{diverged} of {counted(seeds, 'seed')}{' and of items' * has_items} diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )

@@ -137,7 +137,7 @@
     const controls = make("p", undefined, body, { class: "controls" }), pick = make("select", undefined, make("label", "Metric ", controls));
     for (const name of named) make("option", name, pick);
     if (found.metrics.includes(primary)) pick.value = data.metrics[primary][0];
-    const figure = make("figure", undefined, body), legend = make("p", undefined, figure, { class: "legend" }), holder = make("div", undefined, figure);
+    const areItems = typeof found.seeds[0] === "string", figure = make("figure", undefined, areItems ? document.createElement("div") : body), legend = make("p", undefined, figure, { class: "legend" }), holder = make("div", undefined, figure);
     const show = () => {
       const metric = named.indexOf(pick.value), lines = found.seeds.map((seed, place) => ({ label: `seed ${seed}`, style: data.styles[place % data.styles.length], x: found.steps, y: found.curves[metric][place] }));
       legend.textContent = "";
@@ -147,7 +147,7 @@
     pick.addEventListener("change", show);
     show();
     const scroll = make("div", undefined, body, { class: "scroll", role: "region", tabindex: "0", "aria-label": "Seeds" }), table = make("table", undefined, scroll), head = make("tr", undefined, make("thead", undefined, table)), rows = make("tbody", undefined, table);
-    for (const name of ["seed", "diverged at inner step", ...named.map((name) => `final ${name}`)]) make("th", name, head, { scope: "col", class: "num" });
+    for (const name of [areItems ? "item" : "seed", "diverged at inner step", ...named.map((name) => `final ${name}`)]) make("th", name, head, { scope: "col", class: "num" });
     found.seeds.forEach((seed, place) => {
       const row = make("tr", undefined, rows), at = found.diverged[seed];
       make("th", seed, row, { scope: "row", class: "num" });

@@ -12,6 +12,7 @@ from typing import Any
 
 from lobench.core.code import parts_of_code
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.items import item_seed
 from lobench.core.subject import Subject, optimizer_sha256
 from lobench.core.suite_place import BASELINES
 from lobench.core.wording import counted, headline
@@ -299,7 +300,10 @@ def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
         if row.payload is None:
             continue
         header, _ = row.header()
-        if list(row.key.seed_block.seeds) != header["seeds"]:
+        seeds = list(row.key.seed_block.seeds)
+        if row.case.has_items and header["seeds"]:
+            seeds = [item_seed(str(name)) for name in header.get("items", ())]
+        if seeds != header["seeds"]:
             yield Contradiction(
                 "result", f"{row.where}: curves of seeds {header['seeds']}, expected {row.key.seed_block}"
             )

@@ -19,7 +19,7 @@ from lobench.analysis.scores.mean_scores import Ranked, rank
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
-from lobench.api.fresh_seeds import FOLLOW_SEEDS, names_on_fresh_seeds, note_on_fixed_seeds
+from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
 from lobench.api.settings import texts
@@ -104,7 +104,8 @@ def best(
     first_seed = _next_seed(snapshot.rows)
     if note := note_on_fixed_seeds(snapshot.cases):
         if not (cases := names_on_fresh_seeds(snapshot.cases)):
-            raise UsageError(note.partition("; ")[0], where=str(store), next_step=FOLLOW_SEEDS)
+            what, _, why = note.partition("; ")
+            raise UsageError(what, where=str(store), next_step=why)
         shown.log(note)
     measured, scales, every = ranked_run(snapshot, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]

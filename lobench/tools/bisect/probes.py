@@ -214,9 +214,12 @@ def _checkpoint(one: Checkpoint) -> ProbedCheckpoint:
 
 
 def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
-    """Replaces the score of a seed that diverged or exploded, or lost as much, by minus infinity."""
-    lost = cell.unconverged
-    return {seed: -math.inf if seed in lost or score <= DIVERGED_SCORE else score for seed, score in scores.items()}
+    """Replaces the score of a seed that diverged or exploded, or lost as much, by minus infinity.
+
+    Scores of items are not clipped, so that a low one is no loss.
+    """
+    lost, least = cell.unconverged, -math.inf if cell.case.has_items else DIVERGED_SCORE
+    return {seed: -math.inf if seed in lost or score <= least else score for seed, score in scores.items()}
 
 
 def probed(
@@ -277,9 +280,11 @@ def probed(
     looked_at: dict[int, set[SeedBlock]] = {}
     probes, blocks = {}, sorted({row.key.seed_block for row in own})
     scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
+    # Items that some checkpoint lacks are left out of the comparison.
+    items = sorted(set.intersection(*(set(one) for one in scores.values() if one))) if case.has_items else []
     for row in own:
         block = row.key.seed_block
-        values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in block.seeds)
+        values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in items or block.seeds)
         for place in places.get(row.key.checkpoint_sha256, ()):
             looked_at.setdefault(place, set()).add(block)
             if None not in values:

@@ -309,7 +309,8 @@ def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | Non
     values = np.asarray([run.scores for run in runs])
     if len(runs) < 2 or not np.isfinite(values).all() or (values == values[0]).all():
         return None
-    split = np.where(values <= DIVERGED_SCORE, -math.inf, values)
+    is_clipped = not (values < DIVERGED_SCORE).any()  # scores of items are not
+    split = np.where(values <= DIVERGED_SCORE, -math.inf, values) if is_clipped else values
     found = []
     for sign in (1.0, -1.0):
         rows = (sign * split).tolist()

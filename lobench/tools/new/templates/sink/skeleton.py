@@ -37,6 +37,7 @@ class Skeleton:
         subject, case = event.subject, event.case
         place = (delivery.run, subject.generation, subject.outer_step, subject.label, case.suite, case.name)
         losses = event.curves.final("train/loss") if event.curves is not None else [None] * event.seed_block.size
-        for seed, loss in zip(event.seed_block.seeds, losses, strict=True):
+        seeds = event.curves.seeds if event.curves is not None else event.seed_block.seeds
+        for seed, loss in zip(seeds, losses, strict=True):
             # As text, because SQLite turns NaN into NULL, which here means that there is no result.
             yield delivery.sequence, seed, *place, str(event.outcome), None if loss is None else repr(loss)
