@@ -46,6 +46,7 @@ ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and 
 _FORKED = (
     *((*safe, "-m", name) for safe in ((), ("-P",)) for name in ("lobench.cli", "pytest")),
     *(("-P", "-m", name) for name in ("lobench.engine.workers.entry", "lobench.evaluation.isolated")),
+    ("-P", "-m", "lobench.report.page.builtin_report"),
 )
 _IMPORTED = (
     *("jax.experimental.serialize_executable", "optax.contrib", "gin", "click", "pytest", "rich.console"),

@@ -26,8 +26,10 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
     first = (store / PAGE).read_text()
     assert "tuned adam" in first
     assert REFRESH in first, "a browser that shows it takes the next one by itself"
+    maker = sink._maker
     sink.deliver(deliveries)
     assert (store / PAGE).read_text() == first
+    assert sink._maker is maker, "one process makes all pages, and reads what is new"
     sink.close()
     assert (store / PAGE).read_text() == first.replace(REFRESH, ""), "and stays at the last one"
 
@@ -60,6 +62,18 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
     with pytest.raises(LobenchError, match="no result store found"):
         ReportSink(SinkContext(store=tmp_path))._make()
+
+
+def test_page_after_its_process_was_killed_is_made_by_another(tmp_path: Path) -> None:
+    sink = ReportSink(SinkContext(store=make_store(tmp_path, num_checkpoints=1)))
+    sink._make()
+    assert sink._maker is not None
+    sink._maker.kill()
+    sink._maker.wait()
+    (sink._page).unlink()
+    sink._make()
+    sink.close()
+    assert sink._page.exists() and sink._maker is None
 
 
 def test_watch_report_leaves_a_page_of_all_checkpoints(tmp_path: Path) -> None:

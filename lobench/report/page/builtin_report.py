@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
+from lobench.core.wording import one_line
 from lobench.engine.store.network import READS_LOCAL_COPY
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkContext, hookimpl
@@ -22,6 +25,7 @@ REPORT = "report"  # name of the sink: `--sink report`, or `--report`
 _SECONDS = 30.0
 _NICENESS = 5  # yields to workers; at 19 a page took minutes next to eight busy processes
 _REFRESH = '<meta http-equiv="refresh" content="10">'  # lets a browser reload the page
+_MADE, _FAILED = "lobench: made\n", "lobench: failed: "  # answers of the process that writes the page
 _WAITING = f"""<!doctype html>
 <html lang="en">
 <head>
@@ -57,6 +61,7 @@ class ReportSink:
         self._made_at = -_SECONDS
         self._is_stale = False
         self._page = store / PAGE
+        self._maker: subprocess.Popen[str] | None = None
         if not self._page.exists():
             with contextlib.suppress(OSError):  # writing the page itself raises
                 write_whole(self._page, _WAITING)
@@ -68,34 +73,79 @@ class ReportSink:
             self._make()
 
     def close(self) -> None:
-        if self._is_stale:
-            self._make()
+        try:
+            if self._is_stale:
+                self._make()
+        finally:
+            self._end_maker()
         text = self._page.read_text(encoding="utf-8") if self._page.exists() else ""
         if _REFRESH in text:
             write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
     def _make(self) -> None:
-        # In a separate process, so that the chief stays responsive. It yields to the workers.
-        command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
-        environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode:
-            raise LobenchError("the report could not be made", got=(done.stderr or done.stdout).strip()[-300:])
+        problem = self._ask_maker()
+        if problem:
+            self._end_maker()
+            raise LobenchError("the report could not be made", got=problem[-300:])
         text = self._page.read_text(encoding="utf-8")
         write_whole(self._page, text.replace("<title>", f"{_REFRESH}\n<title>", 1))
         self._made_at, self._is_stale = time.monotonic(), False
 
+    def _ask_maker(self) -> str:
+        """Has the page written by a process of its own, and returns the reason if it was not.
 
-def _write(store: str, page: str, *suites: str) -> None:
+        So the chief stays responsive. The process yields to workers, and reads only what is new since its last page.
+        """
+        if self._maker is None or self._maker.poll() is not None:
+            self._end_maker()
+            command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
+            environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
+            self._maker = subprocess.Popen(
+                command,
+                text=True,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        assert self._maker.stdin is not None and self._maker.stdout is not None
+        said = list[str]()
+        with contextlib.suppress(BrokenPipeError):
+            self._maker.stdin.write("make\n")
+            self._maker.stdin.flush()
+        for line in self._maker.stdout:
+            if line == _MADE:
+                return ""
+            said.append(line)
+            if line.startswith(_FAILED):
+                break
+        return "".join(said).replace(_FAILED, "").strip() or "its process ended"
+
+    def _end_maker(self) -> None:
+        if self._maker is not None:
+            self._maker.communicate()
+            self._maker = None
+
+
+def _write_on_request(store: str, page: str, *suites: str) -> None:
+    """Writes the page for each line of standard input, and answers with `_MADE`, or with `_FAILED` and a reason."""
     os.nice(_NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of its input ends it
+    gc.set_threshold(100_000, 50, 1000)  # what was read lives long
     from lobench.analysis.comparisons.summary import summary_of  # imports pandas
+    from lobench.analysis.store.reading import StoreReading
     from lobench.report.page.page import write_page
 
-    try:
-        write_page(summary_of(Path(store), tuple(map(Path, suites)) or None), Path(page))
-    except LobenchError as error:
-        sys.exit(str(error))
+    reading, baselines = StoreReading(Path(store)), tuple(map(Path, suites)) or None
+    for _ in sys.stdin:
+        try:
+            write_page(summary_of(Path(store), baselines, snapshot=reading.read()), Path(page))
+            answer = _MADE
+        except LobenchError as error:
+            answer = f"{_FAILED}{one_line(str(error))}\n"
+        sys.stdout.write(answer)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    _write(*sys.argv[1:])
+    _write_on_request(*sys.argv[1:])
