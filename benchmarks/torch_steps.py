@@ -123,7 +123,7 @@ def ratio(
 
 
 def main(arguments: list[str]) -> None:
-    from lobench_torch.gin_names import torch_optimizer
+    from lobench_torch.torch_optimizers import torch_optimizer
 
     claim_backend(1)
     is_quick = "--quick" in arguments

@@ -12,4 +12,7 @@ __all__ = ["lobench_gin_modules"]
 @hookimpl
 def lobench_gin_modules() -> Iterable[Declaration]:
     summary = "`@torch.optim.NAME()`, and `@torch_optimizer()` of any class of torch optimizers"
-    return [Declaration(name="lobench_torch.gin_names", factory="lobench_torch.gin_names:", summary=summary)]
+    # `lobench list optimizers` shows modules whose name ends in "optimizers".
+    return [
+        Declaration(name="lobench_torch.torch_optimizers", factory="lobench_torch.torch_optimizers:", summary=summary)
+    ]

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from lobench_torch import other_python
-from lobench_torch.gin_names import torch_optimizer
+from lobench_torch.torch_optimizers import torch_optimizer
 
 from lobench import ConfigError
 from lobench.extend import as_stepper

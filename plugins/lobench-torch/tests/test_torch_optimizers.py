@@ -20,7 +20,7 @@ import optax
 import torch
 import torch_library
 from lobench_torch import transformation
-from lobench_torch.gin_names import torch_optimizer
+from lobench_torch.torch_optimizers import torch_optimizer
 from torch_library import Averaged, Polyak
 
 import lobench
@@ -290,6 +290,13 @@ def test_tune_varies_lr_of_a_torch_optimizer_and_what_it_prints_is_an_experiment
         [lobench_command, "run", "kept.gin", "--check"], cwd=suite, check=True, capture_output=True, text=True
     )
     assert "AdamW: 11 trials" in done.stdout
+
+
+def test_list_optimizers_names_those_of_torch() -> None:
+    lobench_command = Path(sys.executable).parent / "lobench"
+    listed = subprocess.run([lobench_command, "list", "optimizers", "-v"], check=True, capture_output=True, text=True)
+    names = [line.split()[0] for line in listed.stdout.splitlines() if line[:1].strip()]
+    assert {"torch_optimizer", "torch.optim.AdamW"} <= {*names}
 
 
 def test_names_of_python_are_names_of_gin(suite: Path) -> None:
