@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from stores import case_info
 from tiny import make_run, write_checkpoint
-from users import ALICE, BOB, GROUP, USERS, run_as
+from users import ALICE, BOB, GROUP, USERS, run_as, start_as
 
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.core.suite_place import SuitePlace
@@ -123,6 +123,27 @@ def test_sink_that_another_user_has_closed_names_the_owner_and_what_to_type(lab:
     os.chown(closed, ALICE, GROUP)
     os.chown(store, BOB, GROUP)
     assert_refused(watch(lab, BOB, 0o002, "--sink", "tensorboard"), lab)
+
+
+def test_store_that_becomes_read_only_ends_a_watch_with_a_line_and_loses_nothing(lab: Path) -> None:
+    store, files = lab / "store", lab / "run"
+    options = ["--suite", lab / "tiny", "--executor", "inline", "--store", store, "--checkpoints", "all"]
+    options += ["--until-step", "2", "--report"]
+    with start_as(ALICE, "watch", files, *options, cwd=lab) as process:
+        assert process.stdout is not None and process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("outer step 1:"):
+                break
+        for path in (store, *store.rglob("*")):
+            path.chmod(path.stat().st_mode & ~0o222)
+        write_checkpoint(files / "theta_2.npz", -2.0)
+        said, errors = process.stdout.read(), process.stderr.read()
+    assert process.returncode == 2 and "Traceback" not in said, said + errors
+    (line,) = errors.splitlines()
+    assert line.startswith(f"lobench: {store}") and "Permission denied" in line and f"user {ALICE}" in line, line
+    subprocess.run(["chmod", "-R", "u+w", store], check=True)
+    again = run_as(ALICE, "watch", files, *options, cwd=lab)
+    assert again.returncode == 0 and "1 passed" in again.stdout, again.stdout + again.stderr
 
 
 def test_baselines_of_a_suite_that_may_not_be_read_are_reported_in_a_line(lab: Path) -> None:

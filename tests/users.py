@@ -33,10 +33,10 @@ exec "$@"
 """
 
 
-def run_as(
+def start_as(
     user: int, *arguments: str | Path, umask: int = 0o022, cwd: Path, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs lobench as a user of the group, whose home is a folder below `cwd`'s parent that this makes."""
+) -> subprocess.Popen[str]:
+    """Starts lobench as a user of the group, whose home is a folder below `cwd`'s parent that this makes."""
     home = cwd.parent / f"home-{user}"
     if not home.exists():
         home.mkdir()
@@ -48,6 +48,19 @@ def run_as(
     settings = {**os.environ, **(environment or {})}
     for name in ("XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR", "TMPDIR"):
         settings.pop(name, None)
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, umask=0o022, env=settings, timeout=600
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, umask=0o022, env=settings
     )
+
+
+def run_as(
+    user: int, *arguments: str | Path, umask: int = 0o022, cwd: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs lobench as a user of the group to its end."""
+    with start_as(user, *arguments, umask=umask, cwd=cwd, environment=environment) as process:
+        try:
+            out, err = process.communicate(timeout=600)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)

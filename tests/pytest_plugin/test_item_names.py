@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from commands import pytest_session
 from tiny import make_run, make_suite
 
@@ -20,6 +21,14 @@ from lobench import cases
 @cases("tiny.gin")
 def test_tiny(case, evaluate, flavour):
     evaluate(case)
+"""
+
+
+FORKS = """
+import pytest
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.forked)
 """
 
 
@@ -42,6 +51,21 @@ def test_items_that_pytest_repeat_repeats_are_one_case(tmp_path: Path) -> None:
     session(tmp_path)
     with Ledger.open(tmp_path / "store", read_only=True) as ledger:
         assert {row.case.identity for row in ledger.evaluations()} == identities, "as without the plugin"
+
+
+@pytest.mark.parametrize("how", ["option", "marker"])
+def test_items_that_pytest_forked_would_fork_are_refused_with_the_reason(tmp_path: Path, how: str) -> None:
+    pytest.importorskip("pytest_forked")
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
+    if how == "marker":
+        (suite / "conftest.py").write_text(FORKS)
+    options = ("--forked",) if how == "option" else ()
+    done = pytest_session("-q", suite, f"--lobench-checkpoint={run / 'theta_1.npz'}", *options, cwd=tmp_path)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert (
+        "a forked process cannot use jax, so it cannot evaluate tiny/a, tiny/b; run without"
+        in done.stdout + done.stderr
+    )
 
 
 def test_items_with_a_parameter_of_the_suite_are_two_cases_whose_bits_count_once(tmp_path: Path) -> None:

@@ -76,10 +76,15 @@ def test_page_after_its_process_was_killed_is_made_by_another(tmp_path: Path) ->
     assert sink._page.exists() and sink._maker is None
 
 
-def test_watch_report_leaves_a_page_of_all_checkpoints(tmp_path: Path) -> None:
+def test_watch_report_on_a_network_store_leaves_a_page_of_all_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink reads what the watch has recorded, of which the store's own file gets a copy every 15 s."""
+    monkeypatch.setenv("LOBENCH_NETWORK_STORE", "1")
+    monkeypatch.setenv("LOBENCH_LOCAL_DIR", str(tmp_path / "local"))
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
     options = ("--once", "--report", "--checkpoints", "all", "--workers", "1", "--store", str(tmp_path / "store"))
     done = watch(run, suite, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0 and "sink" not in done.stdout + done.stderr, done.stdout + done.stderr
     assert f"{tmp_path / 'store' / PAGE}" in done.stdout
     assert "2 checkpoints, 2 cases, 4 evaluations" in (tmp_path / "store" / PAGE).read_text()

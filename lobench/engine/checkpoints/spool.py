@@ -32,6 +32,7 @@ from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
 from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.retries import is_transient, retried, retried_briefly
+from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
@@ -210,8 +211,7 @@ class Spool:
                 self._log(line)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
-        next_step = "free some space, or choose another folder with --store"
-        return one_line_of(OSError, StoreError, "cannot write the spool", where=self._root, next_step=next_step)
+        return unusable_store(self._root, "cannot write the spool")
 
 
 def unreadable(path: epath.Path, error: OSError) -> CheckpointError:

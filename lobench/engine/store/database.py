@@ -516,6 +516,8 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         got, next_step = cause(error), "choose another folder"
         if error.errno == errno.ENOLCK:
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            next_step = _FREE_SPACE
         elif isinstance(error, PermissionError) and (whose := refusal(error, store)):
             got, next_step = f"{got}: {whose}", let_in(store)
         raise StoreError(what, where=str(store), got=got, next_step=next_step) from error
