@@ -5,22 +5,31 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import runpy
+import sys
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from commands import lobench
 from etils import epath
 from reference import ROOT, reference_theta
 from safetensors.numpy import load_file, save_file
+from tiny import make_run, make_suite, watch_here
 
-from lobench import CheckpointError, evaluate
+from lobench import CheckpointError, evaluate, load_optimizer
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.core.errors import PickleRefused
 from lobench.engine.checkpoints.torch_file import TorchReader
 from lobench.inner.optimizers import VeLO
 from lobench.inner.theta import match_theta
+from lobench.report.tables.text import interval_cell, markdown_line
 
 PYLO = ROOT / "tests/data/reference/pylo"
 META, CELO2 = dict(np.load(PYLO / "metamlp_theta0.npz")), dict(np.load(PYLO / "celo2_theta0.npz"))
@@ -262,3 +271,120 @@ def test_export_of_what_pylo_lacks_is_an_error(tmp_path: Path) -> None:
     np.savez(tmp_path / "celo2.npz", **CELO2)
     done = lobench("convert", "celo2.npz", "--to", "pylo", "--optimizer", "Celo2", "--output", "a.npz", cwd=tmp_path)
     assert done.returncode == 2 and "expected a file that ends in .safetensors" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one checkpoint and its `config.gin`, evaluated on a suite of one case."""
+    folder = tmp_path_factory.mktemp("watched")
+    run = make_run(folder, -3.0)
+    assert watch_here(run, make_suite(folder), "--once", "--checkpoints", "all").returncode == 0
+    return run
+
+
+def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Path, tmp_path: Path) -> None:
+    theta = next(watched.glob("theta_*.npz"))
+    done = lobench("convert", theta, "--to", "algoperf", "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    card = (tmp_path / "out" / "README.md").read_text()
+    (store,) = watched.glob("lobench_results/*")
+    summary = summary_of(store)
+    (subject,) = summary.snapshot.subjects
+    assert f"sha256 of theta: `{subject.who.sha256}`" in card
+    assert (watched / "config.gin").read_text().strip() in card
+    assert f"Mean score: {interval_cell(summary.mean_score(0, 'primary').interval)} over" in card
+    for place, case in enumerate(summary.snapshot.cases):
+        found = summary.case(0, place, None)
+        assert found is not None
+        (row,) = (line for line in card.splitlines() if case.identity[:12] in line)
+        assert markdown_line(interval_cell(found.score["primary"])) in row
+        assert f"| {found.num_seeds} |" in row
+    other = tmp_path / "alone.npz"
+    other.write_bytes(theta.read_bytes())
+    words = ("--to", "algoperf", "--optimizer", "LearnableSGD", "--output")
+    assert lobench("convert", other, *words, tmp_path / "b", cwd=tmp_path).returncode == 0
+    assert "No store with evaluations of this theta was found" in (tmp_path / "b" / "README.md").read_text()
+    assert lobench("convert", other, *words, tmp_path / "c", "--store", store, cwd=tmp_path).returncode == 0
+    assert (
+        f"Mean score: {interval_cell(summary.mean_score(0, 'primary').interval)} over"
+        in (tmp_path / "c" / "README.md").read_text()
+    )
+
+
+class Workload:
+    """A workload with the part of AlgoPerf's interface that submissions call, since the package is in no index."""
+
+    step_hint = 50
+    metrics_logger = None
+
+    def model_fn(
+        self, params: Any, batch: Any, model_state: Any, mode: Any, rng: Any, update_batch_norm: bool
+    ) -> tuple[Any, Any]:
+        assert mode == "train" and update_batch_norm
+        return batch["inputs"] @ params["w"] + params["b"], {"batches": model_state["batches"] + 1}
+
+    def loss_fn(self, *, label_batch: Any, logits_batch: Any, mask_batch: Any) -> dict[str, Any]:
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits_batch, label_batch) * mask_batch
+        return {"summed": losses.sum(), "n_valid_examples": mask_batch.sum(), "per_example": losses}
+
+
+def test_algoperf_submission_trains_as_load_optimizer_does(
+    watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theta = next(watched.glob("theta_*.npz"))
+    assert lobench("convert", theta, "--to", "algoperf", "--output", tmp_path / "submission").returncode == 0
+    spec = types.SimpleNamespace(ForwardPassMode=types.SimpleNamespace(TRAIN="train"))
+    monkeypatch.setitem(sys.modules, "algoperf", types.SimpleNamespace(spec=spec))
+    submission = runpy.run_path(str(tmp_path / "submission" / "submission.py"))
+    draws = np.random.default_rng(0)
+    batch = {
+        "inputs": jnp.asarray(draws.normal(size=(8, 4)), jnp.float32),
+        "targets": jnp.asarray(draws.integers(0, 3, 8)),
+        "weights": jnp.asarray([1.0] * 7 + [0.0]),
+    }
+    params = {"w": jnp.ones((4, 3)) * 0.1, "b": jnp.zeros(3)}
+    workload, model_state, rng = Workload(), {"batches": jnp.zeros(())}, jax.random.key(0)
+    assert submission["get_batch_size"]("imagenet_resnet_silu") == 1024
+    with pytest.raises(ValueError, match="no batch size for 'mine'"):
+        submission["get_batch_size"]("mine")
+
+    optimizer = load_optimizer(theta, num_steps=Workload.step_hint)
+    mine, state = jax.tree.map(jnp.copy, params), optimizer.init(params)
+
+    @jax.jit
+    def step(params: Any, state: Any) -> tuple[Any, Any]:
+        def loss_of(params: Any) -> Any:
+            logits, _ = workload.model_fn(params, batch, model_state, "train", rng, True)
+            return (
+                workload.loss_fn(label_batch=batch["targets"], logits_batch=logits, mask_batch=batch["weights"])[
+                    "summed"
+                ]
+                / batch["weights"].sum()
+            )
+
+        loss, grads = jax.value_and_grad(loss_of)(params)
+        updates, state = optimizer.update(grads, state, params, value=loss)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(5):
+        mine, state = step(mine, state)
+    theirs = submission["init_optimizer_state"](workload, params, model_state, None, rng)
+    for number in range(5):
+        chosen = submission["data_selection"](workload, iter([batch]), theirs, params, model_state, None, number, rng)
+        theirs, params, model_state = submission["update_params"](
+            workload, params, None, model_state, None, chosen, None, theirs, [], number, rng
+        )
+        theirs, params, model_state = submission["prepare_for_eval"](
+            workload, params, None, model_state, None, None, theirs, [], number, rng
+        )
+    assert model_state["batches"] == 5
+    for name, leaf in params.items():
+        np.testing.assert_allclose(leaf, mine[name], rtol=1e-6, atol=1e-7)
+    assert float(jnp.abs(params["w"] - 0.1).max()) > 1e-3, "the parameters have moved"
+
+
+def test_submission_into_a_folder_with_files_is_an_error(watched: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    done = lobench("convert", next(watched.glob("theta_*.npz")), "--to", "algoperf", "--output", tmp_path)
+    assert done.returncode == 2 and "expected a folder that is missing or empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

@@ -22,21 +22,42 @@ Examples:
   lobench convert hf://owner/name@main/elo.pt --output elo.npz
   lobench convert mulo.safetensors --optimizer MuLO --output mulo.npz
   lobench convert velo_rnn.safetensors velo_mlp.safetensors --output velo.npz
-  lobench convert theta_200.npz --to pylo --optimizer AdafacMLPLOpt --output exported/model.safetensors"""
+  lobench convert theta_200.npz --to pylo --optimizer AdafacMLPLOpt --output exported/model.safetensors
+  lobench convert runs/today/theta_200.npz --to algoperf --output submission"""
 )
 @click.argument("weights", nargs=-1, required=True)
 @click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="File to write: .npz, or .safetensors with --to."
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write: .npz, or .safetensors with --to pylo. With --to algoperf, a new folder.",
 )
 @click.option(
     "--optimizer",
     help="Optimizer class for the weights, if several classes can use them. With --to, that of the checkpoint, with "
     "its settings, unless a config.gin next to it binds it.",
 )
-@click.option("--to", "target", type=click.Choice(["pylo"]), help="Export a checkpoint to this package's format.")
+@click.option(
+    "--to", "target", type=click.Choice(["pylo", "algoperf"]), help="Export a checkpoint to this package's format."
+)
+@click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Store with evaluations of an exported checkpoint, for its model card; repeatable. Default: those in "
+    "lobench_results next to it, or that of STORE@NAME.",
+)
 @format_option("text", "json", prints={"convert": "lobench.tools.convert.convert_output:ConvertRecord"})
-def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, target: str | None, kind: str) -> None:
-    """Convert weights that PyLO has published to a checkpoint, or a checkpoint to PyLO's format.
+def convert(
+    weights: tuple[str, ...],
+    output: Path,
+    optimizer: str | None,
+    target: str | None,
+    stores: tuple[Path, ...],
+    kind: str,
+) -> None:
+    """Convert weights that PyLO has published to a checkpoint, or a checkpoint for PyLO or AlgoPerf.
 
     WEIGHTS is a state dict of MetaMLP or CELO2MLP, or those of VeLORNN and VeLOMLP: .safetensors, .pt (read without
     running its code) or .npz, as a path or as hf://OWNER/NAME@REVISION/FILE. The command prints each name in the file
@@ -44,6 +65,12 @@ def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, targe
 
     With --to pylo, WEIGHTS is one checkpoint of ELO, AdafacMLPLOpt, MuLO, Celo2 or EloCelo2. The command also writes a
     config.json next to the output, so that from_pretrained of MetaMLP or CELO2MLP loads the folder.
+
+    With --to algoperf, WEIGHTS is one checkpoint of any optimizer, and the output a folder with a self-tuning
+    submission for AlgoPerf's JAX interface.
+
+    Each export has a model card, README.md: the bindings, the hashes, and the evaluations of the checkpoint with scores
+    and intervals.
     """
     from lobench.engine.checkpoints.readers import load_checkpoint
     from lobench.plugins import load_plugins
@@ -51,8 +78,10 @@ def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, targe
     from lobench.tools.convert.forms import convert_leaves
 
     if target is not None:
-        _export(weights, output, optimizer, kind)
+        _export(weights, output, optimizer or "", stores, target, kind)
         return
+    if stores:
+        raise UsageError("--store is for exports", next_step="lobench convert CHECKPOINT --to pylo --store STORE ...")
     leaves: dict[str, Any] = {}
     for each in weights:
         _, more = load_checkpoint(each, load_plugins(), allow_pickle=False)
@@ -64,18 +93,30 @@ def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, targe
     emit("convert", convert_record(found, output)) if kind == "json" else show(convert_text(found, output))
 
 
-def _export(weights: tuple[str, ...], output: Path, optimizer: str | None, kind: str) -> None:
+def _export(
+    weights: tuple[str, ...], output: Path, optimizer: str, stores: tuple[Path, ...], target: str, kind: str
+) -> None:
     import numpy as np
 
     from lobench.api.load_optimizer import load_learned
+    from lobench.engine.checkpoints.readers import load_checkpoint
     from lobench.inner.theta import leaf_paths
+    from lobench.plugins import load_plugins
+    from lobench.tools.convert.algoperf_submission import write_submission
     from lobench.tools.convert.convert_output import convert_record, export_text, write_export
-    from lobench.tools.convert.forms import export_leaves
+    from lobench.tools.convert.forms import export_leaves, unchanged_leaves
+    from lobench.tools.convert.model_card import ExportedCheckpoint
 
     if len(weights) != 1:
         raise UsageError("--to takes one checkpoint", got=first_of(list(weights), 3))
-    _, theta, name = load_learned(weights[0], optimizer=optimizer or "")
-    leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
-    found = export_leaves(leaves, name, weights[0])
-    write_export(output, found)
-    emit("convert", convert_record(found, output)) if kind == "json" else show(export_text(found, output))
+    _, theta, name = load_learned(weights[0], optimizer=optimizer)
+    exported = ExportedCheckpoint.of(weights[0], name, optimizer, stores)
+    if target == "algoperf":
+        _, leaves = load_checkpoint(exported.location, load_plugins(), allow_pickle=False)
+        names = write_submission(output, exported, leaves)
+        found, text = unchanged_leaves(leaves, name), f"{output}: {', '.join(names)}"
+    else:
+        found = export_leaves({path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}, name, weights[0])
+        write_export(output, found, exported)
+        text = export_text(found, output)
+    emit("convert", convert_record(found, output)) if kind == "json" else show(text)

@@ -11,8 +11,9 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 from lobench.engine.whole_file import write_whole
-from lobench.report.tables.text import text_table
+from lobench.report.tables.text import fenced, text_table
 from lobench.tools.convert.forms import Converted
+from lobench.tools.convert.model_card import CARD, ExportedCheckpoint, model_card
 
 __all__ = ["ConvertRecord", "convert_record", "convert_text", "export_text", "write_export", "write_theta"]
 
@@ -49,11 +50,11 @@ def write_theta(path: Path, found: Converted) -> None:
     write_whole(path, buffer.getvalue())
 
 
-def write_export(path: Path, found: Converted) -> None:
-    """Writes a .safetensors file, and a config.json next to it, from which PyLO's `from_pretrained` makes the network.
+def write_export(path: Path, found: Converted, exported: ExportedCheckpoint) -> None:
+    """Writes a .safetensors file, a config.json, from which PyLO's `from_pretrained` makes the network, and a card.
 
     Raises:
-      UsageError: The path has another suffix, or the folder has another config.json.
+      UsageError: The path has another suffix, or the folder has another config.json or README.md.
     """
     from safetensors.numpy import save
 
@@ -66,16 +67,28 @@ def write_export(path: Path, found: Converted) -> None:
             got=str(config),
             next_step="choose a new folder",
         )
+    card, card_text = path.parent / CARD, model_card(exported, _usage(found))
+    if card.exists() and "exported by lobench" not in card.read_text(encoding="utf-8", errors="replace"):
+        raise UsageError("--output: the folder has another model card", got=str(card), next_step="choose a new folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, save(dict(found.theta)))
     write_whole(config, text.encode())
+    write_whole(card, card_text.encode())
+
+
+def _usage(found: Converted) -> str:
+    """Returns how PyLO loads an export, in Markdown."""
+    lines = [f"The files are for PyLO's {found.form}: `{found.form}.from_pretrained` loads the folder in torch."]
+    if found.bindings:
+        lines += ["Arguments of PyLO's optimizer that belong to theta:", fenced("\n".join(found.bindings))]
+    return "\n\n".join(lines)
 
 
 def export_text(found: Converted, output: Path) -> str:
     rows = [("ours", "theirs", "shape")]
     rows += [(ours, theirs, str(list(shape))) for theirs, ours, shape in found.matched]
     size = sum(leaf.size for leaf in found.theta.values())
-    lines = [text_table(rows), f"{found.form}, {size:,} parameters: {output}, config.json"]
+    lines = [text_table(rows), f"{found.form}, {size:,} parameters: {output}, config.json, {CARD}"]
     lines += ["arguments of PyLO's optimizer:", *found.bindings] if found.bindings else []
     lines.append("next: pass PyLO's optimizer the settings with which theta was trained, since its defaults may differ")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 
-__all__ = ["FORMS", "Converted", "WeightsForm", "convert_leaves", "export_leaves"]
+__all__ = ["FORMS", "Converted", "WeightsForm", "convert_leaves", "export_leaves", "unchanged_leaves"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +208,12 @@ def export_leaves(theta: Mapping[str, np.ndarray], optimizer: str, where: str) -
         bindings=tuple(bindings),
         config={**form.config, **sizes},
     )
+
+
+def unchanged_leaves(leaves: Mapping[str, np.ndarray], optimizer: str) -> Converted:
+    """Returns a checkpoint under its own names, for an export in lobench's format."""
+    matched = tuple((path, path, leaf.shape) for path, leaf in leaves.items())
+    return Converted(form="AlgoPerf", optimizer=optimizer, theta=leaves, matched=matched, bindings=())
 
 
 def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:

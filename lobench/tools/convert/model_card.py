@@ -1,0 +1,124 @@
+"""Model card of an exported checkpoint: a README.md with the evaluations that the ledgers hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.analysis.store.snapshot import read_store
+from lobench.api.resolve import find_trained
+from lobench.core.subject import optimizer_bindings
+from lobench.core.wording import counted
+from lobench.engine.checkpoints.given import trainer_config_at
+from lobench.engine.checkpoints.spool import checkpoint_sha256
+from lobench.engine.store.bundle import has_ledger, store_and_name
+from lobench.report.tables.text import fenced, interval_cell, markdown_line, markdown_table
+
+__all__ = ["CARD", "ExportedCheckpoint", "model_card"]
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedCheckpoint:
+    """A checkpoint to export, with its name in the card.
+
+    Attributes:
+      location: Path or URL of the checkpoint.
+      sha256: Hash of theta, under which stores hold its evaluations.
+      optimizer: Class of its optimizer.
+      bindings: gin statements over those of the `config.gin`.
+      config: Content of the `config.gin` next to it; "" without one.
+      stores: Stores that may hold evaluations of it.
+    """
+
+    location: str
+    sha256: str
+    optimizer: str
+    bindings: tuple[str, ...]
+    config: str
+    stores: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, text: str, name: str, optimizer: str, stores: Sequence[Path]) -> ExportedCheckpoint:
+        """Finds a checkpoint by its path or as `STORE@NAME`.
+
+        Args:
+          text: The path or name.
+          name: Class of its optimizer.
+          optimizer: The class with its settings, if the user gave it: "ELO(step_mult=0.1)".
+          stores: Stores to look into. (): that of the name, or those in `lobench_results` next to the checkpoint.
+        """
+        found = find_trained(text, "checkpoint", None)
+        config = trainer_config_at(found.checkpoint)
+        named = store_and_name(text)[0]
+        bindings = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
+        places = [Path(named)] if has_ledger(named) else sorted(Path(found.checkpoint).parent.glob("lobench_results/*"))
+        return cls(
+            location=found.checkpoint,
+            sha256=checkpoint_sha256(found.checkpoint),
+            optimizer=name,
+            bindings=(*found.gin_params, *bindings),
+            config="" if config is None else config.read_text(encoding="utf-8"),
+            stores=tuple(stores) or tuple(place for place in places if has_ledger(place)),
+        )
+
+
+def model_card(exported: ExportedCheckpoint, usage: str) -> str:
+    """Returns the card in Markdown, with the front matter of the Hugging Face hub.
+
+    The numbers are those of `lobench report`: scores are means over seeds with 95% intervals.
+
+    Args:
+      exported: The checkpoint.
+      usage: How to load the export, in Markdown.
+    Raises:
+      StoreError: One of the stores cannot be read.
+    """
+    name = Path(exported.location).name
+    parts = [
+        "---\ntags:\n- learned-optimizer\n- lobench\n---",
+        f"# {markdown_line(exported.optimizer)}, {markdown_line(name)}",
+        f"A learned optimizer, exported by lobench. sha256 of theta: `{exported.sha256}`",
+        usage,
+        "## Bindings",
+        fenced("\n".join([*exported.config.splitlines(), *exported.bindings]) or "# none: the defaults", "gin"),
+        "## Evaluations",
+    ]
+    evaluations = [part for store in exported.stores for part in _evaluations_in(store, exported.sha256)]
+    parts += evaluations or ["No store with evaluations of this theta was found; `--store` names one."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _evaluations_in(store: Path, sha256: str) -> list[str]:
+    """Returns a section for each variant of a checkpoint in a store."""
+    summary = summary_of(store, snapshot=read_store(store, summarized=True))
+    return [
+        _section(summary, subject)
+        for subject, stored in enumerate(summary.snapshot.subjects)
+        if stored.who.has_theta and stored.who.sha256 == sha256
+    ]
+
+
+def _section(summary: Summary, subject: int) -> str:
+    stored = summary.snapshot.subjects[subject]
+    rows = [("case", "inner steps", "seeds", "diverged", "metric", "final mean", "score", "case's hash")]
+    for case, info in enumerate(summary.snapshot.cases):
+        if (found := summary.case(subject, case, None)) is not None:
+            metric = summary.metric_of(case, "primary")
+            steps, seeds, diverged = str(info.num_inner_steps), str(found.num_seeds), str(found.num_diverged)
+            final, score = f"{found.final.get(metric, float('nan')):.4g}", interval_cell(found.score.get("primary"))
+            place = f"{info.suite}/{info.name}"
+            rows.append((place, steps, seeds, diverged, metric, final, score, info.identity[:12]))
+    headline = summary.mean_score(subject, "primary")
+    mean = f"Mean score: {interval_cell(headline.interval)} over {counted(headline.num_cases, 'case')}"
+    scale = f"{summary.scale_label}; intervals are of 95%, over seeds"
+    revisions = ", ".join(sorted(filter(None, stored.git_revisions)))
+    variant = fenced("\n".join(stored.who.variant.bindings), "gin") if stored.who.variant.bindings else ""
+    made = f"Code of the evaluations: git {markdown_line(revisions)}." if revisions else ""
+    heading = f"### {markdown_line(stored.label)}"
+    return "\n\n".join(
+        filter(None, [heading, f"{mean} ({markdown_line(scale)}).", variant, markdown_table(rows), made])
+    )
