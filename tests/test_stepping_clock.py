@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import struct
 import subprocess
 from pathlib import Path
 
-from failing_disk import COMPILER, COMPILING
+from failing_disk import COMPILING
+from stepping_clock import SteppingClock
 from tiny import make_run, make_suite, results, watch_command, write_checkpoint
 
 pytestmark = COMPILING
 
-# CLOCK_FILE: a file with one double, the seconds by which the system's clock is off. Monotonic clocks stay.
-_SOURCE = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-static long steps(void) {
-    static volatile double *shared = NULL;
-    if (!shared) {
-        int file = open(getenv("CLOCK_FILE"), O_RDONLY);
-        shared = mmap(NULL, sizeof(double), PROT_READ, MAP_SHARED, file, 0);
-        close(file);
-    }
-    return (long)*shared;
-}
-int clock_gettime(clockid_t clock, struct timespec *to) {
-    int code = syscall(SYS_clock_gettime, clock, to);
-    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) to->tv_sec += steps();
-    return code;
-}
-int gettimeofday(struct timeval *to, void *zone) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    to->tv_sec = now.tv_sec;
-    to->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-time_t time(time_t *to) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (to) *to = now.tv_sec;
-    return now.tv_sec;
-}
-"""
-
 
 def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path: Path) -> None:
-    source, library, clock = tmp_path / "clock.c", tmp_path / "clock.so", tmp_path / "clock"
-    source.write_text(_SOURCE)
-    assert COMPILER is not None
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-    clock.write_bytes(struct.pack("d", 0.0))
+    clock = SteppingClock(tmp_path)
     suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0), tmp_path / "store"
     options = ("--checkpoints", "all", "--workers", "1", "--until-step", "5", "--idle-timeout", "3000", "--quiet")
     with subprocess.Popen(
@@ -67,7 +22,7 @@ def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "LD_PRELOAD": str(library), "CLOCK_FILE": str(clock)},
+        env=clock.environment,
     ) as watch:
         assert watch.stdout is not None
         lines = []
@@ -77,8 +32,7 @@ def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path:
                 if line.startswith(f"outer step {step}:"):
                     break
             assert watch.poll() is None, "".join(lines)
-            with clock.open("r+b") as file:
-                file.write(struct.pack("d", seconds))
+            clock.set(seconds)
             write_checkpoint(run / f"theta_{step + 1}.npz", -3.0 + step / 2)
         lines += watch.stdout.readlines()
     assert watch.returncode == 0, "".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +64,10 @@ rate/Real.scale = "log"
 TRAINER = "import gin\n@gin.configurable\ndef served(learning_rate=0.5):\n    return learning_rate\n"
 
 
-def serve(folder: Path) -> subprocess.Popen[str]:
+def serve(folder: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "lobench.cli", "pbt", "serve", str(folder / "study.gin")]
-    process = subprocess.Popen([*command, "--store", str(folder / "store")], stdout=subprocess.PIPE, text=True)
+    command += ["--store", str(folder / "store")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     assert "is served at" in process.stdout.readline()
     return process

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
+import lobench_pbt
 import pytest
+from failing_disk import COMPILING
+from lobench_pbt.connection import Address, Connection
 from lobench_pbt.decide import TrialDecision
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import State
+from pbt_served import PATIENCE, serve, suggestion
 from pbt_simulation import PLUGINS, make_study, write_theta
+from stepping_clock import SteppingClock
 
 LEASE = 60.0
 STEPS = [3600.0, -3600.0, 86_400.0]
@@ -100,3 +107,39 @@ def test_service_clock_that_steps_keeps_the_deadline_of_a_fitness(
     service.expire()
     assert service.list_trials()[0].state is State.INFEASIBLE
     service.close()
+
+
+@COMPILING
+def test_controller_under_a_clock_that_steps_keeps_the_lease_of_a_live_trainer_and_passes_on_a_dead_ones(
+    trainer: Path,
+) -> None:
+    lease = 4.0
+    with (trainer / "study.gin").open("a") as file:
+        file.write(f"Study.lease_seconds = {lease}\nStudy.max_attempts = 100\n")
+    clock = SteppingClock(trainer)
+    process = serve(trainer, clock.environment)
+    connection = Connection(Address.parse((trainer / "store" / "address").read_text()), patience=PATIENCE)
+    try:
+        with lobench_pbt.client((trainer / "store" / "address").read_text(), patience=PATIENCE) as study:
+            trials = study.trials("live")
+            live = next(trials)  # renews its lease in a thread
+            dead = suggestion(connection, "dead-0").id
+            begun = time.monotonic()
+            for count, seconds in enumerate((3600.0, -3600.0, 86_400.0, -86_400.0), start=1):
+                clock.set(seconds)
+                if count == 4:  # a restart reads the clock anew
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    process = serve(trainer, clock.environment)
+                while not (trial := suggestion(connection, f"dead-{count}").id):
+                    time.sleep(0.2)
+                now = time.monotonic()
+                assert trial == dead and 0.9 * lease < now - begun < 60.0, "one lease time, and a busy machine"
+                begun = now
+            assert not live.is_lost
+            attempts = {trial.id: trial.attempt for trial in study.all_trials()}
+            assert attempts == {live.id: 0, dead: 4}
+    finally:
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        process.wait()
