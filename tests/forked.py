@@ -52,6 +52,8 @@ _IMPORTED = (
     *("jax.experimental.serialize_executable", "optax.contrib", "gin", "click", "pytest", "rich.console"),
     *("lobench.inner.optimizers", "lobench.inner.tasks", "lobench.evaluation.isolated", "lobench.cli"),
     *("lobench.pytest_plugin.worker", "lobench.experiments.run", "lobench.engine.chief.loop", "lobench.api"),
+    *("lobench.cli.group", "lobench.cli.watch", "lobench.cli.endings", "lobench.cli.command_records", "lobench.extend"),
+    *("lobench.tools.alarm.watching", "lobench.report.page.builtin_report", "pdb"),
 )
 # Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
@@ -483,13 +485,17 @@ def _import() -> None:
     from _pytest.assertion import install_importhook
     from _pytest.config import get_config
 
-    rewriting = install_importhook(get_config())  # as a session of pytest imports lobench, which is a plugin
-    rewriting.mark_rewrite("lobench")
+    # Sessions of tests do without hypothesis.
+    points = importlib.metadata.entry_points(group="pytest11")
+    plugins = {point.module for point in points if point.name != "hypothesispytest"}
+    rewriting = install_importhook(get_config())  # as a session of pytest imports its plugins, lobench among them
+    rewriting.mark_rewrite(*{name.partition(".")[0] for name in plugins})
     from lobench.engine.workers.devices import settle_blas
 
     settle_blas(1)
-    for name in _IMPORTED:
+    for name in (*_IMPORTED, *plugins):
         importlib.import_module(name)
+    importlib.import_module("lobench.plugins").load_plugins()
     _installed()  # takes a fifth of a second, and each command that starts workers needs it
     sys.meta_path.remove(rewriting)
     for name in ("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE"):
