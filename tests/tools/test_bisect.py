@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
-from stores import add
+from stores import add, case_info
 from tiny import killed_chief, make_run, make_suite, results, write_checkpoint
 
+from lobench.analysis.stats.change_point import Probe
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.case import SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.tools.bisect.bisect import _Search
 from lobench.tools.bisect.bisect import bisect as lobench_bisect
 from lobench.tools.bisect.bisect_output import bisection_text
+from lobench.tools.bisect.probes import Probed
 
 
 def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
@@ -199,3 +206,33 @@ def test_bisect_that_cannot_evaluate_the_pair_prints_the_interval_between_evalua
         "bisect", run, "--suite", suite, "--case", "a", "--store", store, "--from-step", "80", "--confidence", "0.99"
     )
     assert "it was not evaluated" not in part.stdout, part.stdout
+
+
+def test_bisect_stops_once_more_seeds_of_two_checkpoints_change_nothing(tmp_path: Path) -> None:
+    """The size of the fall is known then. Unknown is by how much checkpoints of such a run differ from each other."""
+    rng = np.random.default_rng(1)
+    looks = Counter[int]()
+    probes = list[Probe]()
+
+    def evaluate(wanted: Sequence[Checkpoint], block: SeedBlock | None) -> None:
+        for one in wanted:
+            looks[one.outer_step] += 1
+            scores = tuple(1 - 0.5 * one.outer_step + 0.1 * rng.normal(size=4))
+            probes.append(Probe(place=one.outer_step, block=4 * looks[one.outer_step], scores=scores))
+
+    case = case_info("a", num_seeds=4)
+    search = _Search(
+        checkpoints=[Checkpoint(uri=f"theta_{step}", outer_step=step, sha256=f"{step:064d}") for step in range(2)],
+        first=None,
+        evaluate=evaluate,
+        look=lambda: Probed(case=case, probes=tuple(probes), num_evaluations=len(probes)),
+        is_readable=lambda one: True,
+        log=lambda line: None,
+        level=0.95,
+        confidence=0.9,
+        most=100,
+        at_once=2,
+    )
+    status, _, belief = search.run()
+    assert (status, belief.place) == ("undecided", 1) and 0.5 < belief.fall < 0.95
+    assert search.is_exhausted and search.num_new < 20

@@ -44,6 +44,9 @@ __all__ = ["bisect"]
 _LEVEL = 0.95
 _CONFIDENCE = 0.9
 _MOST_AT_ONCE = 8
+_FEW_ROUNDS = 3
+_SAME_SHARE = 0.01  # a change of the probability of a fall that is none
+_MANY_PROBES = 4  # seed blocks of a checkpoint after which further ones hardly change its mean
 _LEAST_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
 
 
@@ -184,6 +187,7 @@ def bisect(
         num_seeds=seen.case.seed_block or seen.case.num_seeds,
         scale=seen.scale,
         looked_at=frozenset(probe.place for probe in seen.probes),
+        is_exhausted=search.is_exhausted,
         command=command_text(
             *("lobench", "bisect", str(asked_for)),
             suite=texts(suites),
@@ -217,6 +221,7 @@ class _Search:
       most: Largest number of new evaluations.
       at_once: Number of checkpoints that are evaluated together.
       num_new: Number of new evaluations so far.
+      is_exhausted: Whether further seeds of the same checkpoints would not change the answer.
     """
 
     checkpoints: Sequence[Checkpoint]
@@ -230,6 +235,7 @@ class _Search:
     most: int
     at_once: int
     num_new: int = 0
+    is_exhausted: bool = False
 
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
@@ -237,12 +243,15 @@ class _Search:
         closed |= _places_with_fixed_seeds(seen)
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
+        falls = list[float]()
         while True:
             _refuse_undecidable(seen)
             belief = believe(seen.probes, len(self.checkpoints))
+            falls.append(belief.fall)
             status = self._status(belief, {probe.place for probe in seen.probes})
-            count = min(self.at_once, self._num_left)
-            wanted = [] if status or count < 1 else next_probes(belief, seen.probes, count, closed)
+            self.is_exhausted = self._learns_nothing(falls, belief, seen, closed)
+            count = 0 if status or self.is_exhausted else min(self.at_once, self._num_left)
+            wanted = next_probes(belief, seen.probes, count, closed) if count else []
             if not wanted:
                 return status or "undecided", seen, belief
             step = self.checkpoints[belief.place].outer_step
@@ -253,6 +262,19 @@ class _Search:
     def _num_left(self) -> int:
         """Number of evaluations left in the budget."""
         return max(self.most - self.num_new, 0)
+
+    @staticmethod
+    def _learns_nothing(falls: Sequence[float], belief: Belief, seen: Probed, closed: Collection[int]) -> bool:
+        """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
+
+        Seeds then say how good each checkpoint is. What is unknown is by how much the checkpoints of such a run differ
+        from each other, which only other checkpoints can show.
+        """
+        counts = Counter(probe.place for probe in seen.probes)
+        places = [place for place in range(belief.begin, len(belief.by_place)) if place not in closed]
+        last = falls[-_FEW_ROUNDS:]
+        is_constant = len(last) == _FEW_ROUNDS and max(last) - min(last) < _SAME_SHARE
+        return is_constant and all(counts[place] >= _MANY_PROBES for place in places)
 
     def _status(self, belief: Belief, probed: Collection[int]) -> Status | None:
         is_near = belief.fall >= self.level and belief.within(1) >= self.level

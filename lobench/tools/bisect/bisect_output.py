@@ -27,10 +27,13 @@ def bisection_text(found: Bisection) -> str:
                 steps = f"at outer step {first.outer_step}"
             else:
                 steps = f"between outer steps {first.outer_step} and {last.outer_step}"
+            asked = f"{_share(found.level)} within one checkpoint, and {_share(found.confidence)} of one outer step"
+            further = "--most N allows more evaluations"
+            if found.is_exhausted:
+                further = "more seeds do not decide it: checkpoints differ by more than seeds, so save more of them"
             lines = [
                 f"undecided: {_share(belief.fall)} sure that {place} got worse; if it did, {steps}",
-                f"asked for: {_share(found.level)} within one checkpoint, and {_share(found.confidence)} of one outer "
-                "step; --most N allows more evaluations",
+                f"asked for: {asked}; {further}",
             ]
         before, num_before, after, num_after = belief.lost
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"

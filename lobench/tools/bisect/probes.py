@@ -128,6 +128,7 @@ class Bisection:
       scale: Description of the score scale: what 0 and 1 stand for.
       command: Command line that repeats the call.
       looked_at: Positions of the evaluated checkpoints.
+      is_exhausted: Whether further seeds of the same checkpoints would not change the answer.
     """
 
     status: Status
@@ -143,6 +144,7 @@ class Bisection:
     scale: str
     command: str
     looked_at: frozenset[int]
+    is_exhausted: bool
 
     @property
     def named(self) -> tuple[int, int]:
