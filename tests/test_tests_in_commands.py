@@ -66,6 +66,44 @@ def test_compare_of_one_test_evaluates_it_alone(
     assert {one["case"]["name"] for one in results(tmp_path / "store", "--case", name)} == cases
 
 
+OUTCOMES = """
+import json
+import pytest
+
+def model(checkpoint):
+    return json.loads((checkpoint.path / "model.json").read_text())
+
+def test_exists(checkpoint):
+    assert model(checkpoint)
+
+def test_small(checkpoint):
+    assert model(checkpoint)["loss"] < 2
+
+def test_early(checkpoint):
+    if model(checkpoint)["step"] > 4:
+        pytest.skip("too late")
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdict", "code", "words"),
+    [
+        ((3, 4), "REGRESSED", 1, "1 passed under checkpoint-3 (A) and failed under checkpoint-4 (B): lm/test_small"),
+        ((4, 3), "PASS", 0, "1 failed under checkpoint-4 (A) and passed under checkpoint-3 (B): lm/test_small"),
+        ((4, 5), "INCONCLUSIVE", 0, "1 without an outcome on a side: lm/test_early"),
+    ],
+)
+def test_compare_reports_a_test_that_fails_under_b_alone_as_a_regression(
+    tmp_path: Path, suite: Path, run: Path, steps: tuple[int, int], verdict: str, code: int, words: str
+) -> None:
+    (suite / "test_lm.py").write_text(OUTCOMES)
+    paths = [run / f"checkpoint-{step}" for step in steps]
+    done = lobench("compare", *paths, "--suite", suite, "--store", tmp_path / "store", cwd=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    text = " ".join(done.stdout.split())
+    assert text.startswith(f"{verdict}: tests: ") and words in text
+
+
 def test_bisect_of_a_test_finds_the_broken_checkpoint(tmp_path: Path, suite: Path, run: Path) -> None:
     options = ("--suite", suite, "--store", tmp_path / "store", "--case", "test_loss[long]", "--format", "json")
     done = lobench("bisect", run, *options, cwd=tmp_path)

@@ -84,15 +84,15 @@ class Comparison:
     costs: tuple[tuple[CaseCosts, ...], ...] = ()
 
     def verdicts(self) -> tuple[str, ...]:
-        """Returns the verdict of the gate for each of B, C, ...: PASS, REGRESSED or INCONCLUSIVE."""
-        return tuple(pair.primary.gate.verdict for pair in self.pairs)
+        """Returns the verdict on each of B, C, ...: PASS, REGRESSED or INCONCLUSIVE."""
+        return tuple(pair.verdict for pair in self.pairs)
 
     def compared_nothing(self) -> tuple[str, ...]:
         """Returns the labels of subjects that have no seed with results in common with A."""
-        return tuple(pair.b.label for pair in self.pairs if pair.primary.gate.compared_nothing)
+        return tuple(pair.b.label for pair in self.pairs if pair.compared_nothing)
 
     def __repr__(self) -> str:
-        verdicts = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
+        verdicts = ", ".join(f"{pair.b.label}: {pair.verdict}" for pair in self.pairs)
         return f"Comparison(against {self.pairs[0].a.label}: {verdicts})"
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
@@ -226,6 +226,8 @@ def compare(
     costs = tuple(_by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
+    if not any(pair.primary.comparison.cases for pair in pairs):
+        scale = ""  # all cases are tests without metrics
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "HEADLINES",
     "ITEMS",
     "OPTIMIZER_FIELDS",
+    "PASSED",
     "REPLICATES",
     "ROLES",
     "SESSIONS",
@@ -52,6 +53,7 @@ ITEMS = "items"
 REPLICATES = ("seeds", ITEMS)
 COMMAND = "command"  # `CaseInfo.evaluator` of a case with `Case.command`
 TEST = "test"  # `CaseInfo.evaluator` of a case that is an ordinary test
+PASSED = "passed"  # primary metric of a test that records none: 1.0 if it passed, 0.0 if it failed
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # fields of `Case` and `Phase`
 _GIN_NODE = re.compile(r"((?:.*/)?[^/:]+\.gin)::?([^:]+)")  # digits.gin:relu32, suites/quick/digits.gin::relu32
 _TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/test_quick.py::test_digits[relu32]
@@ -309,6 +311,11 @@ class CaseInfo:
         if self.evaluator == TEST and bracket:  # a test's name without parameters stands for all of them
             names = (*names_of(self.suite, file, function), *names)
         return names
+
+    @property
+    def has_outcome_alone(self) -> bool:
+        """Whether it is a test that records no metric, so that its outcome is compared and no mean."""
+        return self.evaluator == TEST and self.primary_metric == PASSED
 
     def is_called(self, name: str) -> bool:
         """Returns whether a name, in any spelling that lobench or pytest prints, names this case."""

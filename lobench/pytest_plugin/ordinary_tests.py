@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from lobench.core.case import ITEMS, CaseSpec
+from lobench.core.case import ITEMS, PASSED, CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_test
 from lobench.pytest_plugin.options import layers_of
 
-__all__ = ["PASSED", "bound_test"]
+__all__ = ["bound_test"]
 
-PASSED = "passed"  # primary metric of a test that records none: 1.0 if it passed, 0.0 if it failed
 _MARK = "lobench"
 _RECORD = "record"  # name of the fixture
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lobench.core.case import TEST, CaseSpec, SeedBlock
+from lobench.core.case import PASSED, TEST, CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, spread_directions
@@ -29,7 +29,7 @@ from lobench.pytest_plugin.item_cases import spec_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of
 from lobench.pytest_plugin.options import evaluates_whole_files, layers_of, loaded_subject, manager_of, option
-from lobench.pytest_plugin.ordinary_tests import PASSED, bound_test
+from lobench.pytest_plugin.ordinary_tests import bound_test
 
 __all__ = ["MetricRecorder", "TestedCheckpoint", "begin", "checkpoint_of", "evaluating", "recorder_of"]
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from lobench.analysis.comparisons.gate_looks import decide
-from lobench.analysis.comparisons.gates import GateReport, GateRules
+from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict
+from lobench.analysis.comparisons.ordinary_tests import OutcomesOfTests, outcomes_of_tests
 from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
 from lobench.analysis.comparisons.summary import differences, improvement, is_changed
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SIGNED, are_plain, are_undecided, silence
 from lobench.analysis.stats.comparison import (
+    Effect,
     MeanDifference,
     PairComparison,
     compare_cases,
@@ -28,7 +30,7 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, headline_metrics
-from lobench.core.case import CaseInfo, replicate_of
+from lobench.core.case import PASSED, CaseInfo, replicate_of
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection, stored_spelling
 from lobench.core.wording import counted
@@ -146,6 +148,7 @@ class MethodComparison:
       parted: First step at which the curves of both sides differ, by name of the case.
       edges: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest tried.
       design: Rule by which cases are grouped.
+      tests: Outcomes of the suites' ordinary tests, by name.
     """
 
     a: StoredSubject
@@ -157,6 +160,25 @@ class MethodComparison:
     parted: FirstDifferences
     edges: tuple[str, ...] = ()
     design: CaseDesign = "by design"
+    tests: OutcomesOfTests = field(default_factory=OutcomesOfTests)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict of the gate and of the tests: REGRESSED if B fails a test that A passes.
+
+        A test without an outcome, which B might fail, leaves no PASS.
+        """
+        has_cases, found = bool(self.primary.comparison.cases), self.primary.gate.verdict
+        if self.tests.broken:
+            return Verdict.REGRESSED
+        if self.tests.unknown and found is not Verdict.REGRESSED:
+            return Verdict.INCONCLUSIVE
+        return found if has_cases or not self.tests.are_compared else Verdict.PASS
+
+    @property
+    def compared_nothing(self) -> bool:
+        """Whether no case has a common seed, and no test an outcome on both sides."""
+        return self.primary.gate.compared_nothing and not self.tests.are_compared
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -244,6 +266,9 @@ def _compared(
         )
     chosen = _metrics([first, other, *subjects], metrics)
     effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]
+    tests = outcomes_of_tests(first, other)
+    if tests.are_any and not metrics and not any(effects):
+        effects = [_without_cases(rules)]
     if not any(effects):
         raise UsageError(
             f"neither {first.label} nor {other.label} has the metric",
@@ -260,8 +285,43 @@ def _compared(
         cases={names[identity]: case for identity, case in cases.items()},
         changed=changed,
         num_exploded=(exploded_a, exploded_b),
-        parted={names[identity]: step for identity, step in first_differences(first, other).items()},
+        parted={
+            names[identity]: step
+            for identity, step in first_differences(first, other).items()
+            if not cases[identity].has_outcome_alone
+        },
         design=design,
+        tests=tests.with_names(names),
+    )
+
+
+def _without_cases(rules: GateRules) -> MetricEffect:
+    """Returns the effect of subjects that have tests alone, none of which records a metric."""
+    nothing = GateResult(case="", verdict=Verdict.INCONCLUSIVE, num_seeds=0, harm=math.nan)
+    comparison = PairComparison(
+        cases=(),
+        overall=Interval(),
+        p_value=math.nan,
+        p_converged=math.nan,
+        p_diverged=math.nan,
+        verdict=Effect.UNDECIDED,
+        alpha=rules.alpha,
+        num_undecidable=0,
+    )
+    return MetricEffect(
+        metric=PASSED,
+        comparison=comparison,
+        gate=GateReport(cases=(), overall=nothing, verdict=nothing.verdict, rules=rules),
+        improvement=Interval(),
+        num_pairs=0,
+        margins={},
+        tolerated={},
+        ratios={},
+        values={},
+        is_of_finals=True,
+        notes={},
+        directions={},
+        geometric_means={},
     )
 
 
@@ -320,7 +380,13 @@ def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tu
     for metric in asked:
         if metric not in known:
             raise UsageError("no subject has this metric", got=repr(metric), expected=", ".join(sorted(known)))
-    return [(metric, metric) for metric in asked] or headline_metrics(subjects)
+    return [(metric, metric) for metric in asked] or headline_metrics([*map(_with_metrics, subjects)])
+
+
+def _with_metrics(subject: StoredSubject) -> StoredSubject:
+    """Returns a subject without the tests that record no metric, which are in no mean, if it has other cases."""
+    cells = {identity: cell for identity, cell in subject.cells.items() if not cell.case.has_outcome_alone}
+    return dataclasses.replace(subject, cells=cells) if 0 < len(cells) < len(subject.cells) else subject
 
 
 def _effect(

@@ -61,7 +61,8 @@ def improvement(
       design: Rule by which cases are grouped.
     """
     ours, theirs, cases = [], [], list[str]()
-    for identity in (one for one in a.cells if one in b.cells):
+    common = (identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone)
+    for identity in common:
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
             ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # ranks are finite also for diverged seeds
@@ -98,7 +99,8 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
     """Returns the values by which B is compared with A, by identity of the case; see `paired_values`.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, is included without common seeds.
-    Cases for which neither side has the metric are left out, and so are those that were changed between the two sides.
+    Cases for which neither side has the metric are left out, and so are those that were changed between the two sides,
+    and tests that record nothing but whether they passed, whose outcomes are in `outcomes_of_tests`.
 
     Args:
       a, b: The subjects.
@@ -111,6 +113,8 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
             continue
         sides = [subject.cells.get(identity) for subject in (a, b)]
         known = [cell for cell in sides if cell is not None]
+        if any(cell.case.has_outcome_alone for cell in known):
+            continue
         if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in known):
             found[identity] = paired_values(sides[0], sides[1], metric, scales)
     return found

@@ -22,7 +22,7 @@ from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite, record_from
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.core.wording import counted, groups_text
+from lobench.core.wording import counted, first_of, groups_text
 from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
@@ -48,6 +48,7 @@ __all__ = [
     "outcome_words",
     "plot_comparison",
     "steps_text",
+    "tests_line",
     "verdict_words",
 ]
 
@@ -120,13 +121,22 @@ class StepsRecord(TypedDict):
     time: Annotated[TimeRecord | None, "Time to the target. null: no class of machines timed both."]
 
 
+class TestOutcomes(TypedDict):
+    broken: Annotated[list[str], "Tests that pass under A and fail under B."]
+    fixed: Annotated[list[str], "Tests that fail under A and pass under B."]
+    passed: Annotated[list[str], "Tests that pass on both sides."]
+    failed: Annotated[list[str], "Tests that fail on both sides."]
+    unknown: Annotated[list[str], "Tests without an outcome on a side, which B might fail although A does not."]
+
+
 class ComparisonRecord(TypedDict):
     """`lobench compare A B [C ...]`: a record for B, C, ... against A."""
 
     score_version: int
     a: ComparedSubject
     b: ComparedSubject
-    verdict: Annotated[Verdict, "Verdict of the gate: whether B is worse than A by more than the margin."]
+    verdict: Annotated[Verdict, "Whether B is worse than A by more than the margin, or fails a test that A passes."]
+    tests: Annotated[TestOutcomes, "Names of the ordinary tests of the suites, by their outcomes."]
     primary_metric: Annotated[str, "Metric of the verdict."]
     changed_cases: list[str]
     edges: Annotated[list[str], "Searched parameters whose best value is the lowest or the highest in their range."]
@@ -145,6 +155,7 @@ class ComparisonRecord(TypedDict):
 ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
 _SIGNED = "+z.3f"
+_NAMED = 10  # tests in a line
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
@@ -153,7 +164,8 @@ def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Seq
     parts = []
     for pair, cost in zip(found, costs or [()] * len(found), strict=True):
         title, *head = _head(pair, scale)
-        tables = [html_table(rows[0], rows[1:]) for rows in (headline_rows(pair), case_rows(pair, pair.primary))]
+        rows_of_tables = (headline_rows(pair), case_rows(pair, pair.primary))
+        tables = [html_table(rows[0], rows[1:]) for rows in rows_of_tables if rows[1:]]
         parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
         parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _short_labels(pair))]
         parts += map(paragraph, cost_notes(cost))
@@ -194,7 +206,9 @@ def comparison_head(found: MethodComparison) -> tuple[str, str]:
     """Returns a line on the compared subjects, and one on the numbers of cases and seeds."""
     return (
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
-        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found)}",
+        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found)}"
+        if found.primary.comparison.cases
+        else counted(sum(map(len, _names_of_tests(found).values())), "test"),
     )
 
 
@@ -202,7 +216,7 @@ def headline_rows(found: MethodComparison) -> list[list[str]]:
     """Returns the table of the metrics, its header first."""
     level, margins = 100 * (1 - found.primary.comparison.alpha), margins_text(found.primary)
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
-    return [header, *map(_headline, found.effects)]
+    return [header, *(_headline(effect) for effect in found.effects if effect.comparison.cases)]
 
 
 def _ending(found: MethodComparison) -> list[str]:
@@ -279,7 +293,7 @@ def _seeds(found: MethodComparison) -> str:
 
 
 def margins_text(effect: MetricEffect) -> str:
-    found = sorted(set(effect.margins.values()))
+    found = sorted(set(effect.margins.values())) or [math.nan]
     return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
 
 
@@ -445,8 +459,10 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
 def comparison_sentence(found: MethodComparison) -> str:
     """Returns a sentence on each metric, and the verdict."""
     a, b = found.a.label, found.b.label
-    parts = []
+    parts = list(filter(None, [tests_line(found)]))
     for effect in found.effects:
+        if not effect.comparison.cases:
+            continue
         seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
         words = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds))
@@ -456,7 +472,24 @@ def comparison_sentence(found: MethodComparison) -> str:
     parts_text = "; ".join(parts)
     if {Effect.BETTER, Effect.WORSE} <= stories:
         parts_text += ": the metrics tell different stories"
-    return f"{parts_text}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
+    return f"{parts_text}. Verdict ({found.primary.metric}): {found.verdict}"
+
+
+def tests_line(found: MethodComparison) -> str:
+    """Returns a line on the ordinary tests of both sides, those that B breaks first; "" without tests.
+
+    Example: "tests: 1 passed under a.pt (A) and failed under b.pt (B): s/test_small; 3 passed on both sides".
+    """
+    tests, a, b = found.tests, f"{found.a.label} (A)", f"{found.b.label} (B)"
+    parts = [
+        (tests.broken, f"passed under {a} and failed under {b}: {{names}}"),
+        (tests.fixed, f"failed under {a} and passed under {b}: {{names}}"),
+        (tests.unknown, "without an outcome on a side: {names}"),
+        (tests.failed, "failed on both sides"),
+        (tests.passed, "passed on both sides"),
+    ]
+    texts = [f"{len(own)} {words.format(names=first_of(own, _NAMED))}" for own, words in parts if own]
+    return f"tests: {'; '.join(texts)}" if texts else ""
 
 
 def _short_labels(found: MethodComparison) -> tuple[str, str]:
@@ -489,7 +522,8 @@ def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
         "score_version": SCORE_VERSION,
         "a": _subject(found.a, found.num_exploded[0]),
         "b": _subject(found.b, found.num_exploded[1]),
-        "verdict": found.primary.gate.verdict,
+        "verdict": found.verdict,
+        "tests": record_from(TestOutcomes, found.tests, **_names_of_tests(found)),
         "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
         "edges": list(found.edges),
@@ -497,6 +531,10 @@ def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
         "metrics": {effect.metric: _metric(found, effect) for effect in found.effects},
         "scale": scale,
     }
+
+
+def _names_of_tests(found: MethodComparison) -> dict[str, list[str]]:
+    return {part.name: list(getattr(found.tests, part.name)) for part in dataclasses.fields(found.tests)}
 
 
 def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:

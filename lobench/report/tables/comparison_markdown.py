@@ -54,16 +54,18 @@ def comparison_markdown(
 
 
 def _verdicts(found: Iterable[MethodComparison]) -> set[Verdict]:
-    return {pair.primary.gate.verdict for pair in found}
+    return {pair.verdict for pair in found}
 
 
 def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:
     title, counts = comparison_head(found)
     yield f"**{markdown_line(title)}**: {markdown_line(comparison_sentence(found))}"
     header, *rows = case_rows(found, found.primary)
+    if not rows:
+        return
     overall = ["**mean over cases**", "", "", interval_cell(found.primary.comparison.overall, "+z.3f")]
     overall += [""] * (len(header) - len(overall))
-    yield markdown_table([header, *([overall] if rows else []), *rows[:most_cases]])
+    yield markdown_table([header, overall, *rows[:most_cases]])
     if len(rows) > most_cases:
         yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."
     yield "; ".join(markdown_line(line) for line in (counts, *comparison_limits(found), *comparison_notes(found)))

@@ -22,6 +22,7 @@ from lobench.report.tables.comparison import (
     margins_text,
     outcome_words,
     steps_text,
+    tests_line,
     verdict_words,
 )
 from lobench.report.tables.costs import cost_notes, cost_tables
@@ -58,7 +59,7 @@ def comparison_text(
     for place, pair in enumerate(found):
         title = [one_line(f"B: {pair.b.label}")] if len(found) > 1 else []
         rows = answer_rows(pair)
-        parts.append("\n".join([*title, text_table(rows)]))
+        parts.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
         lines = [*_table_notes(rows), *_other_metrics(pair), *comparison_limits(pair)]
         lines += _case_notes(pair, None if details else _MOST_NOTES)
         parts.append("\n".join(map(one_line, lines)))
@@ -74,11 +75,14 @@ def comparison_text(
 
 
 def comparison_answer(found: MethodComparison) -> list[str]:
-    """Returns the verdict in a line, and a line on the gate if the verdict does not follow from the first."""
-    effect = found.primary
+    """Returns the verdict in a line, one on the tests, and one on the gate if it does not follow from the first."""
+    tests = tests_line(found)
+    if not found.primary.comparison.cases and tests:
+        return [f"{found.verdict}: {tests}"]
     gate = _gate_line(found)
     where = f" ({_where(found)})" if _is_of_cases_alone(found) else ""
-    return [f"{effect.gate.verdict}{where}: {_sentence(found)}", *([gate] if gate else [])]
+    where = where if found.verdict is found.primary.gate.verdict else " (by the tests)"
+    return [f"{found.verdict}{where}: {_sentence(found)}", *filter(None, (tests, gate))]
 
 
 def _is_of_cases_alone(found: MethodComparison) -> bool:
@@ -253,12 +257,16 @@ def _case_notes(found: MethodComparison, most: int | None) -> list[str]:
     return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
 
 
+def _case_tables(found: MethodComparison) -> list[list[list[str]]]:
+    """Returns the table of the cases for each metric, without its notes."""
+    return [[row[:-1] for row in case_rows(found, effect)] for effect in found.effects]
+
+
 def _details(found: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
     a, b = _short_labels(found)
     return [
         "\n".join(map(one_line, comparison_head(found))),
-        text_table(headline_rows(found)),
-        *(text_table([row[:-1] for row in case_rows(found, effect)]) for effect in found.effects),
+        *(text_table(rows) for rows in (headline_rows(found), *_case_tables(found)) if rows[1:]),
         *map(text_table, cost_tables(costs, (a, b))),
         "\n".join(map(one_line, comparison_notes(found))),
     ]
