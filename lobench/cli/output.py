@@ -40,7 +40,6 @@ __all__ = [
     "json_alone",
     "json_parts",
     "json_text",
-    "kept_to_the_end",
     "logged_aside",
     "open_streams",
     "refused_by_system",
@@ -191,16 +190,6 @@ def _kept_apart(out: TextIO) -> Iterator[TextIO]:
             file.close()
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def kept_to_the_end(read: T) -> T:
-    """Keeps an object alive until the process exits. Freeing a large table would take 5% of the run time.
-
-    The object is in a reference cycle, for commands that have disabled garbage collection.
-    """
-    cycle: list[object] = [read]
-    cycle.append(cycle)
-    return read
 
 
 def json_text(name: str, record: Record | Sequence[Record]) -> str:

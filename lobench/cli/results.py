@@ -91,7 +91,7 @@ def results(
     patch: int | None,
 ) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
-    gc.disable()  # all data lives until the process exits; collection took a third of the time
+    gc.disable()  # all data lives until the process exits; collection took 4% of the time
     from lobench.cli.results_output import (
         by_method_text,
         export,

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.cli.output import json_parts, json_text, kept_to_the_end
+from lobench.cli.output import json_parts, json_text
 from lobench.core.case import CaseInfo, case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
@@ -104,7 +104,7 @@ def ranked_text(store: Path, *, every: bool) -> str:
 
     with Ledger.open(store, read_only=True) as ledger:
         unread = list(_unread(ledger))
-    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, summarized=True)))
+    summary = summary_of(store, snapshot=read_methods(store, summarized=True))
     rows, current = summary.snapshot.rows, summary.snapshot.current
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
     lines += _more_metrics(_hidden(summary, ()))
@@ -161,7 +161,7 @@ def by_method_text(
     from lobench.report.tables.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else TableSpec(rows="method", costs=True)
-    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True)))
+    summary = summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True))
     if metrics:
         known = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, known)])
