@@ -17,7 +17,7 @@ from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.metric import UnknownDirection, stored_spelling
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
@@ -177,8 +177,8 @@ class Bisection:
             "metric": self.metric,
             "score_version": SCORE_VERSION,
             "probability_of_a_fall": belief.fall,
-            "broken": _checkpoint(self.broken),
-            "last_good": _checkpoint(self.good),
+            "broken": record_from(ProbedCheckpoint, self.broken),
+            "last_good": record_from(ProbedCheckpoint, self.good),
             "probability": belief.by_place[belief.place],
             "probability_within_one": belief.within(1),
             "confidence": self.confidence,
@@ -209,10 +209,6 @@ class Bisection:
             "command": self.command,
         }
         return finite_or_none(record)
-
-
-def _checkpoint(one: Checkpoint) -> ProbedCheckpoint:
-    return {"outer_step": one.outer_step, "generation": one.generation, "uri": one.uri, "sha256": one.sha256}
 
 
 def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
