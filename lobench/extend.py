@@ -12,6 +12,7 @@ from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.event_numbers import Group, Number, numbers_of, run_label
+    from lobench.analysis.comparisons.run_sink import RunSink, SinkRun, kept_id
     from lobench.analysis.comparisons.summary import Summary
     from lobench.analysis.stats.intervals import Interval, metric_mean, stratified_t_mean
     from lobench.cli.output import emit, format_option
@@ -85,16 +86,17 @@ __all__ = [
     "Codec", "Configure", "CurveRequest", "CurveRun", "Curves", "Direction", "Draws", "Exit", "Figure", "FileKind",
     "Grid", "Group", "Interval", "Kind", "Layers", "LocalPool", "LossSchedule", "Member", "Message", "Number",
     "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Points", "Pool",
-    "RequestedMetrics", "Rule", "Scale", "Section", "SeedBlock", "SeenCheckpoint", "Selection", "Series", "Space",
-    "StoreBusy", "StoreLock", "Subject", "Summary", "Trial", "Value", "Variant", "WorkerConfig", "WorkerProcess",
-    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "check_parameters",
-    "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted", "database_errors",
-    "device_description", "emit", "environment_with", "finite_or_none", "flatten", "fold", "format_option", "front",
-    "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kind_of", "leaf_paths", "leave_mark",
-    "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema", "numbers_of", "open_to_read",
-    "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label",
-    "run_worker", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion",
-    "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
+    "RequestedMetrics", "Rule", "RunSink", "Scale", "Section", "SeedBlock", "SeenCheckpoint", "Selection", "Series",
+    "SinkRun", "Space", "StoreBusy", "StoreLock", "Subject", "Summary", "Trial", "Value", "Variant", "WorkerConfig",
+    "WorkerProcess", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause",
+    "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted",
+    "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten", "fold",
+    "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kept_id", "kind_of",
+    "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema",
+    "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank",
+    "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean",
+    "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead",
+    "write_whole",
 ]
 # fmt: on
 

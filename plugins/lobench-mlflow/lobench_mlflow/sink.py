@@ -11,13 +11,12 @@ import hashlib
 import os
 import re
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lobench.extend import Number, PluginError, environment_with, headline, numbers_of, run_label, sync, write_whole
+from lobench.extend import Number, PluginError, RunSink, environment_with, headline, kept_id, run_label, sync
 from lobench.hookspecs import Delivery, SinkContext
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _VARIABLES = {
 }
 
 
-class MlflowSink:
+class MlflowSink(RunSink["_Run"]):
     """Sink of MLflow. `Number.key` defines the names, with characters that MLflow does not accept replaced.
 
     The experiment has the name of the watch. There is one MLflow run per run and generation of the store, so that
@@ -52,10 +51,8 @@ class MlflowSink:
         such run.
     """
 
-    keeps_first = True
-
     def __init__(self, context: SinkContext) -> None:
-        self._context, self._runs = context, dict[str, _Run]()
+        super().__init__(context)
         place, self._given = context.given_run
         if self._given and not place:
             raise PluginError("run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
@@ -82,58 +79,39 @@ class MlflowSink:
         """Ids of the experiment or the given run, and of the store. If one is new, everything is logged again."""
         return f"{self._given or self._experiment} {self._store_id}{_RUNS}"
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        try:
-            touched: dict[str, _Run] = {}
-            for delivery in sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step):
-                if numbers := numbers_of(delivery.event, self._context.suites):
-                    run = self._run(delivery)
-                    run.add(_metrics_of(numbers), delivery.event.checkpoint.outer_step)
-                    touched[run.id] = run
-            for run in touched.values():
-                run.flush()
-        except BaseException:
-            self._runs.clear()  # it is unknown what was logged; the next attempt reads it back
-            raise
-
     def close(self) -> None:
         with self._environment:
-            for run in self._runs.values():
+            for run in self.runs.values():
                 if not self._given:
                     self._client.set_terminated(run.id)
-            self._runs.clear()
+            self.runs.clear()
 
     @property
     def _store_id(self) -> str:
-        file = self._context.store / "mlflow.id"
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, uuid.uuid4().hex)
-        return file.read_text(encoding="ascii")
+        return kept_id(self.context.store / "mlflow.id")
 
     def _experiment_id(self, name: str) -> str:  # MLflow's search does not support quotes in names
         found = next((one for one in self._client.search_experiments() if one.name == name), None)
         return str(found.experiment_id if found is not None else self._client.create_experiment(name))
 
-    def _run(self, delivery: Delivery) -> _Run:
+    def run_key(self, delivery: Delivery) -> str:
         generation = delivery.event.checkpoint.generation
-        key = hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()
-        if key not in self._runs:
-            store, experiment, client = self._context.store, self._experiment, self._client
-            folder = None if self._folder is None else self._folder / experiment
-            if self._given:
-                self._take_given(key, run_label(store, delivery))
-                self._runs[key] = _Run(client, folder, self._given)
-                return self._runs[key]
-            name = run_label(store, delivery)
-            tags = {_KEY: key, "lobench.store": str(store), "mlflow.source.name": "lobench"}
-            found = _found(client, experiment, key) if folder is None else _found_in(folder, client, key, name)
-            for tag, value in tags.items() if found else ():
-                client.set_tag(found, tag, value)
-            id = found or client.create_run(experiment, run_name=name, tags=tags).info.run_id
-            client.update_run(id, status="RUNNING")
-            self._runs[key] = _Run(client, folder, id)
-        return self._runs[key]
+        return hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()
+
+    def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
+        store, experiment, client = self.context.store, self._experiment, self._client
+        folder = None if self._folder is None else self._folder / experiment
+        name, tag = run_label(store, delivery), str(key)
+        if self._given:
+            self._take_given(tag, name)
+            return _Run(client, folder, self._given)
+        tags = {_KEY: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
+        found = _found(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
+        for each, value in tags.items() if found else ():
+            client.set_tag(found, each, value)
+        id = found or client.create_run(experiment, run_name=name, tags=tags).info.run_id
+        client.update_run(id, status="RUNNING")
+        return _Run(client, folder, id)
 
     def _take_given(self, key: str, label: str) -> None:
         """Marks the given run as that of a training.
@@ -162,11 +140,11 @@ class _Run:
         known = client.get_run(id).data.metrics
         self._written = {(name, one.step) for name in known for one in client.get_metric_history(id, name)}
 
-    def add(self, metrics: Iterator[tuple[str, float]], step: int) -> None:
+    def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        for name, value in metrics:
+        for name, value in _metrics_of(numbers):
             if (name, step) not in self._written:
                 self._written.add((name, step))
                 self._new.append(Metric(name, value, now, step))
@@ -180,6 +158,9 @@ class _Run:
             files = {self._folder / metric.key for metric in new}
             for path in sorted({*files, *(file.parent for file in files)}):
                 sync(path)
+
+    def close(self) -> None:
+        """Does nothing: the sink ends the run when it is closed itself, not after a failed delivery."""
 
 
 def _client(uri: str) -> MlflowClient:

@@ -20,8 +20,7 @@ import re
 import socket
 import struct
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,7 +33,7 @@ from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
-from lobench.extend import Number, PluginError, numbers_of, sync, write_whole
+from lobench.extend import Number, PluginError, RunSink, kept_id, sync
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
 from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
@@ -303,7 +302,7 @@ def _is_ours(file: Path) -> bool:
     return False
 
 
-class TensorBoardSink:
+class TensorBoardSink(RunSink[_Run]):
     """Sink of TensorBoard. `lobench_tensorboard.scalars` defines the tags.
 
     There is one run directory per run and generation, so that the curves of methods and lineages do not mix: the folder
@@ -313,9 +312,8 @@ class TensorBoardSink:
       PluginError: The folder is on a remote file system, where event files cannot be read back and appended to.
     """
 
-    keeps_first = True
-
     def __init__(self, context: SinkContext) -> None:
+        super().__init__(context)
         if "://" in context.argument:
             raise PluginError(
                 "the folder must be a local one",
@@ -324,8 +322,6 @@ class TensorBoardSink:
                 next_step="write to a local folder and copy it, or let TensorBoard read it from there",
             )
         self._folder = Path(context.argument).expanduser() if context.argument else context.store / "tensorboard"
-        self._suites = context.suites
-        self._runs: dict[Path, _Run] = {}
 
     @property
     def destination(self) -> str:
@@ -333,39 +329,16 @@ class TensorBoardSink:
 
         The id includes the version of the tags, so that a folder of an earlier version receives the missing ones.
         """
-        file = self._folder / "lobench.id"
-        if not file.exists():
-            write_whole(file, uuid.uuid4().hex)
-        return file.read_text(encoding="ascii") + _TAGS
+        return kept_id(self._folder / "lobench.id") + _TAGS
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        try:
-            touched: dict[Path, _Run] = {}
-            for delivery in _without_repeated(deliveries):
-                event = delivery.event
-                if numbers := numbers_of(event, self._suites):
-                    folder = self._folder_of(delivery)
-                    touched[folder] = self._run(folder)
-                    is_whole = isinstance(event, CheckpointFinished)
-                    touched[folder].add(numbers, event.checkpoint.outer_step, is_whole=is_whole)
-            for run in touched.values():
-                run.flush()
-        except BaseException:
-            # It is unknown which scalars reached the disk. The next attempt reads them back.
-            with contextlib.suppress(Exception):
-                self.close()
-            self._runs.clear()
-            raise
+    def arranged(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        return _without_repeated(deliveries)
 
-    def close(self) -> None:
-        with contextlib.ExitStack() as runs:
-            for run in self._runs.values():
-                runs.callback(run.close)
+    def run_key(self, delivery: Delivery) -> Path:
+        return self._folder_of(delivery)
 
-    def _run(self, folder: Path) -> _Run:
-        if folder not in self._runs:
-            self._runs[folder] = _Run(folder)
-        return self._runs[folder]
+    def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
+        return _Run(self._folder_of(delivery))
 
     def _folder_of(self, delivery: Delivery) -> Path:
         folder = self._folder / _folder_name(delivery.run) if delivery.run else self._folder

@@ -11,21 +11,20 @@ metric is `lobench/outer_step`, the x-axis of the sink's metrics alone.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import os
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lobench.extend import (
     Number,
     PluginError,
+    RunSink,
     headline,
-    numbers_of,
+    kept_id,
     run_label,
     sync,
     wandb_rows,
@@ -50,7 +49,7 @@ _PATIENCE_SECONDS = 60.0  # for W&B's process to write rows
 _WRITERS_SECONDS = 15.0  # for a process of W&B's that outlives ours and writes its remaining rows
 
 
-class WandbSink:
+class WandbSink(RunSink["_Run"]):
     """Sink of W&B. `Number.key` defines the names.
 
     There is one W&B run per run and generation of the store, so that the curves of lineages do not mix. The files are
@@ -62,17 +61,15 @@ class WandbSink:
         or the name of the project or the id is invalid.
     """
 
-    keeps_first = True
-
     def __init__(self, context: SinkContext) -> None:
-        self._context, self._mode = context, checked_mode(os.environ)
+        super().__init__(context)
+        self._mode = checked_mode(os.environ)
         place, self._given = context.given_run
         if self._given:
             checked_id(self._given)
         named = place or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
         self._entity, self._project = checked_project(named) if named else ("", "")  # "": as the trainer, W&B's default
         self._folder = context.store / "wandb"
-        self._runs: dict[str, _Run] = {}
 
     @property
     def destination(self) -> str:
@@ -80,53 +77,27 @@ class WandbSink:
 
         If the folder was removed, the id is new, and everything is written again.
         """
-        file = self._folder / "lobench.id"
         try:
-            if not file.exists():
-                write_whole(file, uuid.uuid4().hex)
-            return file.read_text(encoding="ascii") + _RUNS
+            return kept_id(self._folder / "lobench.id") + _RUNS
         except OSError as error:
             raise PluginError("cannot be written", where=WHERE, got=headline(error)) from error
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        try:
-            touched: dict[str, _Run] = {}
-            for delivery in sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step):
-                if numbers := numbers_of(delivery.event, self._context.suites):
-                    run = self._run(delivery)
-                    run.add(numbers, delivery.event.checkpoint.outer_step)
-                    touched[run.id] = run
-            for run in touched.values():
-                run.flush()
-        except BaseException:
-            # It is unknown which rows reached the disk. The next attempt reads them back.
-            with contextlib.suppress(Exception):
-                self.close()
-            self._runs.clear()
-            raise
-
-    def close(self) -> None:
-        with contextlib.ExitStack() as runs:
-            for run in self._runs.values():
-                runs.callback(run.close)
-
-    def _run(self, delivery: Delivery) -> _Run:
+    def run_key(self, delivery: Delivery) -> str:
         generation = str(delivery.event.checkpoint.generation)
         who = (self.destination.removesuffix(_RUNS), self._entity, self._project, delivery.run, generation)
-        training = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
-        if training not in self._runs:
-            label = run_label(self._context.store, delivery)
-            init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
-            if self._given:
-                self._take_given(training, label)
-                # Several processes write to the run: W&B's server numbers the rows of a shared one.
-                init |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
-                self._runs[training] = _Run(self._folder, self._given, init, owned=False)
-            else:
-                config = {"store": str(self._context.store), "suites": list(self._context.suites)}
-                init |= {"mode": self._mode, "resume": "allow", "name": label, "config": config}
-                self._runs[training] = _Run(self._folder, training, init, owned=True)
-        return self._runs[training]
+        return hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
+
+    def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
+        training, label = str(key), run_label(self.context.store, delivery)
+        init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
+        if self._given:
+            self._take_given(training, label)
+            # Several processes write to the run: W&B's server numbers the rows of a shared one.
+            init |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
+            return _Run(self._folder, self._given, init, owned=False)
+        config = {"store": str(self.context.store), "suites": list(self.context.suites)}
+        init |= {"mode": self._mode, "resume": "allow", "name": label, "config": config}
+        return _Run(self._folder, training, init, owned=True)
 
     def _take_given(self, training: str, label: str) -> None:
         """Records the training that the given run is of.
@@ -171,7 +142,7 @@ class _Run:
                 self._written |= {(key, int(row[self._axis])) for key in row if not key.startswith("_")}
                 self._num_rows += 1
 
-    def add(self, numbers: Sequence[Number], step: int) -> None:
+    def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         found = dict(value for number in numbers for value in number.values())
         new = {key: value for key, value in found.items() if (key, step) not in self._written}
         if new:

@@ -1,0 +1,116 @@
+"""Base class of sinks that write numbers into runs of another program, each number once."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from lobench.analysis.comparisons.event_numbers import Number, numbers_of
+from lobench.engine.whole_file import write_whole
+from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
+
+__all__ = ["RunSink", "SinkRun", "kept_id"]
+
+
+class SinkRun(Protocol):
+    """Run of another program, as a sink writes it. It knows the numbers that are written already."""
+
+    def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
+        """Adds the numbers of an event that are not written yet.
+
+        Args:
+          numbers: Numbers of the event.
+          step: Outer step of the checkpoint.
+          is_whole: Whether these are all numbers of the checkpoint.
+        """
+
+    def flush(self) -> None:
+        """Writes the added numbers, and waits until they are on the disk."""
+
+    def close(self) -> None:
+        """Releases the resources of the run. Called by the sink's `close`, and after a failed delivery."""
+
+
+R = TypeVar("R", bound=SinkRun)
+
+
+class RunSink(ABC, Generic[R]):
+    """Sink that keeps one run of another program for each run and generation of the store.
+
+    After a failed delivery all runs are closed, since it is unknown what was written. The next attempt opens them
+    again, and a run then reads back what it has.
+
+    Example:
+        class FileSink(RunSink[FileRun]):
+            def run_key(self, delivery):
+                return delivery.run, delivery.event.checkpoint.generation
+
+            def open_run(self, delivery, key):
+                return FileRun(self.context.store / "files" / delivery.run)
+
+    Args:
+      context: Arguments of the sink.
+    Attributes:
+      context: Arguments of the sink.
+      runs: Open runs by key.
+    """
+
+    keeps_first = True
+
+    def __init__(self, context: SinkContext) -> None:
+        self.context = context
+        self.runs: dict[Hashable, R] = {}
+
+    @abstractmethod
+    def run_key(self, delivery: Delivery) -> Hashable:
+        """Returns the key of the run that a delivery belongs to."""
+
+    @abstractmethod
+    def open_run(self, delivery: Delivery, key: Hashable) -> R:
+        """Opens or creates the run of a delivery."""
+
+    def arranged(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Returns deliveries in the order of writing: by default, in that of outer steps."""
+        return sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            touched: dict[Hashable, R] = {}
+            for delivery in self.arranged(deliveries):
+                event = delivery.event
+                if numbers := numbers_of(event, self.context.suites):
+                    key = self.run_key(delivery)
+                    if key not in self.runs:
+                        self.runs[key] = self.open_run(delivery, key)
+                    touched[key] = self.runs[key]
+                    is_whole = isinstance(event, CheckpointFinished)
+                    touched[key].add(numbers, event.checkpoint.outer_step, is_whole=is_whole)
+            for run in touched.values():
+                run.flush()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._close_runs()
+            self.runs.clear()
+            raise
+
+    def close(self) -> None:
+        self._close_runs()
+
+    def _close_runs(self) -> None:
+        with contextlib.ExitStack() as runs:
+            for run in self.runs.values():
+                runs.callback(run.close)
+
+
+def kept_id(file: Path) -> str:
+    """Returns the id in a file, which gets a new one if it does not exist.
+
+    A sink stores it with what it writes: if that was removed, the id is new, and everything is written again.
+    """
+    if not file.exists():
+        write_whole(file, uuid.uuid4().hex)
+    return file.read_text(encoding="ascii")
