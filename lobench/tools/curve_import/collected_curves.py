@@ -26,6 +26,7 @@ from lobench.tools.curve_import.points import (
     Points,
     RequestedMetrics,
     bare_name,
+    run_folders,
 )
 from lobench.tools.curve_import.spill import Spill
 
@@ -38,8 +39,10 @@ UNSAID = UNNAMED_CASE
 _CHECKPOINT = re.compile(r"checkpoint-\d+")  # folders of Hugging Face's trainer, each with the curves so far
 _GENERIC = {
     "curve", "curves", "data", "events", "history", "log", "logs", "loss", "metric", "metrics", "monitor", "output",
-    "progress", "results", "run", "scalars", "stdout", "summary", "train", "training", "training_log", "trainer_state",
+    "progress", "result", "results", "run", "scalars", "stdout", "summary", "train", "training", "training_log",
+    "trainer_state",
 }  # fmt: skip
+_SETTINGS = {"args", "config", "hparams", "params"}  # names of files beside those of curves
 _COMMON = "common"  # origin of seeds that the user declared to be paired
 
 
@@ -201,12 +204,15 @@ def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
     in several folders share it. Then each is named by its folder, relative to the common one.
     """
-    sizes = Counter(one.path.parent for one in found.values() if one.root is not None and not one.path.is_dir())
+    below = [one.path for one in found.values() if one.root is not None and not one.path.is_dir()]
+    sizes = Counter(path.parent for path in below)
+    of_runs = {path.parent for path in below if bare_name(path).lower() not in _GENERIC | _SETTINGS}
     is_one_of_many = len(found) > 1
     sources: list[CurveFile] = []
     for real, one in found.items():
         is_below = one.root is not None
-        name = _name_below(one, sizes[one.path.parent]) if is_below else _own_name(one.path)
+        is_run = one.path.parent not in of_runs
+        name = _name_below(one, sizes[one.path.parent], is_run=is_run) if is_below else _own_name(one.path)
         sources.append(
             CurveFile(
                 path=real,
@@ -250,8 +256,14 @@ def _own_name(path: Path) -> str:
     return path.name if path.is_dir() else bare_name(path)
 
 
-def _name_below(one: _Found, num_beside: int) -> str:
-    """Returns the name of a file's run below a folder: the file's folder, unless it contains several files."""
+def _name_below(one: _Found, num_beside: int, *, is_run: bool) -> str:
+    """Returns the name of a file's run below a folder: the file's folder, unless it contains files of several runs.
+
+    Args:
+      one: The file.
+      num_beside: Number of files in its folder that may contain curves, including itself.
+      is_run: Whether none of these files has the name of a run: `progress.csv` and `result.json` are logs of one run.
+    """
     assert one.root is not None
     inner = one.path.relative_to(one.root)
     if one.path.is_dir():
@@ -263,7 +275,8 @@ def _name_below(one: _Found, num_beside: int) -> str:
         return one.root.resolve().name
     if not folders:
         return one.root.resolve().name if num_beside == 1 and is_generic else bare
-    return "/".join(folders if num_beside == 1 or bare == "trainer_state" else [*folders, bare])
+    folders = run_folders(folders)
+    return "/".join(folders if num_beside == 1 or is_run or bare == "trainer_state" else [*folders, bare])
 
 
 def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:

@@ -224,6 +224,17 @@ def bare_name(path: PurePath) -> str:
     return name
 
 
+def run_folders(folders: Sequence[str]) -> list[str]:
+    """Returns the folders that name a run, without those that Lightning's loggers create below them.
+
+    >>> run_folders(["adam_seed3", "lightning_logs", "version_0"])
+    ['adam_seed3']
+    """
+    named = [folder for folder in folders if folder != "lightning_logs"] or list(folders)
+    is_only_version = len(named) > 1 and named[-1] == "version_0" and has_seed(named[-2])
+    return named[:-1] if is_only_version else named
+
+
 def has_seed(name: str) -> bool:
     """Returns whether a run's name has a seed in it, as `adam_seed3` has."""
     return WITH_SEED.fullmatch(name) is not None

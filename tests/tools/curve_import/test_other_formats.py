@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
+import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import lobench
 from imported import held, write_csv
 
 from lobench import open_results
@@ -177,3 +181,105 @@ def test_of_several_metrics_a_loss_of_validation_is_suggested(tmp_path: Path) ->
     (tmp_path / "a_seed0.csv").write_text("step,lr,train_loss,val_acc,val_loss\n0,1,2,0,3\n10,1,1,1,2\n")
     with pytest.raises(UsageError, match="--metric val/loss takes that"):
         import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
+
+
+RUNS = {("adam", 0): [3.0, 2.0, 1.5], ("adam", 1): [3.5, 2.5, 1.75], ("sgd", 0): [3.0, 2.75, 2.5]}
+IMPORTED = {
+    (method, "imported/c", seed): list(zip((0, 10, 20), values, strict=True)) for (method, seed), values in RUNS.items()
+}
+
+
+def shaped(folder: Path, shape: str) -> Path:
+    """Writes the curves of three runs in a shape that is not read."""
+    file = folder / ("runs.json" if shape == "lists" else "runs.pkl" if shape == "pickle" else "runs.csv")
+    steps = pd.Index([0, 10, 20], name="step")
+    names = pd.MultiIndex.from_tuples(list(RUNS), names=["method", "seed"])
+    table = pd.DataFrame({f"{method}/{seed}": values for (method, seed), values in RUNS.items()}, index=steps)
+    match shape:
+        case "a column for each run":
+            table.to_csv(file)
+        case "a column for each step":
+            pd.DataFrame(list(RUNS.values()), columns=steps, index=names).to_csv(file)
+        case "two lines of header":
+            table.set_axis(names, axis="columns").to_csv(file)
+        case "lists":
+            rows = [
+                {"method": method, "seed": seed, "steps": [*steps], "loss": v} for (method, seed), v in RUNS.items()
+            ]
+            file.write_text(json.dumps(rows))
+        case "pickle":
+            tidy = table.melt(ignore_index=False, value_name="loss").reset_index()
+            tidy[["method", "seed"]] = tidy.pop("variable").str.split("/", expand=True)
+            file.write_bytes(pickle.dumps(tidy.set_index("step").to_dict(orient="list") | {"step": [*tidy["step"]]}))
+    return file
+
+
+@pytest.mark.parametrize(
+    "shape", ["a column for each run", "a column for each step", "two lines of header", "lists", "pickle"]
+)
+def test_the_command_in_a_refusal_writes_a_table_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    file = shaped(tmp_path, shape)
+    with pytest.raises(UsageError) as refused:
+        import_curves(file, store=tmp_path / "store", case="c")
+    *_, code = shlex.split(re.search(r"python -c '.*'", str(refused.value))[0])  # type: ignore[index]
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "convert.py"
+    script.write_text(code)
+    runpy.run_path(str(script))
+    table = tmp_path / ("runs.csv" if shape == "pickle" else "runs_rows.csv")
+    import_curves(table, store=tmp_path / "store", case="c", metrics=["loss"])
+    assert {run: curves["loss"] for run, curves in held(tmp_path / "store").items()} == IMPORTED
+
+
+@pytest.mark.parametrize("of_run", [True, False], ids=["a column of runs", "a column of optimizers"])
+def test_the_options_in_a_refusal_import_the_table(tmp_path: Path, of_run: bool) -> None:
+    head = ("run", "iteration", "lr", "train_loss", "val_loss") if of_run else ("optimizer", "seed", "epoch", "loss")
+    rows = [
+        (f"{method}_seed{seed}", step, 0.1, 9.0, value) if of_run else (method, seed, step, value)
+        for (method, seed), values in RUNS.items()
+        for step, value in zip((0, 10, 20), values, strict=True)
+    ]
+    file = write_csv(tmp_path / "all.csv", rows, head)
+    with pytest.raises(UsageError) as refused:
+        import_curves(file, store=tmp_path / "store")
+    (typed,) = re.findall(r"add (.*?); ", str(refused.value))
+    words = [*shlex.split(typed.replace("NAME", "c")), *(() if of_run else ("--metric", "loss"))]
+    done = lobench("import", file, "--store", tmp_path / "store", *words)
+    assert done.returncode == 0, done.stderr
+    assert {run: list(curves.values()) for run, curves in held(tmp_path / "store").items()} == {
+        run: [points] for run, points in IMPORTED.items()
+    }
+
+
+def test_histories_of_keras_have_epochs_as_steps(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for seed in range(2):
+        history = {"loss": [3.0, 2.0], "val_loss": [2.5 + seed, 2.0], "epochs": [1, 2]}
+        file = tmp_path / "runs" / f"adam_seed{seed}.json"
+        file.write_text(json.dumps({name: values for name, values in history.items() if name != "epochs"}))
+    import_curves(tmp_path / "runs", store=tmp_path / "store", case="c", metrics=["val_loss"])
+    assert held(tmp_path / "store") == {
+        ("adam", "imported/c", seed): {"val/loss": [(0, 2.5 + seed), (1, 2.0)]} for seed in range(2)
+    }
+    file.write_text(json.dumps(history))
+    with pytest.raises(UsageError, match="add --column step=epochs"):
+        import_curves(file, store=tmp_path / "other", case="c", metrics=["val_loss"])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"adam": {"0": [1.0, 2.0]}}, {"adam": [[1.0, 2.0]], "sgd": [[1.0, 2.0]]}, {"eval": {"rmse": [1.0, 0.5]}}],
+    ids=["nested", "arrays", "xgboost"],
+)
+def test_json_without_rows_is_no_table(tmp_path: Path, document: object) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=r"this JSON is not a table.*write a row for each run and step"):
+        import_curves(tmp_path / "a.json", store=tmp_path / "store", **OPTIONS)
+
+
+def test_a_table_with_a_row_for_each_run_has_no_steps(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "all.csv", [("a", "finished", 0.5)], ("Name", "State", "val/loss"))
+    with pytest.raises(UsageError, match="it has no steps"):
+        import_curves(file, store=tmp_path / "store")

@@ -518,3 +518,29 @@ def test_empty_values_of_a_long_table_are_counted_in_a_note(tmp_path: Path) -> N
     (tmp_path / "a.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
     notes = import_curves(tmp_path / "a.csv", store=tmp_path / "store", metrics=("loss",)).notes
     assert any("2 of 3 rows have no value, and are read as NaN" in note for note in notes)
+
+
+@pytest.mark.parametrize("kind", ["csv", "events"])
+def test_folders_of_lightning_below_a_named_run_are_that_run(tmp_path: Path, kind: str) -> None:
+    folders = {"adam_seed3/lightning_logs/version_0": A, "adam_seed4/version_0": B, "sgd/lightning_logs/version_1": A}
+    for name, points in folders.items():
+        folder = tmp_path / "runs" / name
+        lines(folder / "metrics.jsonl", points) if kind == "csv" else events(folder, points)
+    found, _ = taken(tmp_path / "runs", store=tmp_path / "store", case="c")
+    assert found == {"adam 3": A, "adam 4": B, "sgd/version_1 0": A}
+
+
+def test_logs_of_one_folder_with_names_of_no_run_are_one_run(tmp_path: Path) -> None:
+    for seed, points in enumerate((A, B)):
+        folder = tmp_path / "runs" / f"adam_seed{seed}"  # as Ray Tune writes them
+        wide_csv(folder / "progress.csv", points)
+        lines(folder / "result.json", points)
+        (folder / "params.json").write_text('{"lr": 0.1}')
+    found, _ = taken(tmp_path / "runs", store=tmp_path / "store", case="c", metrics=["val_loss"])
+    assert found == {"adam 0": A, "adam 1": B}
+    lines(folder / "history.jsonl", [(0, 9.0), (1, 8.0)])
+    with pytest.raises(UsageError, match="a point is there twice"):
+        import_curves(tmp_path / "runs", store=tmp_path / "other", case="c", metrics=["val_loss"])
+    wide_csv(folder / "other_seed7.csv", A)  # the folder has runs of their own now
+    found, _ = taken(tmp_path / "runs", store=tmp_path / "third", case="c", metrics=["val_loss"])
+    assert found["adam_seed1/other 7"] == A and found["adam_seed1/progress 0"] == B

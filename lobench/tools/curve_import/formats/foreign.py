@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.tools.curve_import.formats.json_files import STEPS
 from lobench.tools.curve_import.points import NotCurves
 
-__all__ = ["refuse_arrays", "refuse_database", "refuse_journal"]
+__all__ = ["refuse_arrays", "refuse_database", "refuse_journal", "refuse_pickle"]
 
-_STEPS = ("step", "steps", "iteration", "iterations", "iter", "epoch", "timesteps")
 _FROM_OPTUNA = (
     "import optuna, pandas; t = optuna.load_study(study_name={study!r}, storage={storage}).trials; "
     "pandas.DataFrame([({study!r}, i.number, s, v) for i in t for s, v in i.intermediate_values.items()], "
@@ -73,6 +73,32 @@ def _optuna(what: str, path: Path, studies: Sequence[str], storage: str) -> NotC
     )
 
 
+def refuse_pickle(path: Path, head: bytes) -> None:
+    """Rejects pickles, also those of torch.
+
+    Raises:
+      NotCurves: The file is a pickle.
+    """
+    is_torch = head.startswith(b"PK\x03\x04") and any(name.endswith("/data.pkl") for name in _members(path))
+    if is_torch or head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        module = "torch" if is_torch else "pickle"
+        content = f"torch.load({str(path)!r})" if is_torch else f"pickle.load(open({str(path)!r}, 'rb'))"
+        code = f"import {module}, pandas; t = pandas.DataFrame({content}); "
+        code += "t = t if 'step' in t else t.rename_axis('step').reset_index(); "
+        command = _command(f"{code}t.to_csv({f'{path.stem}.csv'!r}, index=False)")
+        raise NotCurves(
+            "this is a pickle, which may run code when it is read",
+            where=str(path),
+            next_step=f"if you wrote it, and it has a list for each metric: {command}",
+        )
+
+
+def _members(path: Path) -> list[str]:
+    with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+    return []
+
+
 def refuse_arrays(path: Path, head: bytes) -> None:
     """Rejects arrays of numpy, .npy or .npz.
 
@@ -88,7 +114,7 @@ def refuse_arrays(path: Path, head: bytes) -> None:
         names = _arrays_of(path)
         if not names:
             return
-        step = next((name for name in _STEPS if name in names), "")
+        step = next((name for name in STEPS if name in names), "")
         shown = {**({"step": step} if step else {}), **{name: name for name in names if name != step}}
         columns = ", ".join(f"{column!r}: a[{name!r}]" for column, name in shown.items())
         code = f"import numpy, pandas; a = numpy.load({str(path)!r}); pandas.DataFrame({{{columns}}})"

@@ -5,14 +5,16 @@
 {"step": {"0": 0, "1": 100}, "loss": {...}}               pandas, orient="columns", "list", "split", "index", "table"
 {"log_history": [{"step": 10, "loss": 2.3}, ...]}         trainer_state.json of Hugging Face
 {"val.loss": {"steps": [...], "values": [...]}}           metrics.json of sacred
+{"loss": [2.3, ...], "val_loss": [...]}                   History.history of Keras: the row's number is the step
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,12 @@ from lobench.core.wording import cause, one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened, text_of
 from lobench.tools.curve_import.points import NotCurves
 
-__all__ = ["is_json", "is_records", "json_rows"]
+__all__ = ["STEPS", "is_json", "is_records", "json_rows"]
 
+STEPS = (  # common names of the step
+    "step", "iteration", "iter", "global_step", "_step", "steps", "iterations", "training_iteration", "timesteps",
+    "epoch", "epochs", "it", "i",
+)  # fmt: skip
 _LINES = (".jsonl", ".ndjson")
 _OF_RECORDS = {"label", "checkpoint", "primary_metric"}  # fields of `lobench results --format json`
 _DEEPOBS = {"train_losses", "test_losses"}
@@ -122,6 +128,7 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
       NotCurves: The document has another layout.
     """
     if isinstance(document, list) and document and all(isinstance(one, dict) for one in document):
+        _check_no_lists(document[0], path)
         return document
     if isinstance(document, dict):
         if document.keys() >= _DEEPOBS:
@@ -132,12 +139,36 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
     elif document == []:
         return []
     shown = ", ".join(map(str, document))[:100] if isinstance(document, dict) else type(document).__name__
-    raise NotCurves(
+    raise _not_a_table(path, shown if isinstance(document, dict) else f"a {shown}")
+
+
+def _check_no_lists(row: Mapping[str, Any], path: Path) -> None:
+    """Checks that a row is a step, and not a run with lists of steps and values.
+
+    Raises:
+      NotCurves: Several values of the row are lists of the same length.
+    """
+    lists = {name: value for name, value in row.items() if isinstance(value, list) and len(value) > 1}
+    if len(lists) > 1 and len({len(value) for value in lists.values()}) == 1:
+        step = next((name for name in lists if name.lower() in STEPS), "step")
+        code = f"import pandas; t = pandas.read_json({str(path)!r}).explode({[*lists]!r}); "
+        code += f"t.rename(columns={{{step!r}: 'step'}}).to_csv({f'{path.stem}_rows.csv'!r}, index=False)"
+        raise NotCurves(
+            "each row is a run, with lists of its values",
+            where=str(path),
+            got=", ".join(row),
+            next_step=f"{shlex.join(['python', '-c', code])} writes a row for each step",
+        )
+
+
+def _not_a_table(path: Path, got: str) -> NotCurves:
+    return NotCurves(
         "this JSON is not a table",
         where=str(path),
-        got=shown if isinstance(document, dict) else f"a {shown}",
+        got=got,
         expected="an array of rows, an object for each line, or columns",
-        next_step=f"pandas.DataFrame(rows).to_csv('{path.stem}.csv', index=False) writes a table",
+        next_step="write a row for each run and step: pandas.DataFrame(rows, columns=['method', 'seed', 'step', "
+        f"'val_loss']).to_csv('{path.stem}.csv', index=False)",
     )
 
 
@@ -160,8 +191,25 @@ def _of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
         if all(one.keys() == values[0].keys() and not any(map(_is_nested, one.values())) for one in values):
             return [{name: one[row] for name, one in document.items()} for row in values[0]]
     if values and all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
-        return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
-    return None if any(isinstance(value, list) for value in values) else [document]
+        if any(_is_nested(one) for value in values for one in value):
+            return None
+        if all(map(_are_numbers, values)) and not any(map(_may_be_steps, document, values)):
+            document = {"step": range(len(values[0])), **document}
+        return [dict(zip(document, row, strict=True)) for row in zip(*document.values(), strict=True)]
+    has_scalars = any(True for _ in _flat("", document))
+    return [document] if has_scalars and not any(isinstance(value, list) for value in values) else None
+
+
+def _are_numbers(column: Sequence[object]) -> bool:
+    return all(one is None or (isinstance(one, int | float) and not isinstance(one, bool)) for one in column)
+
+
+def _may_be_steps(name: str, column: Sequence[Any]) -> bool:
+    """Returns whether a column is called a step, or increases from row to row in whole numbers."""
+    if name.lower() in STEPS:
+        return True
+    are_whole = all(isinstance(one, int) or (isinstance(one, float) and one.is_integer()) for one in column)
+    return are_whole and len(column) > 1 and all(a < b for a, b in itertools.pairwise(column))
 
 
 def _are_rows(value: object) -> bool:

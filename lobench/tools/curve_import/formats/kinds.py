@@ -328,6 +328,7 @@ def _of_file(path: Path) -> str:
     if mlflow.is_database(path):
         foreign.refuse_database(path)
         return "trackio" if trackio.is_trackio(path) else "mlflow"
+    foreign.refuse_pickle(path, head)
     foreign.refuse_arrays(path, head)
     if is_json(path):
         foreign.refuse_journal(path)

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.errors import UsageError
+from lobench.core.metric import Direction, usual_direction
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.formats.json_files import is_json, json_rows
+from lobench.tools.curve_import.formats.json_files import STEPS, is_json, json_rows
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
     WITH_SEED,
@@ -45,11 +46,13 @@ __all__ = ["Part", "column_names", "is_monitor", "is_parquet", "parts_of", "read
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
 _SNIFFED = 1000  # lines of JSON whose names are the columns
-_STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # common names of the step
 _NOT_METRICS = {
     "_runtime", "_timestamp", "timestamp", "time", "wall_time", "wall time", "elapsed", "datetime", "date", "epoch",
     "unnamed: 0", "index", "",
 }  # fmt: skip
+_RUNS = ("run", "run_name", "run_id", "name", "Name", "experiment", "experiment_name", "trial")  # of a run's name
+_METHODS = ("optimizer", "opt", "algorithm", "algo", "model", "variant", "Optimizer", "Algorithm", "Model")
+_NUMBERED = r"(?P<method>.+?)[-_/. ]s?(?P<seed>\d+)"  # names of columns, such as adam/0
 _WHOLE = re.compile(r"^(\d+)\.0*$")
 _NAN = ["nan", "+nan", "-nan"]
 _MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
@@ -436,7 +439,7 @@ def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
         found = column_names(path, of_all_rows=True)  # a metric may be logged late
         wide = asked.metrics.columns(found) if wide else []
     if not is_long and not wide and all(fixed[role] or place[role] in found for role in fixed):
-        used = {*place.values(), *_STEPS}
+        used = {*place.values(), *STEPS}
         wide = [name for name in _numeric_columns(path) if name not in used and name.lower() not in _NOT_METRICS]
     needed = ["step", *([] if wide else ["metric", "value"])]
     needed += [role for role in fixed if place[role] in found or role in asked.columns or not fixed[role]]
@@ -501,37 +504,75 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
         numeric = _numeric_columns(path)
     except UsageError:
         numeric = list(found)
-    step = next((name for name in ("step", *_STEPS) if name in found), "COLUMN")
-    if "method" in missing and step != "COLUMN" and sum(map(has_seed, found)) > 1:
-        return _rows_of_runs(path, step, [name for name in found if has_seed(name)])
+    step = next((name for name in STEPS if name in found), "")
+    if shape := _other_shape(path, found, numeric, step, missing):
+        return shape
     values = [name for name in numeric if name not in (step, *_ROLES) and name.lower() not in _NOT_METRICS]
-    losses = [name for name in values if "loss" in name.lower()] or values
+    losses = [name for name in values if usual_direction(name) is Direction.MIN] or values
+    if "step" in missing and not step and ("metric" in missing or not values):
+        return "it has no steps: a file of curves has a row for each step of a run"
     is_long = "metric" in found or "value" in found
+    texts = [name for name in found if name not in numeric] if "method" in missing else []
+    run = next((name for name in _RUNS if name in texts and "seed" in missing), "")
+    method = run or next((name for name in _METHODS if name in texts), "")
     words = {
-        "method": f"--method {shlex.quote(bare_name(path))}",
+        "method": f"--column method={method}" if method else f"--method {shlex.quote(bare_name(path))}",
         "case": "--case NAME",
-        "seed": "--seed 0",
-        "step": f"--column step={shlex.quote(step)}",
+        "seed": f"--pattern {shlex.quote(WITH_SEED.pattern)}" if run else "--seed 0",
+        "step": f"--column step={shlex.quote(step) or 'COLUMN'}",
         "metric": "--column metric=COLUMN"
         if is_long
         else f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
         "value": "--column value=COLUMN" if is_long else "",
     }
     typed = " ".join(words[role] for role in words if role in missing and words[role])
-    parts = [f"{typed} sets it for all rows; --column ROLE=COLUMN names the column of a role"] * bool(typed)
+    for_all = [f"--{role}" for role in ("method", "case", "seed") if words[role].startswith(f"--{role}")]
+    of_all = [option for option in for_all if option in typed.split()]
+    hold = "holds" if len(of_all) == 1 else "hold"
+    parts = [f"add {typed}"] * bool(typed)
+    parts += [f"{' and '.join(of_all)} {hold} for all rows"] * bool(of_all)
+    parts += ["--column ROLE=COLUMN names the column of a role"] * bool(typed)
     parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and bool(values))
     return "; ".join(parts)
 
 
-def _rows_of_runs(path: Path, step: str, runs: Sequence[str]) -> str:
+def _other_shape(path: Path, found: Sequence[str], numeric: Sequence[str], step: str, missing: Sequence[str]) -> str:
+    """Returns the command that converts a table with a column for each run or step; "" for another table."""
+    if "method" in missing and step and sum(map(has_seed, found)) > 1:
+        return _rows_of_runs(path, step, [name for name in found if has_seed(name)], WITH_SEED.pattern)
+    values = [name for name in numeric if name != step and name.lower() not in _NOT_METRICS]
+    numbered = [name for name in values if re.fullmatch(_NUMBERED, name)]
+    if "method" in missing and step and len(numbered) > 1 and numbered == values:
+        return _rows_of_runs(path, step, numbered, _NUMBERED)
+    steps = [name for name in found if name.isdecimal()]
+    if "step" in missing and len(steps) > 1:
+        others = [name for name in found if name not in steps]
+        code = f"pandas.read_csv({str(path)!r}).melt({others!r}, var_name='step', value_name='loss')"
+        return _writes_rows("it has a column for each step", path, f"import pandas; {code}")
+    names = [name for name in found if name]
+    if not step and len(names) > len({*names}):
+        code = (
+            f"pandas.read_csv({str(path)!r}, header=[0, 1], index_col=0).stack([0, 1])"
+            ".rename_axis(['step', 'method', 'seed']).rename('loss').reset_index()"
+        )
+        return _writes_rows("its header has names twice, and perhaps a second line", path, f"import pandas; {code}")
+    return ""
+
+
+def _rows_of_runs(path: Path, step: str, runs: Sequence[str], names: str) -> str:
     """Returns advice for a table with a column for each run: a command that makes rows of them."""
     kind = "parquet" if is_parquet(path) else "json" if is_json(path) else "csv"
     code = (
         f"import pandas; t = pandas.read_{kind}({str(path)!r}).melt({step!r}, {list(runs)!r}, 'run', 'loss'); "
-        f"t[['method', 'seed']] = t['run'].str.extract({WITH_SEED.pattern!r}); "
-        f"t.drop(columns='run').rename(columns={{{step!r}: 'step'}}).to_csv('{bare_name(path)}_rows.csv', index=False)"
+        f"t[['method', 'seed']] = t['run'].str.extract({names!r}); "
+        f"t.drop(columns='run').rename(columns={{{step!r}: 'step'}})"
     )
-    return f"it has a column for each run; python -c {shlex.quote(code)} writes a row for each value"
+    return _writes_rows("it has a column for each run", path, code)
+
+
+def _writes_rows(shape: str, path: Path, code: str) -> str:
+    command = f"{code}.to_csv('{bare_name(path)}_rows.csv', index=False)"
+    return f"{shape}; python -c {shlex.quote(command)} writes a row for each value"
 
 
 def _runs(

@@ -14,7 +14,7 @@ from lobench.core.metric import split_name
 from lobench.core.wording import counted, one_line_of
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import parts_of
-from lobench.tools.curve_import.points import CurveRequest, Points, bare_name, named_run
+from lobench.tools.curve_import.points import CurveRequest, Points, bare_name, named_run, run_folders
 
 __all__ = ["event_files", "read_events", "read_tensorboard_csv"]
 
@@ -70,8 +70,8 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         wanted = {names[tag]: points for tag, points in found.items() if _is_wanted(tag, names[tag], asked)}
         if not wanted:  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
             continue
-        folder = home.relative_to(place).as_posix()
-        title = (asked.name or place.name) if folder == "." else f"{asked.prefix}{folder}"
+        folder = "/".join(run_folders(home.relative_to(place).parts))
+        title = f"{asked.prefix}{folder}" if folder else asked.name or place.name
         run = replace(named_run(title, asked), training=f"{home} {number}" if number else str(home))
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
         yield from Points.of_curves(run, wanted)
