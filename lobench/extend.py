@@ -12,7 +12,7 @@ from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.event_numbers import Group, Number, numbers_of, run_label
-    from lobench.analysis.comparisons.run_sink import RunSink, SinkRun, kept_id
+    from lobench.analysis.comparisons.run_sink import RunSink, SinkRun, kept_id, of_another_training
     from lobench.analysis.comparisons.summary import Summary
     from lobench.analysis.stats.intervals import Interval, metric_mean, stratified_t_mean
     from lobench.cli.output import emit, format_option
@@ -93,10 +93,10 @@ __all__ = [
     "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten", "fold",
     "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kept_id", "kind_of",
     "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema",
-    "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank",
-    "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean",
-    "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead",
-    "write_whole",
+    "numbers_of", "of_another_training", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text",
+    "plain_page", "rank", "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called",
+    "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows",
+    "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

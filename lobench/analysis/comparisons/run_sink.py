@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from lobench.analysis.comparisons.event_numbers import Number, numbers_of
+from lobench.core.errors import PluginError
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 
-__all__ = ["RunSink", "SinkRun", "kept_id"]
+__all__ = ["RunSink", "SinkRun", "kept_id", "of_another_training"]
 
 
 class SinkRun(Protocol):
@@ -114,3 +115,20 @@ def kept_id(file: Path) -> str:
     if not file.exists():
         write_whole(file, uuid.uuid4().hex)
     return file.read_text(encoding="ascii")
+
+
+def of_another_training(run: str, label: str, *, where: str, argument: str = "run=ID") -> PluginError:
+    """Returns the error for a given run that has the results of another training.
+
+    Args:
+      run: Id or name of the run.
+      label: Label of the training that is delivered.
+      where: The sink.
+      argument: Part of the sink's address that names a run.
+    """
+    return PluginError(
+        f"run {run!r} has the results of another training",
+        where=where,
+        got=label,
+        next_step=f"{argument} of its own run; a trainer that starts anew begins a new one",
+    )

@@ -16,7 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lobench.extend import Number, PluginError, RunSink, environment_with, headline, kept_id, run_label, sync
+from lobench.extend import (
+    Number,
+    PluginError,
+    RunSink,
+    environment_with,
+    headline,
+    kept_id,
+    of_another_training,
+    run_label,
+    sync,
+)
 from lobench.hookspecs import Delivery, SinkContext
 
 if TYPE_CHECKING:
@@ -121,12 +131,7 @@ class MlflowSink(RunSink["_Run"]):
         """
         taken = self._client.get_run(self._given).data.tags.get(_KEY, key)
         if taken != key:
-            raise PluginError(
-                f"run {self._given!r} has the results of another training",
-                where=_WHERE,
-                got=label,
-                next_step="run=ID of its own run; a trainer that starts anew begins a new one",
-            )
+            raise of_another_training(self._given, label, where=_WHERE)
         self._client.set_tag(self._given, _KEY, key)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench.extend import Number, PluginError, headline, numbers_of, run_label, sync, write_whole
+from lobench.extend import Number, PluginError, RunSink, headline, kept_id, of_another_training, run_label, sync
 from lobench.hookspecs import Delivery, SinkContext
 
 __all__ = ["TrackioSink"]
@@ -22,7 +22,7 @@ __all__ = ["TrackioSink"]
 _WHERE = "sink 'trackio'"
 
 
-class TrackioSink:
+class TrackioSink(RunSink["_Run"]):
     """Sink of trackio. `Number.key` defines the names.
 
     The database is that of the project in trackio's own folder, `TRACKIO_DIR`. There is one trackio run per run and
@@ -34,10 +34,8 @@ class TrackioSink:
         accept the project's name, or the project has no such run.
     """
 
-    keeps_first = True
-
     def __init__(self, context: SinkContext) -> None:
-        self._context, self._runs = context, dict[str, _Run]()
+        super().__init__(context)
         project, given = context.given_run
         self._project = project or context.name or "lobench"
         self._storage = _storage()
@@ -63,32 +61,9 @@ class TrackioSink:
         """Ids in the database and in the store, and the given run. If one is new, everything is logged again."""
         return " ".join([self._id, self._store_id, *(self._given or ())[:1]])
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        try:
-            touched: dict[str, _Run] = {}
-            for delivery in sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step):
-                if numbers := numbers_of(delivery.event, self._context.suites):
-                    run = self._run(delivery)
-                    run.add(numbers, delivery.event.checkpoint.outer_step)
-                    touched[run.id] = run
-            for run in touched.values():
-                run.flush()
-            if touched:
-                self._sync()
-        except BaseException:
-            self._runs.clear()  # it is unknown what was logged; the next attempt reads it back
-            raise
-
-    def close(self) -> None:
-        self._runs.clear()
-
     @property
     def _store_id(self) -> str:
-        file = self._context.store / "trackio.id"
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, uuid.uuid4().hex)
-        return file.read_text(encoding="ascii")
+        return kept_id(self.context.store / "trackio.id")
 
     def _existing(self, name: str) -> tuple[str, str]:
         """Returns the id and the name of the project's newest run of this name."""
@@ -103,18 +78,17 @@ class TrackioSink:
             )
         return str(run["id"]), name
 
-    def _run(self, delivery: Delivery) -> _Run:
+    def run_key(self, delivery: Delivery) -> str:
         generation = delivery.event.checkpoint.generation
-        key = hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()[:32]
-        if key not in self._runs:
-            label = run_label(self._context.store, delivery)
-            if self._given:
-                self._take_given(key, label)
-                self._runs[key] = _Run(self._storage, self._project, *self._given, config=None)
-            else:
-                config = {"store": str(self._context.store), "suites": list(self._context.suites)}
-                self._runs[key] = _Run(self._storage, self._project, key, label, config=config)
-        return self._runs[key]
+        return hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()[:32]
+
+    def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
+        training, label = str(key), run_label(self.context.store, delivery)
+        if self._given:
+            self._take_given(training, label)
+            return _Run(self._storage, self._project, *self._given, config=None)
+        config = {"store": str(self.context.store), "suites": list(self.context.suites)}
+        return _Run(self._storage, self._project, training, label, config=config)
 
     def _take_given(self, training: str, label: str) -> None:
         """Records the training that the given run is of.
@@ -128,19 +102,7 @@ class TrackioSink:
         if taken is None:
             self._storage.set_project_metadata(self._project, entry, training)
         elif taken != training:
-            raise PluginError(
-                f"run {self._given[1]!r} has the results of another training",
-                where=_WHERE,
-                got=label,
-                next_step="run=NAME of its own run; a trainer that starts anew begins a new one",
-            )
-
-    def _sync(self) -> None:
-        """Waits until the transactions are on the disk: trackio's connections leave that to the next checkpoint."""
-        database = Path(self._storage.get_project_db_path(self._project))
-        for path in (database.with_name(f"{database.name}-wal"), database, database.parent):
-            with contextlib.suppress(FileNotFoundError):  # another process has moved the log into the database
-                sync(path)
+            raise of_another_training(self._given[1], label, where=_WHERE, argument="run=NAME")
 
 
 class _Run:
@@ -152,7 +114,7 @@ class _Run:
         rows = storage.get_logs(project, run_id=id)
         self._written = {(key, int(row["step"])) for row in rows for key in row if key not in ("step", "timestamp")}
 
-    def add(self, numbers: Sequence[Number], step: int) -> None:
+    def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         values = dict(value for number in numbers for value in number.values())
         new = {key: value for key, value in values.items() if (key, step) not in self._written}
         if new:
@@ -165,6 +127,14 @@ class _Run:
         log: dict[str, Any] = {"steps": steps, "run_id": self.id, "config": self._config}
         self._storage.bulk_log(self._project, self._name, rows, **log)
         self._config = None
+        # trackio's connections leave the transactions to the next checkpoint of the database.
+        database = Path(self._storage.get_project_db_path(self._project))
+        for path in (database.with_name(f"{database.name}-wal"), database, database.parent):
+            with contextlib.suppress(FileNotFoundError):  # another process has moved the log into the database
+                sync(path)
+
+    def close(self) -> None:
+        """Does nothing: trackio opens its database for each call."""
 
 
 def _storage() -> Any:

@@ -25,6 +25,7 @@ from lobench.extend import (
     RunSink,
     headline,
     kept_id,
+    of_another_training,
     run_label,
     sync,
     wandb_rows,
@@ -109,12 +110,7 @@ class WandbSink(RunSink["_Run"]):
         if not file.exists():
             write_whole(file, training)
         if file.read_text(encoding="ascii") != training:
-            raise PluginError(
-                f"run {self._given!r} has the results of another training",
-                where=WHERE,
-                got=label,
-                next_step="run=ID of its own run; a trainer that starts anew begins a new one",
-            )
+            raise of_another_training(self._given, label, where=WHERE)
 
 
 class _Run:
