@@ -31,6 +31,7 @@ if kind == "half": file.write_text(row(0, 1.0) + '{"step": 1, "val')
 if kind == "other": file.write_text('{"step": 0, "valid/bleu": 1.0}\\n')
 if kind == "text": file.write_text("hello\\n")
 if kind in ("works", "judged"): file.write_text(row(0, 4.0) + row(10, 2.0 / (1 + int(step)) + int(seed) / 100))
+if kind == "elsewhere": file.with_name("log.csv").write_text("step,loss\\n0,1\\n")
 if kind == "final": file.with_suffix(".json").write_text(json.dumps({"valid/loss": 3.5, "name": "x"}))
 """
 OUTCOMES = {
@@ -40,6 +41,7 @@ OUTCOMES = {
     "judged": ("failed", "expect.max_final = 0.5: final valid/loss is 1"),
     "fails": ("error", "the command exited with status 1: no such data"),
     "nothing": ("error", "{out}/metrics.jsonl: the command wrote no such file"),
+    "elsewhere": ("error", "{out}/metrics.jsonl: the command wrote no such file; got {out}/log.csv"),
     "half": ("error", "{out}/metrics.jsonl: the last line is cut off; got"),
     "other": ("error", "{out}/metrics.jsonl: the command wrote no valid/loss; got val/bleu"),
     "text": ("error", "{out}/metrics.jsonl: the table lacks the columns step"),

@@ -198,12 +198,20 @@ def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -
     """Returns the values of items that a command wrote."""
     place = folder / filled(curves, values)
     if not place.exists():
-        raise LobenchError("the command wrote no such file", where=curves)
+        raise _no_file(curves, values)
     try:
         return read_items(place, primary)
     except LobenchError as error:
         where = (error.where or curves).replace(str(place), curves)
         raise LobenchError(error.what, where=where, got=error.got, expected=error.expected) from error
+
+
+def _no_file(curves: str, values: Mapping[str, str]) -> LobenchError:
+    """Returns the error for a missing file of curves. It names what the command wrote instead."""
+    out = Path(values["out"])
+    written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    got = first_of([f"{{out}}/{name}" for name in written], _MOST_SHOWN)
+    return LobenchError("the command wrote no such file", where=curves, got=got)
 
 
 def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> _Metrics:
@@ -213,7 +221,7 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
         found = read_curves(place, primary)
     except LobenchError as error:
         if not glob.glob(str(place)) and not place.exists():
-            raise LobenchError("the command wrote no such file", where=curves) from error
+            raise _no_file(curves, values) from error
         raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
     name = stored_spelling(primary, found)
     if name not in found:
