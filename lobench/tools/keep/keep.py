@@ -32,7 +32,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
-from lobench.tools.keep.launch import LINKS, PACE
+from lobench.tools.keep.launch import HOME, LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
 from lobench.tools.keep.revisions import MANIFEST, KeptRevision, RevisionFiles, ignored_note
 from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
@@ -396,7 +396,9 @@ class _Session:
     def _run(self, seeds: Sequence[int], sides: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
         """Runs revisions on consecutive seeds, in the other order if the first seed is odd, and returns all values."""
         start, count = seeds[0], len(seeds)
-        path = self.folder / "keep" / PACE
+        home = self.folder / "keep"
+        _write_once(home / "suite" / HOME, f"{home.resolve()}\n")
+        path = home / PACE
         path.unlink(missing_ok=True)
         if pace is not None:
             pace.write(path)
@@ -404,7 +406,7 @@ class _Session:
         evaluate_into(
             self.folder,
             [GivenCheckpoint(uri=str(one.path), label=one.label) for one in sides[:: 1 if start % 2 == 0 else -1]],
-            str(self.folder / "keep" / "suite"),
+            str(home / "suite"),
             name="keep",
             complete_when=MANIFEST,
             gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),

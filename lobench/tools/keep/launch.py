@@ -1,8 +1,8 @@
 """Program that runs the command of a revision for one seed: `python -m lobench.tools.keep.launch REVISION SEED OUT`.
 
-It runs in `STORE/keep/suite`. Each run gets a copy of the revision's files of its own, beside its folder for output, so
-that it sees nothing that another run has written. If the incumbent's pace is known, a run that falls far behind it is
-stopped.
+It runs in `STORE/keep/suite`, or on a node of a cluster in a copy of this folder. Each run gets a copy of the
+revision's files of its own, beside its folder for output, so that it sees nothing that another run has written. If the
+incumbent's pace is known, a run that falls far behind it is stopped.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from lobench.engine.workers.command import command_words, filled
 
-__all__ = ["LINKS", "PACE", "main"]
+__all__ = ["HOME", "LINKS", "PACE", "main"]
 
-_HOME = Path("..")
+HOME = "home.txt"  # in the suite: absolute path of `STORE/keep`, for nodes that share its file system
 LINKS = "links.json"  # absolute paths, by the name that runs see
 PACE = "pace.json"  # of the incumbent, as long as a candidate runs on shared seeds
 
@@ -27,18 +27,19 @@ PACE = "pace.json"  # of the incumbent, as long as a candidate runs on shared se
 def main(arguments: list[str]) -> None:
     """Replaces this process by the command of a revision."""
     revision, seed, out = arguments
+    home = _home()
     text = (Path(revision) / "revision.json").read_text(encoding="utf-8")
     manifest = json.loads(text)
     tree = Path(out).parent / "tree"
-    shutil.copytree(_HOME / "trees" / manifest["tree"], tree, symlinks=True)
+    shutil.copytree(home / "trees" / manifest["tree"], tree, symlinks=True)
     folder = tree / manifest["folder"]
     if manifest["links"]:
-        targets = json.loads((_HOME / LINKS).read_text(encoding="utf-8"))
+        targets = json.loads((home / LINKS).read_text(encoding="utf-8"))
         for name in manifest["links"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).symlink_to(targets[name])
     values = {"seed": seed, "out": out}
-    words = [*_supervised(text, values), *command_words(shlex.split(manifest["command"]), values)]
+    words = [*_supervised(home, text, values), *command_words(shlex.split(manifest["command"]), values)]
     os.environ.update(manifest["environment"], PWD=str(folder))
     os.chdir(folder)
     try:
@@ -47,9 +48,19 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"cannot run {words[0]}: {error.strerror}")
 
 
-def _supervised(candidate: str, values: dict[str, str]) -> list[str]:
+def _home() -> Path:
+    """Returns the folder `STORE/keep`."""
+    if Path("..", "trees").is_dir():
+        return Path("..")
+    home = Path(Path(HOME).read_text(encoding="utf-8").rstrip("\n"))
+    if not home.is_dir():
+        sys.exit(f"{home.parent} is not on this node: `lobench keep` needs a --store that all nodes can read")
+    return home
+
+
+def _supervised(home: Path, candidate: str, values: dict[str, str]) -> list[str]:
     """Returns the words before a candidate's command that hold it to the incumbent's pace; none without a pace."""
-    path = (_HOME / PACE).absolute()
+    path = (home / PACE).absolute()
     if not path.is_file():
         return []
     pace = json.loads(path.read_text(encoding="utf-8"))
