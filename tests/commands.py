@@ -81,7 +81,10 @@ def lobench_here(*arguments: str | Path, cwd: Path | None = None) -> Done:
 
 
 # Of the outer session; what asks for it is in its environment.
-_OUTER = ("cacheprovider", "timeout", "faulthandler", "hypothesispytest", "rerunfailures", "randomly")
+_OUTER = (
+    *("cacheprovider", "timeout", "faulthandler", "hypothesispytest", "rerunfailures", "randomly"),
+    "unraisableexception",  # which looks for garbage in the whole process at the end of a session
+)
 
 
 def pytest_session(*arguments: str | Path, cwd: Path) -> Done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -201,11 +202,11 @@ def cli(context: click.Context) -> None:
 def main() -> None:
     """Entry point of the console script. Exits with a code of `ExitCode`."""
     gc.set_threshold(20_000, 20, 20)  # imports create many objects and no garbage; collection took 5% of a start
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)  # otherwise Python scans all objects before the process ends
     open_streams()
     with json_alone(sys.argv[1:]):
         code = _ended()
-    if not gc.get_freeze_count():
-        gc.freeze()  # otherwise Python scans all objects before the process ends
     sys.exit(code)
 
 
