@@ -59,8 +59,8 @@ __all__ = ["serve"]
 
 # Disables the user's plugins that would interfere in a worker: parallel workers, reruns, cache.
 _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:timeout")
-# Arguments in another program's process, which writes to the terminal itself. pytest would look for garbage among all of
-# its objects, which may be millions, at the end of the session.
+# Arguments in another program's process, which writes to the terminal itself. At the end, pytest would look for garbage
+# among all objects of the process, which may be millions.
 _AS_A_GUEST = ("-p", "no:terminal", "-p", "no:unraisableexception", "-s")
 _EDITED = "was a gin file of the suite or of the run edited meanwhile?"
 
