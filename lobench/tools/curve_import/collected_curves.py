@@ -247,7 +247,8 @@ def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]
         stays = any(names[Path(file)] != before for file, before in others.items())
         for source in own:
             folder = name if stays else names[source.path]
-            prefix = f"{folder}/" if folder != name else ""
+            are_named = kinds()[kind].has_facts  # by the tracker, in each of its folders
+            prefix = f"{folder}/" if folder != name and not are_named else ""
             named[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
     return [named[source.path] for source in sources]
 

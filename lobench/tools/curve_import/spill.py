@@ -190,7 +190,9 @@ class Spill:
         elif first["line"]:
             where = f"{self._sources[first['source']]}, lines {first['line']} and {second['line']}"
         last_counts = "--last-counts (Method.last_counts) takes the last value, as of a training that was resumed"
-        apart = "--column seed=COLUMN if a column distinguishes them"
+        apart = (
+            "if a column distinguishes them, --column seed=COLUMN (repetitions) or --column method=COLUMN (settings)"
+        )
         if in_files:
             advice = (
                 "these are two runs: name their common folder, or take method and seed from the paths with --pattern"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import shutil
+import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -348,6 +352,65 @@ def nanogpt_log(path: Path, points: Curve) -> Path:
     return log(path, points)
 
 
+def sacred(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps, values = zip(*points, strict=True)
+    path.write_text(json.dumps({"val.loss": {"steps": steps, "timestamps": [""] * len(steps), "values": values}}))
+    return path
+
+
+def monitor(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lengths = [after - before for (before, _), (after, _) in itertools.pairwise([(0, 0.0), *points])]
+    rows = [f"{value},{length},0.1\n" for (_, value), length in zip(points, lengths, strict=True)]
+    path.write_text('#{"t_start": 1.0, "env_id": "CartPole-v1"}\nr,l,t\n' + "".join(rows))
+    return path
+
+
+def add_scalars(path: Path, points: Curve) -> Path:
+    folder = path.with_suffix("")
+    events(folder, [])  # the file of the writer itself
+    events(folder / "loss_val", points, tag="loss")
+    return folder
+
+
+def run_name(path: Path) -> str:
+    return next(part for part in reversed(path.with_suffix("").parts) if part.startswith("run"))
+
+
+def mlruns(path: Path, points: Curve) -> Path:
+    """Writes a folder of MLflow's file store, with one run."""
+    folder = path.with_suffix("")
+    name, experiment = run_name(path), folder / "1"
+    run = experiment / hashlib.md5(str(folder).encode()).hexdigest()
+    (run / "metrics" / "val").mkdir(parents=True)
+    (experiment / "meta.yaml").write_text("experiment_id: '1'\nlifecycle_stage: active\nname: digits\n")
+    (run / "meta.yaml").write_text(
+        f"experiment_id: '1'\nlifecycle_stage: active\nrun_id: {run.name}\nrun_name: {name}\nstatus: 3\n"
+    )
+    lines = [f"{1795957878000 + step} {value} {step}\n" for step, value in points]
+    (run / "metrics" / "val" / "loss").write_text("".join(lines))
+    return folder
+
+
+def wandb_log(path: Path, points: Curve) -> Path:
+    """Writes W&B's own file of a run: its messages, framed as its log is."""
+    messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    name, records = run_name(path), [messages.Record() for _ in range(len(points) + 2)]
+    path = path.parent / f"{'' if path.stem == name else f'{name}/'}run-{name}.wandb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records[0].run.run_id, records[0].run.display_name = f"id{name}", name
+    for record, (step, value) in zip(records[1:], points, strict=False):
+        for key, number in (("_step", step), ("val/loss", value)):
+            record.history.item.add(key=key, value_json=json.dumps(number))
+    records[-1].exit.exit_code = 0
+    parts = [struct.pack("<4sHB", b":W&B", 0xBEE1, 0)]
+    for content in (record.SerializeToString() for record in records):
+        parts += [struct.pack("<IHB", zlib.crc32(content, zlib.crc32(b"\x01")), len(content), 1), content]
+    path.write_bytes(b"".join(parts))
+    return path
+
+
 FORMATS: Mapping[str, tuple[Callable[[Path, Curve], Path], str]] = {
     "history": (history, ".csv"),
     "chart": (chart, ".csv"),
@@ -359,6 +422,11 @@ FORMATS: Mapping[str, tuple[Callable[[Path, Curve], Path], str]] = {
     "parquet": (parquet, ".parquet"),
     "events": (event_folder, ""),
     "nanogpt": (nanogpt_log, ".txt"),
+    "sacred": (sacred, ".json"),
+    "monitor": (monitor, ".csv"),
+    "add_scalars": (add_scalars, ""),
+    "mlflow": (mlruns, ""),
+    "wandb-run": (wandb_log, ".wandb"),
 }
 
 
@@ -379,7 +447,7 @@ def attempt(store: Path, commands: Sequence[Sequence[Path]], options: Mapping[st
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_runs_in_files_of_any_layout_give_one_store_or_a_refusal(name: str, data: st.DataObject) -> None:
-    if name == "events":
+    if name in ("events", "add_scalars"):
         pytest.importorskip("tensorboard.summary")
     write, ending = FORMATS[name]
     num_runs = data.draw(st.integers(1, 4))
