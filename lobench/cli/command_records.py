@@ -99,6 +99,7 @@ class ScoredSubject(SubjectRecord):
     scores: dict[str, ScoreRecord]
     num_seeds: int
     num_diverged: int
+    num_exploded: int
 
 
 class ChangeRecord(TypedDict):
@@ -205,4 +206,5 @@ def _scored(summary: Summary, place: int) -> ScoredSubject:
         "scores": scores,
         "num_seeds": subject.num_seeds,
         "num_diverged": subject.num_diverged,
+        "num_exploded": summary.scales.num_exploded(*subject.cells.values()),
     }

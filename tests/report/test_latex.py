@@ -14,15 +14,21 @@ from report_store import make_baseline, make_store
 from stores import add, case_info
 
 from lobench.analysis.comparisons.best_group import bold_cells
+from lobench.analysis.comparisons.method_comparison import compare_subjects
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
+from lobench.analysis.tables.table import cell_text
+from lobench.analysis.tables.tabulate import tabulate
+from lobench.cli.command_records import verdict_record
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.report.tables.appendix import appendix_latex, appendix_markdown
+from lobench.report.tables.comparison import case_means
 from lobench.report.tables.latex import escape, latex_table
+from lobench.report.tables.method_table import method_records
 from lobench.report.tables.text import interval_cell
 
 
@@ -79,6 +85,29 @@ def test_a_method_whose_seeds_all_exploded_is_never_bold(tmp_path: Path) -> None
     rows = [line.split("&") for line in table.splitlines() if line.startswith((r"\quad a", r"\quad b", "mean score"))]
     assert len(rows) == 3
     assert all([r"\mathbf" in text for text in row[1:]] == [True, False, True] for row in rows), table
+
+
+def test_exploded_seeds_are_marked_in_each_cell_and_counted_in_each_record(tmp_path: Path) -> None:
+    finals = {1: [0.1, 0.11, 0.12, 0.1], 2: [0.1, 0.12, 5.0, 6.0], 3: [math.nan, 0.12, 5.0, 0.1]}
+    for step, values in finals.items():
+        add(tmp_path, step, {"a": {"train/loss": values}})
+    summary = summary_of(tmp_path)
+    found = tabulate(summary)
+    one, two, three = (cell_text(entry, 3) for entry in found.panels[0].lines[0].entries[:3])
+    assert "exploded" not in one and two.endswith("(2/4 exploded)") and three == "diverged (1/4) (1/4 exploded)"
+    assert any(line.startswith("a/b exploded: ") for line in found.footnotes())
+    assert latex_table(summary).count(r"$^{\dagger}$") == 3  # two cells and the note
+    records = [(one["seeds"], one["diverged"], one["exploded"]) for one in method_records(found)]
+    counts = [(4, 0, 0), (4, 0, 2), (4, 1, 1)]
+    assert records[:3] == counts and records[3:6] == counts  # the case and the mean score
+    subjects = verdict_record(summary, [])["subjects"]
+    assert [(one["num_seeds"], one["num_diverged"], one["num_exploded"]) for one in subjects] == counts
+    exclusions = appendix_markdown(summary).partition("Exclusions")[2]
+    assert "2 of 4 seeds exploded" in exclusions and "1 of 4 seeds diverged" in exclusions
+    (pair,) = compare_subjects(summary.snapshot.subjects[:2], scales=summary.scales)
+    # Means of a comparison are over the seeds that converge on both sides, as its differences are.
+    assert case_means(pair, pair.primary, "s/a", has_values=False) == ["0.1049", "0.1095 (2/4 exploded)"]
+    assert case_means(pair, pair.primary, "s/a", has_values=True) == ["0.105", "0.11 (2/4 exploded)"]
 
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:

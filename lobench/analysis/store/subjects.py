@@ -42,6 +42,7 @@ __all__ = [
     "bindings_note",
     "codes_note",
     "diverged_names",
+    "exploded_names",
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
@@ -775,6 +776,12 @@ def diverged_names(cell: Cell) -> dict[str, int]:
     """Returns the step at which each diverged seed or item of a cell diverged, by its name: `seed 3`, `item q17`."""
     names = cell.seed_names() if cell.diverged_at else {}
     return {f"{cell.case.replicate} {names[seed]}": step for seed, step in cell.diverged_at.items()}
+
+
+def exploded_names(cell: Cell) -> list[str]:
+    """Returns the exploded seeds of a cell: `seed 3`."""
+    names = cell.seed_names() if cell.exploded else {}
+    return [f"{cell.case.replicate} {names[seed]}" for seed in sorted(cell.exploded)]
 
 
 def _planned(rows: Sequence[EvaluationRow]) -> frozenset[int]:

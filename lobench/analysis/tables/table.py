@@ -21,6 +21,8 @@ __all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated"
 
 Bold = Literal["best", "indistinct", "none"]
 
+_EXPLODED_NOTE = "a/b exploded: a of b seeds ended above twice their start, which tests and scores take as diverged"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -28,8 +30,8 @@ class Entry:
 
     Attributes:
       interval: Mean over seeds with its interval. The bounds are NaN if unknown or not requested.
-      num_lost: Number of diverged seeds. The mean is omitted unless it is 0.
-      num_seeds: Number of seeds with a value.
+      num_lost: Number of diverged seeds. The mean of a case is omitted unless it is 0.
+      num_seeds: Number of seeds with a value; for a mean score, over all of its cases.
       is_bold: Whether it is printed in bold.
       searched: Mean on the seeds on which a search chose the method. NaN without a search.
       is_chosen: Whether the cell's own value is of these seeds, for lack of others.
@@ -39,6 +41,7 @@ class Entry:
       is_unsteady: Whether it is, or depends on, an unsteady time.
       num_missing: Number of planned seeds without a value, not included in `num_seeds`; for a mean score, over all of
         its cases.
+      num_exploded: Number of exploded seeds. They are in the mean of a case, and the cell has a mark.
     """
 
     interval: Interval
@@ -51,6 +54,17 @@ class Entry:
     against: str = ""
     is_unsteady: bool = False
     num_missing: int = 0
+    num_exploded: int = 0
+
+    @property
+    def is_diverged(self) -> bool:
+        """Whether it has no mean because a seed diverged. A mean score counts such seeds as -1."""
+        return self.num_lost > 0 and not self.is_score
+
+    @property
+    def exploded_text(self) -> str:
+        """Mark of a cell with exploded seeds, "1/6 exploded"; "" without them, and for mean scores."""
+        return f"{self.num_exploded}/{self.num_seeds} exploded" if self.num_exploded and not self.is_score else ""
 
     @property
     def missing_text(self) -> str:
@@ -130,7 +144,8 @@ class Tabulated:
         """Returns the lines below the table: legend, meaning of `*` if a cell has it, and notes."""
         entries = [entry for panel in self.panels for line in panel.lines for entry in line.entries]
         bold = [f"*: {self.bold}"] if any(entry is not None and entry.is_bold for entry in entries) else []
-        return [*(f"{label}: {text}" for label, text in self.legend), *bold, *self.notes]
+        exploded = [_EXPLODED_NOTE] if any(entry is not None and entry.exploded_text for entry in entries) else []
+        return [*(f"{label}: {text}" for label, text in self.legend), *bold, *exploded, *self.notes]
 
 
 def cell_text(entry: Entry | None, digits: int | None) -> str:
@@ -153,9 +168,10 @@ def cell_text(entry: Entry | None, digits: int | None) -> str:
     searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
     mark = f"{searched} (s)" * entry.is_searched
     mark = f" ({entry.missing_text}){mark}" if entry.num_missing else mark
+    mark = f" ({entry.exploded_text}){mark}" if entry.exploded_text else mark
     if entry.num_missing and not entry.num_seeds and not entry.is_score:
         return f"no result{mark}"
-    if entry.num_lost:
+    if entry.is_diverged:
         return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
     found = entry.interval
     text = "~" * entry.is_unsteady + _number(found.mean, digits) + "*" * entry.is_bold

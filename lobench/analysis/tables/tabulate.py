@@ -298,7 +298,7 @@ class _Maker:
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
         entries = self._entries_of(columns, name, bold)
-        entries = [_with_missing(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
+        entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
             self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
@@ -430,11 +430,14 @@ class _Maker:
             if place >= 0 and math.isnan(found[place].mean)
             else Entry(
                 interval=found.get(place, one),
-                num_lost=0,
-                num_seeds=0,
+                num_lost=snapshot.subjects[place].num_diverged if place >= 0 else 0,
+                num_seeds=snapshot.subjects[place].num_seeds if place >= 0 else 0,
                 is_bold=place in bold,
                 is_score=True,
                 num_missing=snapshot.subjects[place].num_missing if place >= 0 else 0,
+                num_exploded=(
+                    self._summary.scales.num_exploded(*snapshot.subjects[place].cells.values()) if place >= 0 else 0
+                ),
             )
             for place, _ in self._methods
         ]
@@ -462,12 +465,12 @@ class _Maker:
         self._notes += [note] if fewer and note not in self._notes else []
 
 
-def _with_missing(entry: Entry | None, cell: Cell | None) -> Entry | None:
-    """Returns a cell with its number of missing planned seeds. Without any value the cell has only this number."""
-    if cell is None or not cell.missing:
+def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:
+    """Returns a cell with its numbers of exploded seeds, and of missing planned ones, which it may have alone."""
+    if cell is None or not (cell.missing or (entry and cell.exploded)):
         return entry
     entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)
-    return dataclasses.replace(entry, num_missing=len(cell.missing))
+    return dataclasses.replace(entry, num_missing=len(cell.missing), num_exploded=len(cell.exploded))
 
 
 def _time(value: float, of: SideCost | Overhead) -> Entry | None:

@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.viewer_index import Curve, CurveKey, ViewerInd
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import Cell, diverged_names
+from lobench.analysis.store.subjects import Cell, diverged_names, exploded_names
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.subject import Subject
@@ -191,7 +191,8 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
     origin = curves.provenance
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
-    about = "; ".join([seeds_text, *diverged, *lost, *imported, *failures])
+    exploded = [f"{name} exploded" for name in exploded_names(cell)]
+    about = "; ".join([seeds_text, *diverged, *exploded, *lost, *imported, *failures])
     return texts.place(about), texts.place(origin.bindings), texts.place(arguments)
 
 

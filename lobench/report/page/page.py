@@ -21,7 +21,7 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import bindings_note, codes_note, diverged_names
+from lobench.analysis.store.subjects import bindings_note, codes_note, diverged_names, exploded_names
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
@@ -326,13 +326,16 @@ def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[_Cell]:
     lines = list[_Cell]()
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
-        if cell is None or not (cell.diverged_at or cell.failures):
+        if cell is None or not (cell.unconverged or cell.failures):
             continue
         diverged = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
         texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
         if diverged:
             of_all = counted(len(cell.seeds), cell.case.replicate)
             texts.insert(0, f"{len(diverged)} of {of_all} diverged: {', '.join(diverged)}")
+        if exploded := exploded_names(cell):
+            of_all = counted(len(cell.seeds), cell.case.replicate)
+            texts.append(f"{len(exploded)} of {of_all} exploded, above twice the start: {', '.join(exploded)}")
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         key = keys.get(id(snapshot.subjects[place]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""

@@ -195,7 +195,7 @@ def _versions(summary: Summary, experiment: ExperimentRow | None) -> _Part:
 
 
 def _exclusions(summary: Summary) -> _Part:
-    """Returns notes on missing numbers: failed evaluations, diverged seeds, missing cases."""
+    """Returns notes on missing numbers: failed evaluations, diverged and exploded seeds, missing cases."""
     snapshot = summary.snapshot
     bad = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
     found = Counter((f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in bad)
@@ -205,9 +205,13 @@ def _exclusions(summary: Summary) -> _Part:
     ]
     for place, label in enumerate(snapshot.labels):
         subject = snapshot.subjects[place]
-        if subject.num_diverged:
-            lines.append((label, f"{subject.num_diverged} of {counted(subject.num_seeds, 'seed')} diverged"))
+        num_exploded = summary.scales.num_exploded(*subject.cells.values())
+        for number, what in ((subject.num_diverged, "diverged"), (num_exploded, "exploded")):
+            if number:
+                lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {what}"))
         lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(place, case) is None]
         if lacking:
             lines.append((label, f"was not evaluated on {', '.join(lacking)}"))
-    return _Part("Exclusions", tuple(lines) or (("", "None: every evaluation passed, and no seed diverged."),))
+    return _Part(
+        "Exclusions", tuple(lines) or (("", "None: every evaluation passed, and no seed diverged or exploded."),)
+    )

@@ -351,7 +351,9 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
 
 
 def case_means(found: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
-    """Returns the means of A and of B on a case, with the numbers of seeds if some are missing.
+    """Returns the means of A and of B on a case, with the numbers of seeds that are missing, diverged or exploded.
+
+    Means are over the seeds that converge, as the differences are: for pairs, those that converge on both sides.
 
     Args:
       found: The pair.
@@ -365,10 +367,24 @@ def case_means(found: MethodComparison, effect: MetricEffect, name: str, *, has_
     unknown = (math.nan, math.nan)
     known = unknown if has_values else effect.geometric_means.get(name, unknown)
     cells = [subject.cells.get(case.identity) for subject in (found.a, found.b)]
-    return [
-        _final(cell, metric, 6 if has_values else 4) if math.isnan(mean) else f"{mean:.4g}{_seeds_of(cell)}"
-        for cell, mean in zip(cells, known, strict=True)
+    if math.isnan(known[0]):
+        is_paired = name in effect.values and effect.values[name].is_paired
+        means, digits = _arithmetic_means(cells, metric, is_paired=is_paired), 6 if has_values else 4
+    else:
+        means, digits = known, 4
+    return [_mean_of_cell(cell, metric, mean, digits) for cell, mean in zip(cells, means, strict=True)]
+
+
+def _arithmetic_means(cells: Sequence[Cell | None], metric: str, *, is_paired: bool) -> tuple[float, float]:
+    """Returns the means over the seeds that converge; NaN without any."""
+    sides = [
+        {seed: value for seed, value in cell.converged_finals(metric).items() if math.isfinite(value)} if cell else {}
+        for cell in cells
     ]
+    common = sides[0].keys() & sides[1].keys()
+    columns = [[side[seed] for seed in common] if is_paired and common else list(side.values()) for side in sides]
+    ours, theirs = (mean_of(column) if column else math.nan for column in columns)
+    return ours, theirs
 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:
@@ -376,15 +392,18 @@ def _tolerated(effect: MetricEffect, case: str) -> str:
     return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" ({times_mark(ratio)})")
 
 
-def _final(cell: Cell | None, metric: str, digits: int) -> str:
+def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> str:
+    """Returns a mean with marks: "0.5", "0.5 (2 of 3 seeds)", "0.5 (1/6 exploded)"; "diverged" if no seed converged."""
     if cell is None:
         return "-"
-    values = list(cell.final.get(metric, {}).values())
-    if not values and cell.lost:
+    if not cell.final.get(metric) and cell.lost:
         return ", ".join(sorted(cell.lost))
-    mean = mean_of(list(cell.converged_finals(metric).values())) if values else math.nan
-    lost = "exploded" if cell.exploded and not cell.diverged_at else "diverged"
-    text = f"{mean:.{digits}g}" if math.isfinite(mean) else lost if values else "-"
+    counts = {"diverged": len(cell.diverged_at), "exploded": len(cell.exploded)}
+    if math.isfinite(mean):
+        marks = [f"{count}/{cell.num_seeds} {word}" for word, count in counts.items() if count]
+        text = f"{mean:.{digits}g}" + (f" ({', '.join(marks)})" if marks else "")
+    else:
+        text = next((word for word, count in counts.items() if count), "-")
     return f"{text}{_seeds_of(cell)}"
 
 

@@ -24,7 +24,7 @@ _LENGTHS = {"\\linewidth": 229.0, "\\columnwidth": 229.0, "\\textwidth": 345.0} 
 _POINTS = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
 _GAP = 6.0  # points, \tabcolsep
 _SHARE_OF_NAMES = 0.4  # of the width for names, at most
-_WIDE = ("\\text", "\\times", "\\infty", "\\quad", "\\ensuremath")
+_WIDE = ("\\text", "\\dagger", "\\times", "\\infty", "\\quad", "\\ensuremath")
 
 # LaTeX names of Greek letters from alpha and Alpha on, in the order of Unicode.
 _SMALL_GREEK = (
@@ -138,9 +138,11 @@ def _caption(found: Tabulated) -> str:
         mark_notes.append("brackets: 95% interval")
     if any(entry.is_bold for entry in shown):
         mark_notes.append(f"bold: {found.bold}")
-    if any(entry.num_lost for entry in shown):
+    if any(entry.is_diverged for entry in shown):
         mark_notes.append("diverged (a/b): a of b seeds diverged, so the mean is undefined")
     text = escape("; ".join(mark_notes))
+    if any(entry.exploded_text for entry in shown):
+        text += "; $^{\\dagger}$: with seeds that ended above twice their start, taken as diverged by tests and scores"
     text += "; --: not evaluated" * (None in entries)
     if SEARCHED_NOTE in found.notes:
         text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
@@ -264,7 +266,9 @@ def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
         whole = replace(entry, num_missing=0)
         is_empty = not entry.num_seeds and not entry.is_score
         return f"{'no result' if is_empty else _own_cell(whole, digits, numbers)} ({entry.missing_text})"
-    if entry.num_lost:
+    if entry.exploded_text:
+        return f"{_own_cell(replace(entry, num_exploded=0), digits, numbers)}$^{{\\dagger}}$"
+    if entry.is_diverged:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
     found, is_score = entry.interval, digits is None
     if entry.against:

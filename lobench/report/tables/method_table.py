@@ -27,8 +27,9 @@ class MethodRecord(TypedDict):
     lower: float
     upper: float
     interval: IntervalMethod
-    seeds: int
+    seeds: Annotated[int, "Number of seeds with a value. For a mean score, over all cases."]
     diverged: Annotated[int, "Number of seeds without a finite value."]
+    exploded: Annotated[int, "Number of other seeds that ended above twice their start. They are in `mean`."]
     missing: Annotated[
         int, "Number of planned seeds without a result, failed or not run. For a mean score, over all cases."
     ]
@@ -94,6 +95,7 @@ def method_records(found: Tabulated) -> MethodRecords:
                         "interval": entry.interval.method,
                         "seeds": entry.num_seeds,
                         "diverged": entry.num_lost,
+                        "exploded": entry.num_exploded,
                         "missing": entry.num_missing,
                         "bold": entry.is_bold,
                         "searched": entry.interval.mean if entry.is_chosen else entry.searched,
