@@ -32,6 +32,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
+from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepSettings
 from lobench.tools.keep.launch import HOME, LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
 from lobench.tools.keep.revisions import MANIFEST, KeptRevision, RevisionFiles, ignored_note
@@ -41,7 +42,6 @@ from lobench.tools.keep.sequence import Sequence as Decisions
 __all__ = ["Kept", "MeasuredTotal", "keep", "kept_log", "measure_total"]
 
 _CASE = "decision"
-_LEAST_SCREEN = 3  # below, nothing can be predicted
 _GIN = """# Written by `lobench keep`.
 {case}/Case.command = "python -m lobench.tools.keep.launch {{checkpoint}} {{seed}} {{out}}"
 {case}/Case.curves = {curves!r}
@@ -87,25 +87,8 @@ class MeasuredTotal:
 def keep(
     command: str,
     *,
-    against: str | Path = "",
-    candidate: str | Path = ".",
-    against_command: str = "",
     metric: str,
-    curves: str = "{out}/metrics.jsonl",
-    maximize: bool | None = None,
     store: str | Path = ".lobench/keep",
-    margin: float = 0.0,
-    max_seeds: int = 32,
-    screen: int = _LEAST_SCREEN,
-    max_core_hours: float | None = None,
-    fdr: float = 0.1,
-    environment: Sequence[str] = (),
-    links: Sequence[str] = (),
-    description: str = "",
-    timeout_seconds: float = 86400.0,
-    num_cpus: int = 1,
-    num_gpus: float = 0.0,
-    workers: str | int = 1,
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Kept:
@@ -123,46 +106,34 @@ def keep(
 
     Args:
       command: Command that trains with one seed. Placeholders: `{seed}`, and `{out}`, an empty folder.
-      against: Incumbent: `git:REV`, or a folder. "": the files of the candidate, with `against_command`.
-      candidate: Changed files: a folder, or `git:REV`.
-      against_command: Command of the incumbent. "": `command`.
       metric: Metric that decides, by its last value.
-      curves: File that the command writes, in any format of `lobench import`, or a JSON object of final values.
-      maximize: Whether higher is better. None: known for losses and accuracies.
       store: Folder of the results and the decisions.
-      margin: Improvement that KEEP requires, in units of the metric.
-      max_seeds: Largest number of pairs on fresh seeds.
-      screen: Number of seeds that all candidates share, at least 3. The incumbent runs on them once.
-      max_core_hours: Largest number of core-hours of the decision. None: no limit.
-      fdr: Bound of the false discovery rate of KEEP, over all decisions of the store.
-      environment: Names of environment variables whose values belong to a revision.
-      links: Paths that git ignores and that runs see, such as `data`. Their content must not change.
-      description: Description of the change, for the log.
-      timeout_seconds: Time limit of one run.
-      num_cpus, num_gpus: Cores and devices of one run.
-      workers: Number of runs at the same time. With 2, candidate and incumbent run side by side.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as executor.
+      options: Fields of `KeepSettings`, such as `against="git:main"`, `maximize`, `margin` and `max_seeds`, and
+        of `WatchSettings`, such as `executor`.
     Raises:
       UsageError: Wrong usage: a placeholder is missing, no such revision, equal revisions, other terms than the store.
       StoreError: The store is busy or damaged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     progress = progress or default_progress()
-    terms = _terms(fdr, metric, maximize, curves, screen)
-    _check(command, against_command, curves, str(against), max_seeds, margin)
+    own = {each.name: options.pop(each.name) for each in dataclasses.fields(KeepSettings) if each.name in options}
+    settings = KeepSettings(command=command, metric=metric, **own)
+    terms = _terms(settings)
+    _check(settings)
+    against, candidate, links = str(settings.against), str(settings.candidate), tuple(settings.links)
     folder = Path(store).absolute()
     home = folder / "keep"
-    here = Path.cwd() if str(candidate).startswith("git:") else Path(candidate)
-    values = _values_of(environment)
+    here = Path.cwd() if candidate.startswith("git:") else Path(candidate)
+    values = _values_of(settings.environment)
     with _DecidesAlone(folder):
         decisions = DecisionStore(path=home / "decisions.json")
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
-        files = RevisionFiles(home=home, links=tuple(links))
-        new = files.keep(str(candidate), near=here, command=command, environment=values)
-        old_place = str(against) or str(candidate)
-        old = files.keep(old_place, near=here, command=against_command or command, environment=values)
+        files = RevisionFiles(home=home, links=links)
+        new = files.keep(candidate, near=here, command=command, environment=values)
+        old_command = settings.against_command or command
+        old = files.keep(against or candidate, near=here, command=old_command, environment=values)
         if new.name == old.name:
             raise UsageError(
                 "candidate and incumbent are the same",
@@ -172,7 +143,7 @@ def keep(
         if links:
             targets = {name: str((here / name).resolve()) for name in links}
             _write_once(home / LINKS, json.dumps(targets, indent=1) + "\n")
-        gin = _gin_text(terms, timeout_seconds, num_cpus, num_gpus)
+        gin = _gin_text(terms, settings)
         _write_once(home / "suite" / "keep.gin", gin)
         session = _Session(
             folder=folder,
@@ -180,10 +151,12 @@ def keep(
             sequence=sequence,
             new=new,
             old=old,
-            max_core_hours=max_core_hours,
-            options={**options, "workers": workers, "progress": progress},
+            max_core_hours=settings.max_core_hours,
+            options={**options, "workers": settings.workers, "progress": progress},
         )
-        return session.run(margin=margin, max_seeds=max_seeds, description=description or new.label)
+        return session.run(
+            margin=settings.margin, max_seeds=settings.max_seeds, description=settings.description or new.label
+        )
 
 
 def kept_log(store: str | Path = ".lobench/keep") -> Decisions:
@@ -550,7 +523,7 @@ class _Values:
         for side, runs in zip(self.sides, self.runs, strict=True):
             rows = [runs[seed] for seed in seeds if seed in runs and runs[seed].has_curves]
             scores = [_score(row, self.terms) for row in rows]
-            if len(rows) < _LEAST_SCREEN or _are_binary(scores, self.terms) or not all(map(math.isfinite, scores)):
+            if len(rows) < LEAST_SCREEN or _are_binary(scores, self.terms) or not all(map(math.isfinite, scores)):
                 continue
             found = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
             if len(found) == 1:
@@ -610,11 +583,12 @@ def _reason(answer: KeepAnswer, known: PairSums, test: PairSums, rules: Decision
     return "it looks better, but --max-seeds would not suffice to show it; more of them continue"
 
 
-def _terms(fdr: float, metric: str, maximize: bool | None, curves: str, screen: int) -> Terms:
+def _terms(settings: KeepSettings) -> Terms:
+    fdr, metric, maximize, screen = settings.fdr, settings.metric, settings.maximize, settings.screen
     if not 0 < fdr < 1:
         raise UsageError("--fdr", got=repr(fdr), expected="a number between 0 and 1")
-    if screen < _LEAST_SCREEN:
-        raise UsageError("--screen", got=str(screen), expected=f"at least {_LEAST_SCREEN} seeds")
+    if screen < LEAST_SCREEN:
+        raise UsageError("--screen", got=str(screen), expected=f"at least {LEAST_SCREEN} seeds")
     if maximize is None:
         known = direction_of(metric_name(metric), {})
         if known is None:
@@ -622,11 +596,12 @@ def _terms(fdr: float, metric: str, maximize: bool | None, curves: str, screen: 
                 "the direction of the metric is not known", got=metric, next_step="add --minimize or --maximize"
             )
         maximize = known is Direction.MAX
-    return Terms(fdr=fdr, metric=metric, maximize=maximize, curves=curves, screen=screen)
+    return Terms(fdr=fdr, metric=metric, maximize=maximize, curves=settings.curves, screen=screen)
 
 
-def _check(command: str, against_command: str, curves: str, against: str, max_seeds: int, margin: float) -> None:
-    for name, text in (("--command", command), ("--against-command", against_command or command)):
+def _check(settings: KeepSettings) -> None:
+    command, curves, margin = settings.command, settings.curves, settings.margin
+    for name, text in (("--command", command), ("--against-command", settings.against_command or command)):
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -638,10 +613,10 @@ def _check(command: str, against_command: str, curves: str, against: str, max_se
                 raise UsageError(f"{name} has no {placeholder}", got=text, expected=f"a place for {placeholder}")
     if "{out}" not in curves:
         raise UsageError("--curves", got=curves, expected="a file below {out}, such as '{out}/metrics.jsonl'")
-    if not against and not against_command:
+    if not settings.against and not settings.against_command:
         raise UsageError("no incumbent", next_step="--against git:REV, --against FOLDER, or --against-command COMMAND")
-    if max_seeds < _LEAST_SCREEN:
-        raise UsageError("--max-seeds", got=str(max_seeds), expected=f"at least {_LEAST_SCREEN}")
+    if settings.max_seeds < LEAST_SCREEN:
+        raise UsageError("--max-seeds", got=str(settings.max_seeds), expected=f"at least {LEAST_SCREEN}")
     if not (math.isfinite(margin) and margin >= 0):
         raise UsageError("--margin", got=repr(margin), expected="a number of at least 0, in units of the metric")
 
@@ -652,10 +627,10 @@ def _values_of(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _gin_text(terms: Terms, timeout_seconds: float, num_cpus: int, num_gpus: float) -> str:
+def _gin_text(terms: Terms, settings: KeepSettings) -> str:
     direction = str(Direction.MAX if terms.maximize else Direction.MIN)
     text = _GIN.format(case=_CASE, curves=terms.curves, metric=terms.metric, directions={terms.metric: direction})
-    limits = {"timeout_seconds": timeout_seconds, "num_cpus": num_cpus, "num_gpus": num_gpus}
+    limits = {name: getattr(settings, name) for name in ("timeout_seconds", "num_cpus", "num_gpus")}
     return text + "".join(f"{_CASE}/Case.{name} = {value!r}\n" for name, value in limits.items())
 
 
