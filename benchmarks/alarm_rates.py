@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of
+from lobench.tools.alarm.alarm_rules import AlarmRules
+from lobench.tools.alarm.rule import Confirmation, Kind, Stall, TwoStages, detector_of
 
 __all__ = ["WORLDS", "play"]
 

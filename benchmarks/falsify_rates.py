@@ -20,7 +20,8 @@ import numpy as np
 
 from lobench.analysis.stats.location import locate
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.falsify.cell_search import Cell, GridAxis, SearchRules, falsified
+from lobench.tools.falsify.cell_search import Cell, GridAxis, falsified
+from lobench.tools.falsify.falsify_settings import SearchRules
 
 __all__ = ["play"]
 

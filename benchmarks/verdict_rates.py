@@ -51,7 +51,8 @@ from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Provenance
 from lobench.core.subject import Subject
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, TwoStages, detector_of
+from lobench.tools.alarm.alarm_rules import AlarmRules
+from lobench.tools.alarm.rule import Confirmation, Kind, TwoStages, detector_of
 
 Floats = NDArray[np.float64]
 RUN = frozenset({"run"})

@@ -35,7 +35,7 @@ from lobench.api.resolve import (
     subjects_beside,
     subjects_setting_scales,
 )
-from lobench.api.settings import texts
+from lobench.api.settings import WatchSettings, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
@@ -126,14 +126,8 @@ def compare(
     seed_means: bool = False,
     target: str | float | None = None,
     until_step: Literal["common"] | None = None,
-    workers: str | int = "auto",
-    executor: str = "local",
-    ray_address: str = "auto",
-    insecure: bool = False,
-    gin_files: Sequence[str | Path] = (),
-    gin_params: Sequence[str] = (),
-    keep_results: bool = False,
     progress: WatchProgress | None = None,
+    **options: Any,
 ) -> Comparison:
     """Compares B, C, ... with A: which is better, on which cases, by how much, and how sure that is.
 
@@ -163,10 +157,8 @@ def compare(
       target: Value of the primary metric, or "METRIC=VALUE": the steps to reach it are compared too.
       until_step: "common": curves are cut at the last step that all seeds of a case have. None: final values are
         compared.
-      workers, executor, ray_address, insecure, gin_files, gin_params: Options of the evaluations, as of
-        `lobench watch`.
-      keep_results: Whether stored results made by other versions of your code count as current.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor`, `gin_params` and `keep_results`.
     Raises:
       LobenchError: A name is unknown, an evaluation cannot start, or a baseline is stale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -176,6 +168,7 @@ def compare(
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
+    WatchSettings(location="", suites=places, **options)  # raises if there is no such option
     given = [Path(path) for path in texts(baselines)]
     check_baselines(given or map(Path, places))
     asked = None if target is None else parse_target(str(target))
@@ -186,16 +179,7 @@ def compare(
         store,
         places,
         progress or default_progress(),
-        {
-            "workers": workers,
-            "executor": executor,
-            "ray_address": ray_address,
-            "insecure": insecure,
-            "gin_files": texts(gin_files),
-            "gin_params": tuple(gin_params),
-            "keep_results": keep_results,
-            "cases": tuple(spec.names[-1] for spec in specs),
-        },
+        {**options, "cases": tuple(spec.names[-1] for spec in specs)},
     )
     scales = Scales.of(
         subjects_beside(chosen),

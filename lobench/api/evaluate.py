@@ -114,6 +114,8 @@ def evaluate_into(
         checkpoints="all",
         once=True,
         retry_errors=True,
+        gin_files=texts(options.pop("gin_files", ())),
+        gin_params=tuple(options.pop("gin_params", ())),
         **options,
     )
     given = [_given(one, has_run=bool(location)) for one in subjects]

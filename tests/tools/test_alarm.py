@@ -26,8 +26,9 @@ from lobench.core.subject import Subject
 from lobench.engine.store import network
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
+from lobench.tools.alarm.alarm_rules import AlarmRules
 from lobench.tools.alarm.evidence import block_of
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, level_of
+from lobench.tools.alarm.rule import Confirmation, Kind, Stall, TwoStages, detector_of, level_of
 from lobench.tools.alarm.watching import _alarms
 
 Run: TypeAlias = Callable[[int], float]

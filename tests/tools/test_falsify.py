@@ -20,8 +20,9 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import spec_called
 from lobench.evaluation.result import Result
 from lobench.testing.metrics import sample_curves
-from lobench.tools.falsify.cell_search import GridAxis, SearchRules, falsified
+from lobench.tools.falsify.cell_search import GridAxis, falsified
 from lobench.tools.falsify.cells import read_cells
+from lobench.tools.falsify.falsify_settings import SearchRules
 from lobench.tools.falsify.replay import measured_loss
 
 STEEP = """

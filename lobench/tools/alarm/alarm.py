@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,10 @@ from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.alarm.alarm_rules import AlarmRules
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
 from lobench.tools.alarm.raised import RAISED, read_raised
-from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
+from lobench.tools.alarm.rule import Alarm, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
 
 __all__ = ["Alarmed", "alarm"]
 
@@ -82,11 +83,6 @@ def alarm(
     suites: str | Path | Sequence[str | Path],
     *,
     kinds: Sequence[str] = ("regress",),
-    rate: float = 0.05,
-    margin: float = 0.05,
-    seeds: int = 8,
-    window: int = 8,
-    least_gain: float = 0.01,
     on_alarm: str = "",
     sinks: Sequence[str] = (),
     is_over: Callable[[], bool] | None = None,
@@ -113,11 +109,6 @@ def alarm(
         `regress`: worse than the best checkpoint so far, in the mean or on a case;
         `overfit`: more harm on the cases of role `meta_test` than on those of role `meta_train`;
         `stall`: no improvement for a window of checkpoints whose trend is significantly below `least_gain`.
-      rate: Chance of any false alarm of a kind over the whole run.
-      margin: Tolerated harm to the score.
-      seeds: Number of fresh seeds of a confirmation, per case and side.
-      window: Number of checkpoints in a window of the trend.
-      least_gain: Least gain of the score per 1,000 outer steps.
       on_alarm: Shell command to run once for each new alarm. The environment variables LOBENCH_ALARM,
         LOBENCH_OUTER_STEP, LOBENCH_CHECKPOINT, LOBENCH_REFERENCE and LOBENCH_CASES describe the alarm.
       sinks: Addresses of sinks that receive alarms.
@@ -126,7 +117,8 @@ def alarm(
       store: Store of the watch. None: the default store of `lobench.watch`.
       gin_files, gin_params: Bindings of the watch.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `ray_address`.
+      options: Fields of `AlarmRules`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and further ones of
+        `WatchSettings`, such as `workers`, `executor` and `ray_address`.
     Raises:
       UsageError: An argument is invalid.
       StoreError: The run has no store of a watch.
@@ -134,7 +126,7 @@ def alarm(
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     wanted = kinds_of(texts(kinds))
-    rules = AlarmRules(rate=rate, margin=margin, seeds=seeds, window=window, least_gain=least_gain)
+    rules = AlarmRules(**{each.name: options.pop(each.name) for each in fields(AlarmRules) if each.name in options})
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run, places, folder = watched.run, watched.suites, watched.store
     progress = progress or default_progress()

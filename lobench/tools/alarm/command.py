@@ -12,8 +12,9 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, evaluation_options, options_of
+from lobench.cli.options import evaluation_options, options_of
 from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.tools.alarm.alarm_rules import AlarmRules
 
 __all__ = ["alarm"]
 
@@ -42,37 +43,7 @@ checkpoint has a score on all of its cases, 130 interrupted."""
     metavar="KIND[,KIND]",
     help="Kind of alarm: regress, overfit or stall; repeatable.",
 )
-@click.option(
-    "--rate",
-    type=BoundedNumber(0.0001, 0.5),
-    default=0.05,
-    show_default=True,
-    help="Chance of any false alarm of one kind over the whole run.",
-)
-@click.option(
-    "--margin", type=BoundedNumber(0, 3), default=0.05, show_default=True, help="Tolerated harm to the score."
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(3, 1000),
-    default=8,
-    show_default=True,
-    help="Number of fresh seeds for a confirmation.",
-)
-@click.option(
-    "--window",
-    type=click.IntRange(4),
-    default=8,
-    show_default=True,
-    help="For stall: number of checkpoints in a window.",
-)
-@click.option(
-    "--least-gain",
-    type=BoundedNumber(-10, 10),
-    default=0.01,
-    show_default=True,
-    help="For stall: least gain of the score per 1,000 outer steps.",
-)
+@options_of(AlarmRules)
 @click.option("--on-alarm", default="", metavar="COMMAND", help="Shell command to run for each new alarm.")
 @click.option("--follow", is_flag=True, help="Keep looking at each checkpoint that a watch finishes, until Ctrl-C.")
 @click.option("--until-input-ends", is_flag=True, hidden=True)

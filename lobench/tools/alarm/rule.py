@@ -22,11 +22,11 @@ from lobench.analysis.stats.proportions import p_more, two_sided
 from lobench.analysis.stats.seed_groups import contrast_location, group_counts
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import UsageError
+from lobench.tools.alarm.alarm_rules import AlarmRules
 
 __all__ = [
     "KINDS",
     "Alarm",
-    "AlarmRules",
     "Confirmation",
     "Evidence",
     "Kind",
@@ -42,25 +42,6 @@ KINDS: tuple[Kind, ...] = ("regress", "overfit", "stall")
 
 _ANY_RESOLUTION = 1e6  # harm that any number of seeds finds
 _SUSPICION = 0.05  # the level of the first stage; the rate of false alarms is that of the second
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmRules:
-    """Rules for raising an alarm.
-
-    Attributes:
-      rate: Chance of any false alarm of a kind over the whole run.
-      margin: Tolerated harm to the score.
-      seeds: Number of fresh seeds in a confirmation, per case and side.
-      window: Number of checkpoints in a window of the trend.
-      least_gain: Score per 1,000 outer steps. A trend that is significantly below it is a stall.
-    """
-
-    rate: float = 0.05
-    margin: float = 0.05
-    seeds: int = 8
-    window: int = 8
-    least_gain: float = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-__all__ = ["Cell", "FoundCell", "GridAxis", "Oracle", "SearchRules", "Test", "falsified"]
+from lobench.tools.falsify.falsify_settings import SearchRules
+
+__all__ = ["Cell", "FoundCell", "GridAxis", "Oracle", "Test", "falsified"]
 
 Cell: TypeAlias = tuple[int, ...]  # index on each axis
 Ending: TypeAlias = Literal["smallest", "budget", "nothing"]
@@ -73,29 +75,6 @@ class Oracle(Protocol):
 
     def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
         """Returns the mean gap and its p-value, on `factor` times the usual number of seeds, used by this test only."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRules:
-    """Rules of a search.
-
-    Attributes:
-      margin: Gap above which a cell is lost.
-      alpha: Chance of confirming any cell that is not lost by more than the margin.
-      most_cells: Largest number of cells to screen.
-      most_tests: Largest number of tests. The level of each is alpha divided by this number.
-      wave: Number of cells that are screened together.
-    """
-
-    margin: float
-    alpha: float = 0.05
-    most_cells: int = 60
-    most_tests: int = 40
-    wave: int = 4
-
-    @property
-    def level(self) -> float:
-        return self.alpha / self.most_tests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, evaluation_options
+from lobench.cli.options import evaluation_options, options_of
 from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.tools.falsify.falsify_settings import FalsifySettings
 
 __all__ = ["falsify"]
 
@@ -26,49 +27,8 @@ Exit codes: 0 no loss was found in all cells, 1 a loss was found and is written;
 used up before that, or before the smallest case was known."""
 )
 @click.argument("checkpoint")
-@click.option(
-    "--against", default="adam", show_default=True, help="Optimizer to tune and compare with; it needs a learning rate."
-)
 @click.option("--suite", required=True, help="Suite of the case.")
-@click.option("--case", help="Case to start from; optional if the suite has one case.")
-@click.option(
-    "--axes",
-    multiple=True,
-    metavar="PATH = [..]",
-    help="Binding to vary, and its values; repeatable. The binding of a wrapper that the case lacks starts without it "
-    "(default: the case's steps and whole numbers).",
-)
-@click.option("--grid", default="velo", show_default=True, help="Grid for tuning, as in `lobench baseline`.")
-@click.option(
-    "--margin",
-    default=0.1,
-    show_default=True,
-    type=BoundedNumber(0, 3),
-    help="Difference of the score above which the checkpoint loses.",
-)
-@click.option(
-    "--alpha",
-    default=0.05,
-    show_default=True,
-    type=BoundedNumber(0.0001, 0.5),
-    help="Chance of confirming any case that does not lose, over the whole search.",
-)
-@click.option(
-    "--seeds", default=12, show_default=True, type=click.IntRange(4, 300), help="Number of fresh seeds per test."
-)
-@click.option(
-    "--most-cells",
-    default=60,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Largest number of cells to evaluate.",
-)
-@click.option(
-    "--most-tests", default=40, show_default=True, type=click.IntRange(min=1), help="Largest number of tests."
-)
-@click.option(
-    "--wave", default=4, show_default=True, type=click.IntRange(min=1), help="Number of cells evaluated together."
-)
+@options_of(FalsifySettings)
 @click.option(
     "--store", type=click.Path(path_type=Path), help="Store for the evaluations (default: .lobench/falsify/SUITE)."
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ from lobench.engine.config.suite import spec_called, specs_in
 from lobench.evaluation.tuning import point_text, tune
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.falsify.cell_search import Cell, FoundCell, SearchRules, Test, falsified
+from lobench.tools.falsify.cell_search import Cell, FoundCell, Test, falsified
 from lobench.tools.falsify.cells import Cells, read_cells
+from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifySettings, SearchRules
 from lobench.tools.falsify.replay import MeasuredLoss
 
 __all__ = ["Falsified", "falsify"]
@@ -43,7 +44,6 @@ _RATES = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1,
 _COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
 _LOOK = 3  # seeds of the screening and of tuning
 _FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # test n uses the seeds from 10,000 + 1,000 n on
-_MOST_SEEDS = 300
 _NAMED = 2  # cells named in a line of progress
 
 
@@ -85,16 +85,6 @@ def falsify(
     checkpoint: str | Path,
     *,
     suite: str | Path,
-    case: str | None = None,
-    against: str = "adam",
-    axes: Sequence[str] = (),
-    grid: str = "velo",
-    margin: float = 0.1,
-    alpha: float = 0.05,
-    seeds: int = 12,
-    most_cells: int = 60,
-    most_tests: int = 40,
-    wave: int = 4,
     store: str | Path | None = None,
     gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
@@ -112,46 +102,41 @@ def falsify(
     Args:
       checkpoint: Checkpoint, possibly with bindings after semicolons: `theta.npz; Case.learned_optimizer = @Celo()`.
       suite: Folder or gin file of the case, or the name of a shipped suite.
-      case: Name of the case. May be omitted if the suite has a single case.
-      against: Name of an optimizer with a learning rate.
-      axes: Bindings of lists, such as `DigitsMLP.hidden_sizes = [(8,), (32,)]`, also of wrappers that the case lacks.
-        (): the case's steps and whole numbers, from a sixteenth to four times.
-      grid: Grid for tuning `against` on cells that are tested. Before, on cells that are only screened, it has five
-        learning rates.
-      margin: Difference of scores above which the checkpoint loses. 1 is the score of the tuned optimizer on the cell.
-      alpha: Chance of confirming any cell on which the checkpoint does not lose by more than the margin.
-      seeds: Number of fresh seeds per test, from 4 to 300.
-      most_cells: Largest number of cells to screen.
-      most_tests: Largest number of tests.
-      wave: Number of cells that are screened together.
       store: Store of the evaluations. None: .lobench/falsify/SUITE.
       gin_params: Bindings that override all others.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
+      options: Fields of `FalsifySettings`, such as `case`, `against`, `axes`, `margin` and `seeds`; and further ones of
+        `WatchSettings`, such as `workers`, `executor` and `gin_files`.
     Raises:
       UsageError: An argument is invalid, or the case binds an optimizer.
       SuiteError: No case has this name.
       LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
-    if not 4 <= seeds <= _MOST_SEEDS:
-        raise UsageError("--seeds", got=str(seeds), expected=f"4 to {_MOST_SEEDS}")
+    own = {each.name: options.pop(each.name) for each in fields(FalsifySettings) if each.name in options}
+    rules = FalsifySettings(**own)
+    seeds, against = rules.seeds, rules.against
+    if not 4 <= seeds <= MOST_SEEDS:
+        raise UsageError("--seeds", got=str(seeds), expected=f"4 to {MOST_SEEDS}")
     path = find_suite(str(suite))
     folder = Path(store) if store else Path(".lobench") / "falsify" / path.resolve().stem
-    progress, spec, layers = progress or default_progress(), spec_called(case, path), layers_at("", load_plugins())
+    progress, spec, layers = (
+        progress or default_progress(),
+        spec_called(rules.case, path),
+        layers_at("", load_plugins()),
+    )
     given, who = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
-    rules = SearchRules(margin=margin, alpha=alpha, most_cells=most_cells, most_tests=most_tests, wave=wave)
-    own = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
+    bindings = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
-    cells = read_cells(spec, layers, texts(axes))
+    cells = read_cells(spec, layers, texts(rules.axes))
     # Binds with the checkpoint's bindings before any cell is evaluated, since they may name a missing module.
-    role = bind_case(spec, replace(layers, gin_params=(*own, *gin_params)), build=False).info.role
+    role = bind_case(spec, replace(layers, gin_params=(*bindings, *gin_params)), build=False).info.role
     oracle = _Oracle(
         folder=folder,
         cells=cells,
         theta=(given, who),
         against=against,
-        grid=named_grid(grid),
+        grid=named_grid(rules.grid),
         layers=replace(layers, gin_params=tuple(gin_params)),
         seeds=seeds,
         rules=rules,
