@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--horizon-factor", type=int, default=1)
     parser.add_argument("--sample", type=int, default=3, help="Points of the grid that are run one by one.")
     options = parser.parse_args()
-    modules = tuple(load_plugins().declarations("lobench_gin_modules"))
+    modules = tuple(load_plugins().gin_modules())
     layers, grid = Layers(gin_modules=modules), velo_grid()
     rates = [point["learning_rate"] for point in grid.points][:: len(grid.points) // options.sample][: options.sample]
     print(f"{'case':16}{'one program':>13}{'15 programs':>13}{'75 programs':>13}{'ratio 15':>10}{'ratio 75':>10}")

@@ -30,7 +30,7 @@ def _trials(quick: bool) -> Rounds:
     """
     jax.config.update("jax_enable_compilation_cache", False)  # what a cache on disk has is not counted
     specs, programs, num_compilations = specs_in(_SUITE)[: 1 if quick else None], Programs(), 0
-    modules = tuple(load_plugins().declarations("lobench_gin_modules"))
+    modules = tuple(load_plugins().gin_modules())
 
     def evaluate(runner: BlockRunner) -> None:
         nonlocal num_compilations

@@ -377,6 +377,9 @@ class HookSpecs:
     def lobench_gin_modules(self) -> Iterable[Declaration]:
         """Declares modules whose import registers gin configurables (factory: "module:" with nothing after the colon).
 
+        `lobench list tasks` shows the names in the `__all__` of a module whose own name ends in `tasks`, and the same
+        for `optimizers` and `schedules`. Names of other modules work in gin files, but are not listed.
+
         A module with very many names may register each on first use in a gin file. It then has an attribute
         `lobench_on_use` with `names()`, which returns all names; `find(selector)`, which registers one and returns its
         whole name, or None; and `summary`, a line for `lobench list`. If it also has `optimizers()`, functions by name,

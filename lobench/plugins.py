@@ -119,10 +119,11 @@ class Registered:
             if error.where or type(error) is not ConfigError:
                 raise
             raise with_parts(error, ConfigError, where=where) from error
-        except (KeyboardInterrupt, MemoryError):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
-            kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's arguments
+            is_refusal = isinstance(error, ValueError | TypeError | LookupError | OSError)  # of the user's arguments
+            kind = PluginError if is_refusal else PluginFailure
             raise kind(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
             ) from error
@@ -201,7 +202,7 @@ class GuardedPlugin:
         if name not in self._results:
             return value
 
-        passes: tuple[type[BaseException], ...] = (LobenchError, KeyboardInterrupt, MemoryError, *self._passes)
+        passes: tuple[type[BaseException], ...] = (LobenchError, KeyboardInterrupt, *self._passes)
 
         @functools.wraps(value)
         def guarded(*arguments: Any, **keywords: Any) -> Any:
@@ -346,6 +347,14 @@ class PluginManager(pluggy.PluginManager):
                         got=described(text),
                     )
         return declared
+
+    def gin_modules(self) -> list[str]:
+        """Returns the modules that plugins declare for gin, by the names of their declarations.
+
+        Faults of declarations are added to `broken`.
+        """
+        declared = self.usable_declarations("lobench_gin_modules").values()
+        return [one.declaration.factory.partition(":")[0] for one in declared]
 
     def find(self, hook: str, name: str, *, kind: str, where: str = "") -> Registered:
         """Returns one declaration.

@@ -239,7 +239,7 @@ def _read_gin(path: Path, folder: Path) -> None:
         if is_experiment(parse_file(path)):
             read_experiment(path)
             return
-        modules = tuple(load_plugins().declarations("lobench_gin_modules"))
+        modules = tuple(load_plugins().gin_modules())
         specs = specs_in(path)
         assert specs, f"{path.name} holds no case"
         for spec in specs:

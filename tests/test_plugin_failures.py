@@ -42,7 +42,7 @@ BODIES = {
     "raises": ("raise ZeroDivisionError('planted')", "failed; got ZeroDivisionError: planted"),
     "exits": ("sys.exit(0)", "failed; got SystemExit"),
     "leaves": ("os._exit(0)", "failed; got SystemExit"),
-    "interrupts": ("raise GeneratorExit('planted')", "failed; got "),
+    "has no memory": ("raise MemoryError('planted')", "failed; got MemoryError: planted"),
     "text": ("return 'text'", "returned something of another type; got str: 'text'"),
     "none": ("return None", "returned something of another type; got NoneType: None"),
 }

@@ -58,6 +58,9 @@ DOES: dict[str, Callable[..., Any]] = {
     "raises": lambda *_: raise_(ZeroDivisionError("planted")),
     "interrupts": lambda *_: raise_(Planted("planted")),
     "generates": lambda *_: raise_(GeneratorExit("planted")),
+    "has_no_memory": lambda *_: raise_(MemoryError("planted")),
+    "fails_as_a_test": lambda *_: pytest.fail("planted"),
+    "ends_pytest": lambda *_: pytest.exit("planted"),
     "exits": lambda *_: sys.exit(0),
     "leaves": lambda *_: os._exit(0),
     "none": lambda *_: None,
@@ -238,8 +241,12 @@ def test_an_import_format_that_is_wrong_is_one_line_with_plugin_and_hook(wrong: 
 
 
 @pytest.mark.parametrize("does", DOES)
-def test_an_import_format_that_cannot_be_made_recognises_nothing(does: str) -> None:
+def test_an_import_format_that_cannot_be_made_is_named_and_recognises_nothing(
+    does: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     kind = format_of_plugin("mine", registered(DOES[does]))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "plugin 'mine'" in line and line.endswith("; going on")
     assert not kind.recognises(Path("a")) and "cannot be used" in kind.about
     with pytest.raises(PluginError, match="mine"):
         list(kind.read(Path("a"), CurveRequest(), []))
@@ -309,7 +316,7 @@ def test_a_gin_module_of_a_plugin_that_raises_an_error_of_lobench_is_named_too(
     assert failed == "plugins: cannot import 'planted_usage'; got planted"
 
 
-@pytest.mark.parametrize("does", ["raises", "interrupts", "generates"])
+@pytest.mark.parametrize("does", ["raises", "interrupts", "generates", "has_no_memory", "ends_pytest"])
 def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str) -> None:
     command = click.Command("hello", callback=DOES[does])
     own = command.invoke

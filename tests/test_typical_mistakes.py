@@ -92,6 +92,7 @@ MISTAKES = {
     "debug tiny/a --optimizer 'sgd(0.1)'": "'sgd.PARAMETER = 0.1'",
     "run experiment.gin --gin-param 'Experiment.num_session = 1'": "did you mean 'num_sessions'?",
     # something is missing, or too much
+    "watch run --suite tiny --store": "Option '--store' requires an argument; see `lobench watch --help`",
     "watch --suite tiny": "Missing argument 'CKPT_DIR'; see `lobench watch --help`",
     "watch runs/today": "Missing option '--suite'",
     "tune tiny": "Missing option '--optimizer'",

@@ -147,7 +147,7 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
     def guarded(context: click.Context) -> Any:
         try:
             return invoke(context)
-        except (LobenchError, OSError, EOFError, SystemExit, KeyboardInterrupt, MemoryError):
+        except (LobenchError, OSError, EOFError, SystemExit, KeyboardInterrupt):
             raise
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -251,5 +251,10 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _command_of(error: click.ClickException) -> str:
+    """Returns the command that was called, such as `lobench watch`."""
     context = getattr(error, "ctx", None)
-    return context.command_path if context is not None else "lobench"
+    if context is not None:
+        path: str = context.command_path
+        return path
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]  # click's parser raises without a context
+    return f"lobench {words[0]}" if words and words[0] in own_commands() else "lobench"

@@ -209,18 +209,19 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
 
     items = list[Item]()
     for found in load_plugins().usable_declarations("lobench_gin_modules").values():
+        module_name, _, _ = found.declaration.factory.partition(":")
         try:
             with plugins_contained():
-                module = importlib.import_module(found.declaration.name)
+                module = importlib.import_module(module_name)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the others are listed)
             where = f"plugin {found.plugin!r}, hook lobench_gin_modules"
-            failure = PluginFailure(f"cannot import {found.declaration.name!r}", where=where, got=headline(error))
+            failure = PluginFailure(f"cannot import {module_name!r}", where=where, got=headline(error))
             click.echo(f"lobench: {failure}; going on", err=True)
             continue
         other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
-        is_own = found.declaration.name.endswith(kind)
+        is_own = module_name.endswith(kind)
         names = set(getattr(module, "__all__", ())).difference(*other_kinds.values()) if is_own else set()
         made = {name: getattr(module, name) for name in sorted({*names, *other_kinds.get(kind, ())})}
         if not made:

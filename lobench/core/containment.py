@@ -35,9 +35,9 @@ def plugin_errors(failure: Callable[[BaseException], Exception], *passes: type[B
 
     Args:
       failure: Returns the error to raise for an error of the plugin.
-      passes: Exceptions that are raised as they are, besides KeyboardInterrupt and MemoryError.
+      passes: Exceptions that are raised as they are, besides KeyboardInterrupt.
     """
-    passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, MemoryError, *passes)
+    passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *passes)
     try:
         with plugins_contained():
             yield

@@ -195,8 +195,15 @@ def files_of_test(item: pytest.Item) -> list[str]:
 
 
 def _metric_modules(config: pytest.Config) -> list[str]:
-    factories = (registered.declaration.factory.partition(":")[0] for registered in metrics_of(config).values())
-    return sorted({module for module in factories if module})
+    """Returns the modules of metrics, except conftest files, which `files_of_test` returns."""
+    modules = set()
+    for registered in metrics_of(config).values():
+        module, _, _ = registered.declaration.factory.partition(":")
+        if module:
+            modules.add(module)
+        elif isinstance(registered.module, ModuleType) and Path(registered.plugin).name != "conftest.py":
+            modules.add(registered.module.__name__)
+    return sorted(modules)
 
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:

@@ -15,7 +15,7 @@ EXPERIMENT = Path(__file__).parents[2] / "examples/experiment/experiment.gin"
 
 
 def test_every_case_binds_with_every_method() -> None:
-    file, modules = read_experiment(EXPERIMENT), tuple(load_plugins().declarations("lobench_gin_modules"))
+    file, modules = read_experiment(EXPERIMENT), tuple(load_plugins().gin_modules())
     given = given_methods(file.experiment.methods)
     assert set(given) == {"adam", "momentum", "celo"}
     for spec in specs_in(EXPERIMENT):

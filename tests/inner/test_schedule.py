@@ -99,7 +99,7 @@ import lobench
 from lobench.hookspecs import Declaration
 
 def lobench_gin_modules():
-    return [Declaration(name="stranger", factory="stranger:")]
+    return [Declaration(name="schedules of a stranger", factory="stranger:")]
 
 @lobench.configurable
 def halved(rate=0.1):

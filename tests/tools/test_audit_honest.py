@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import zipfile
@@ -38,6 +39,18 @@ Case.eval_every = 2
 Case.num_seeds = 2
 valley/Case.task = @Valley()
 valley/expect.max_final_loss = 1e-6
+"""
+_METRIC = """
+from lobench.hookspecs import Declaration
+
+def lobench_metrics():
+    return [Declaration(name="noted", factory=":noted")]
+
+def lobench_gin_modules():
+    return [Declaration(name="own names", factory="noted_names:")]
+
+def noted(curves):
+    return {"noted": curves.final("train/loss")}
 """
 _RULE = """
 from pathlib import Path
@@ -173,15 +186,33 @@ def test_audit_after_the_label_of_a_method_was_invented_names_it(experiment: Pat
     assert "label: method own is called 'best', and has the results of 'own'" in _whats(found.contradictions)
 
 
-def test_audit_after_the_task_was_edited_and_trained_again_passes(tmp_path: Path) -> None:
-    suite = _suite(tmp_path)
-    command = ("compare", "sgd()", "adam()", "--suite", suite, "--store", "store", "--workers", "1")
-    lobench(*command, cwd=tmp_path)
-    (suite / "valleys.py").write_text(_TASKS.replace("10.0", "11.0"))
-    lobench(*command, cwd=tmp_path)
-    found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"), sample="0")
+def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_installed_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan lists no packages below the suite's file, and the auditor lacks the code of the author's plugin."""
+    suite, plugin = _suite(tmp_path), tmp_path / "plugin"
+    code = suite / "valleys/__init__.py"
+    code.parent.mkdir()
+    (suite / "valleys.py").rename(code)
+    (plugin / "noted-1.0.dist-info").mkdir(parents=True)
+    (plugin / "noted-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: noted\nVersion: 1.0\n")
+    (plugin / "noted-1.0.dist-info/entry_points.txt").write_text("[lobench]\nnoted = noted_metric\n")
+    (plugin / "noted-1.0.dist-info/direct_url.json").write_text(
+        json.dumps({"url": plugin.as_uri(), "dir_info": {"editable": True}})
+    )
+    (plugin / "noted_metric.py").write_text(_METRIC)
+    (plugin / "noted_names.py").touch()
+    command = ("compare", "sgd()", "adam()", "--suite", suite / "valley.gin", "--store", "store", "--workers", "1")
+    with monkeypatch.context() as author:
+        author.setenv("PYTHONPATH", str(plugin))
+        author.syspath_prepend(plugin)
+        lobench(*command, cwd=tmp_path)
+        code.write_text(_TASKS.replace("10.0", "11.0"))
+        lobench(*command, cwd=tmp_path)
+    found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"))
     assert found.contradictions == ()
     assert "results of code that was edited later, in no table (2)" in found.unaudited
+    assert any("code that the bundle does not have: noted_metric.py" in line for line in found.unaudited)
 
 
 def test_audit_of_an_experiment_that_pytest_ran_passes(tmp_path: Path) -> None:

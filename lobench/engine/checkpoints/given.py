@@ -142,7 +142,7 @@ def layers_at(
         optimizer=optimizer,
         gin_files=tuple(str(Path(path).absolute()) for path in gin_files),
         gin_params=tuple(gin_params),
-        gin_modules=tuple(manager.usable_declarations("lobench_gin_modules")),
+        gin_modules=tuple(manager.gin_modules()),
     )
 
 

@@ -296,13 +296,17 @@ def absent(
                 yield one, case, blocks
 
 
-def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes]) -> Iterator[tuple[str | None, str]]:
+def changed_files(
+    planned: Sequence[PlannedSubject], members: Mapping[str, bytes], planned_code: Collection[str] = ()
+) -> Iterator[tuple[str | None, str]]:
     """Yields the files of a suite that differ from the last plan: name of the member, and a line.
 
     Args:
       planned: Planned subjects, in order of their last plans.
       members: Contents by name: `suites/N/`, then the name from the suite's folder on. Files without a member are
         yielded as (None, name).
+      planned_code: Members whose content a plan determines by the fingerprint of a case's code. A plan need not list
+        them: for a suite that is a gin file it lists the files next to it, but no packages below.
     """
     last: dict[str, str] = {}
     for one in planned:
@@ -319,7 +323,7 @@ def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes
             yield min(own), f"{name} is another file than when the plan was written"
         elif not own:
             yield None, name
-        elif name not in last and name.endswith((".py", ".gin")):
+        elif name not in last and name.endswith((".py", ".gin")) and not own.keys() <= set(planned_code):
             yield min(own), f"{name} was not there when the plan was written"
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -243,7 +243,7 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 
 def _cases(
-    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str], lacking: Collection[str]
+    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str], lacking: Set[str]
 ) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
     """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}

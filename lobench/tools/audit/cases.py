@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import PurePosixPath
 
 from lobench.core.case import CaseInfo
@@ -16,7 +16,14 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
-__all__ = ["case_findings", "code_findings", "is_item_of_experiment", "lacking_code", "planned_case_findings"]
+__all__ = [
+    "case_findings",
+    "code_findings",
+    "is_item_of_experiment",
+    "lacking_code",
+    "members_of_code",
+    "planned_case_findings",
+]
 
 # Seeds may be set outside of the suite's files; the plan has the seeds of a case.
 _OF_SESSIONS = ("first_seed", "block_sizes", "num_seeds")
@@ -28,7 +35,7 @@ _UNBOUND = ("scale", "minimum")
 
 
 def case_findings(
-    row: EvaluationRow, bound: BoundCase, members: Sequence[str], lacking: Collection[str] = ()
+    row: EvaluationRow, bound: BoundCase, members: Sequence[str], lacking: Set[str] = frozenset()
 ) -> Iterator[Finding]:
     """Yields the fields of a result's case that differ from the suite's files.
 
@@ -47,8 +54,10 @@ def case_findings(
             yield Unaudited(f"a field of cases that an older lobench did not write ({name})")
         elif name in ("task_code", "subject_code") and _has_packages(bound, name):
             yield Unaudited("versions of packages that cases or optimizers import")
-        elif name in ("task_code", "subject_code") and claim in lacking:
+        elif name == "subject_code" and claim in lacking:
             continue  # `code_findings` names the files
+        elif name == "task_code" and lacking & {claim, told.case_code}:
+            continue  # it is part of the case's code
         elif name in _UNBOUND:
             yield Unaudited(f"{name} of {told.suite}/{told.name}: {claim!r}, and its files say {here!r}")
         else:
@@ -183,6 +192,20 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
                 yield Contradiction("code", f"{row.where}: made by another {name} than the bundle has")
         if lacking:
             yield Unaudited(f"code that the bundle does not have: {first_of(sorted(lacking), 3)}")
+
+
+def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, bytes]) -> set[str]:
+    """Returns the Python files of a bundle that have the content from which one of these fingerprints was made."""
+    digests: dict[str, set[str]] = {}
+    for code in codes:
+        for name, digest in (ledger.code_parts(code) or {}).items():
+            digests.setdefault(name, set()).add(digest)
+    return {
+        member
+        for member, content in members.items()
+        if member.endswith(".py")
+        and any(names_code(_path(member), [name]) and tree_sha256(content) in known for name, known in digests.items())
+    }
 
 
 def _path(member: str) -> PurePosixPath:

@@ -27,7 +27,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
-from lobench.tools.audit.cases import code_findings, planned_case_findings
+from lobench.tools.audit.cases import code_findings, members_of_code, planned_case_findings
 from lobench.tools.audit.experiment_checks import experiment_findings, given_labels, seed_findings
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 from lobench.tools.audit.ledger_checks import Tables, record_findings
@@ -215,7 +215,8 @@ def _of_files(
     last = {name: digest for one in planned for name, digest in one.files.items()}
     for name in sorted({name for one in planned for name, digest in one.files.items() if digest != last[name]}):
         yield Unaudited(f"what {name} was under an earlier plan")
-    for changed, line in changed_files(planned, members):
+    codes = {code for one in planned for case in one.cases for code in parts_of_code(case.code)}
+    for changed, line in changed_files(planned, members, members_of_code(ledger, codes, members)):
         if changed is None:
             yield Unaudited(f"files of suites that the bundle does not hold, and no result reaches: {line}")
         elif changed in used:

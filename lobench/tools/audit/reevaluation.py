@@ -84,7 +84,7 @@ class Suites:
         self._imports = (*imports, ())
         self._specs = specs_of(*folders)
         self._tests = tests_of(*folders)
-        self._modules = tuple(manager.usable_declarations("lobench_gin_modules"))
+        self._modules = tuple(manager.gin_modules())
         self._known: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
 
     def find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:

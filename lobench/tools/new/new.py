@@ -181,8 +181,8 @@ def _check_free(kind: Kind, module: str, title: str) -> None:
         from lobench.engine.config.binding import is_registered
         from lobench.engine.config.bound import bind_case  # noqa: F401  (it makes names of its own: Case, Phase, ...)
 
-        for declared in load_plugins().declarations("lobench_gin_modules").values():
-            importlib.import_module(declared.declaration.name)
+        for module_of_names in load_plugins().gin_modules():
+            importlib.import_module(module_of_names)
         if is_registered(title):
             raise UsageError("gin has this name already", got=repr(title), next_step="take another name")
 

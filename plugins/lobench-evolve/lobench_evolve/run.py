@@ -91,7 +91,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
             "Evolve.first_generation", where=str(config), got=str(found.run.first_generation),
             expected="nothing: `lobench evolve --extend` binds it",
         )  # fmt: skip
-    modules = tuple(load_plugins().declarations("lobench_gin_modules"))
+    modules = tuple(load_plugins().gin_modules())
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
     bound = [bind_case(spec, layers, build=False) for spec in found.cases]
     optimizers = {case.optimizer_bindings for case in bound}

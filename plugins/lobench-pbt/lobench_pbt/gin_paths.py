@@ -91,7 +91,7 @@ def check_paths(paths: Sequence[str], where: str) -> None:
     try:
         bind(dict.fromkeys(paths, 0))
     except ConfigError:
-        for name in load_plugins().declarations("lobench_gin_modules"):
+        for name in load_plugins().gin_modules():
             importlib.import_module(name)
         try:
             bind(dict.fromkeys(paths, 0))

@@ -171,6 +171,7 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
             raise failure("the factory returned something else", described(kind))
     except LobenchError as error:
         broken = error
+        print(f"lobench: {broken}; going on", file=sys.stderr)
 
         def refuse(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
             raise broken
@@ -194,7 +195,7 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
         try:
             with plugins_contained():
                 return bool(given.recognises(path))
-        except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
+        except (LobenchError, OSError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: another format may read the file)
             print(f"lobench: {failure('recognises() failed', headline(error))}; going on", file=sys.stderr)
@@ -210,7 +211,7 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
                 _check_points(points)
                 yield points
             notes += map(str, own_notes)
-        except (LobenchError, OSError, KeyboardInterrupt, MemoryError, GeneratorExit):
+        except (LobenchError, OSError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
             raise failure("read() failed", headline(error)) from error
