@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lobench.api.engine_run import Watched, run_rounds
 from lobench.api.resolve import TrainedWith, find_trained
 from lobench.api.settings import WatchSettings, texts
+from lobench.core.case import Case
+from lobench.core.errors import UsageError
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.interfaces import WatchProgress
@@ -23,11 +25,12 @@ __all__ = ["StoreEvaluator", "evaluate", "evaluate_into"]
 
 
 def evaluate(
-    suite: str | Path,
+    suite: str | Path | None = None,
     *,
-    case: str | None = None,
+    case: str | Case | None = None,
+    task: object = None,
     checkpoint: str | Path | None = None,
-    optimizer: str = "",
+    optimizer: object = "",
     store: str | Path | None = None,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
@@ -44,32 +47,40 @@ def evaluate(
         result = lobench.evaluate("quick/quick.gin", case="relu32", optimizer="adam(); adam.learning_rate = 1e-3")
         result.metrics["train/loss"]  # [seeds, evaluations]
 
+        lobench.evaluate(task=MyTask(width=32), optimizer=optax.adam(1e-3))  # no file
+
     Args:
-      suite: `.gin` file with cases, or the name of a shipped one, such as "quick/quick.gin".
-      case: Scope of the case. May be omitted if the file has a single case.
+      suite: `.gin` file with cases, or the name of a shipped one, such as "quick/quick.gin". None: `case` or `task` is
+        an object. If all of its parts can be named, the bits are those of the same case in a gin file. Other objects,
+        such as optimizers of optax and tasks that a notebook defines, are trained in this process.
+      case: Scope of the case. May be omitted if the file has a single case. Without a suite, a `lobench.Case`.
+      task: Without a suite, the task of a case with default settings.
       checkpoint: Checkpoint file or step directory; a `config.gin` next to it is bound too. Or a name in a store:
         `STORE@NAME`, or NAME with `store` (a label, a scope, an outer step, or the first digits of a sha256).
-      optimizer: Optimizer to evaluate instead of a checkpoint: gin text, or a name in a store. Neither is given for a
-        case that binds an optimizer of its own.
+      optimizer: Optimizer to evaluate instead of a checkpoint: gin text, or a name in a store; without a suite also an
+        optax transformation. Neither is given for a case that binds an optimizer of its own.
       store: Store in which names are looked up.
       gin_files, gin_params: Bound over the bindings of the suite, in this order.
       test: Name of the test that wraps the case in the suite's `test_*.py`. It is part of the case's identity.
       allow_pickle: Whether a pickled checkpoint may be loaded. Unpickling can run arbitrary code.
     Raises:
       UsageError: Both a checkpoint and an optimizer are given, or neither although the case needs one; or a name is
-        unknown.
+        unknown; or both a suite and objects are given.
       SuiteError: The suite has no case of this name.
       ConfigError, CheckpointError, ThetaMismatch: The case, the checkpoint, or both together are invalid.
     """
     from lobench.evaluation.notebook import evaluate as evaluated
 
+    own = _case_of(suite, case, task, optimizer)
+    optimizer = optimizer if isinstance(optimizer, str) else ""
     found = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
     if bool(checkpoint) != bool(optimizer):
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
         found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
     return evaluated(
-        suite,
-        case=case,
+        str(suite or ""),
+        case=case if isinstance(case, str) else None,
+        own=own,
         checkpoint=found.checkpoint or None,
         optimizer=found.optimizer,
         gin_files=gin_files,
@@ -77,6 +88,23 @@ def evaluate(
         test=test,
         allow_pickle=allow_pickle,
     )
+
+
+def _case_of(suite: str | Path | None, case: str | Case | None, task: object, optimizer: object) -> Case | None:
+    """Returns the case that objects make; None with a suite.
+
+    Raises:
+      UsageError: Both a suite and objects are given, or neither.
+    """
+    is_text = isinstance(optimizer, str)
+    if suite is not None and (isinstance(case, Case) or task is not None or not is_text):
+        raise UsageError("lobench.evaluate takes a suite or objects, and not both", got=f"the suite {suite}")
+    if suite is not None:
+        return None
+    if isinstance(case, Case) == (task is not None):
+        raise UsageError("lobench.evaluate without a suite", expected="case=lobench.Case(...) or task=..., one of them")
+    own = case if isinstance(case, Case) else Case(task=task)
+    return own if is_text else own.replace(optimizer=optimizer)
 
 
 def evaluate_into(

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from lobench.core.code import joined_code
+from lobench.core.configurables import call_of, record_calls
 from lobench.core.phases import Phase
 from lobench.core.suite_place import SuitePlace
 
@@ -66,9 +67,9 @@ class LeftToDefault(float):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Case:
-    """One inner-training job, or a command that evaluates a checkpoint, as bound by gin.
+    """One inner-training job, or a command that evaluates a checkpoint, as bound by gin or written in Python.
 
     Example:
         relu32/Case.task = @DigitsMLP()
@@ -168,6 +169,15 @@ class Case:
     metric_directions: Mapping[str, str] = field(default_factory=dict)
     replicates: str = "seeds"
 
+    def replace(self, **changes: Any) -> Case:
+        """Returns a case with other values, as a variant of a case in Python.
+
+        >>> Case(num_inner_steps=500, num_seeds=4).replace(num_seeds=8).num_inner_steps
+        500
+        """
+        call = call_of(self)
+        return Case(**{**(call.kwargs if call is not None else {}), **changes})
+
     @property
     def end(self) -> int:
         """Step at which the training ends.
@@ -179,6 +189,9 @@ class Case:
             return self.num_inner_steps
         num_evals = max(int(self.stop_after * self.num_inner_steps) // self.eval_every, 1)
         return min(num_evals * self.eval_every + 1, self.num_inner_steps)
+
+
+record_calls(Case)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -405,16 +418,19 @@ class CaseSpec:
     """Place of a case in a file. Enough to collect the case without importing its task.
 
     Attributes:
-      path: Absolute path of the `.gin` file, or of the `.py` file of an ordinary test.
+      path: Absolute path of the `.gin` file that has the case, or would have it if it is written in Python; or of the
+        `.py` file of an ordinary test.
       scope: gin scope that binds `Case.task` or `Case.command`, or the part of a test's node id after its file.
       root: Folder above the suite. The path in a case's identity is relative to it.
       cell: Combination of the values of `Case.axes`; empty if the scope has no axes.
+      text: gin text of a case in Python, in place of the file, which does not exist; "" for a case of a file.
     """
 
     path: str
     scope: str
     root: str
     cell: Cell = ()
+    text: str = ""
 
     @property
     def name(self) -> str:

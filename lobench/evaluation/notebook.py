@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.python_cases import gin_of, stand_ins
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called
 from lobench.engine.config.suite_files import data_of_suite, marks_of
@@ -21,15 +22,19 @@ from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.result import Result
+from lobench.evaluation.runner import BlockRunner
 from lobench.plugins import PluginManager, load_plugins
 
 __all__ = ["evaluate"]
 
+_NAME = "case"  # of a case in Python
+
 
 def evaluate(
-    suite: str | Path,
+    suite: str,
     *,
     case: str | None = None,
+    own: Case | None = None,
     checkpoint: str | Path | None = None,
     optimizer: str = "",
     gin_files: Sequence[str | Path] = (),
@@ -37,24 +42,65 @@ def evaluate(
     test: str | None = None,
     allow_pickle: bool = False,
 ) -> Result:
-    """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which knows names too."""
+    """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which knows names too.
+
+    Args:
+      own: Case in Python, in place of one of a suite.
+      suite, case, checkpoint, optimizer, gin_files, gin_params, test, allow_pickle: As of `lobench.evaluate`.
+    """
     if checkpoint and optimizer:
         raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")
     forget_edited_code()
-    spec = spec_called(case, find_suite(str(suite)))
+    with stand_ins() as stand_in:
+        objects = list[object]()
+        name = functools.partial(_named, objects, stand_in)
+        spec = spec_called(case, find_suite(suite)) if own is None else _spec_of(own, name)
+        layers = functools.partial(layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
+        return _evaluated(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, is_here=bool(objects))
+
+
+def _named(objects: list[object], stand_in: Callable[[object], str], value: object) -> str:
+    objects.append(value)
+    return stand_in(value)
+
+
+def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
+    """Returns the place of a case in Python, in the working directory."""
+    path = Path.cwd() / f"{_NAME}.gin"
+    text = gin_of(case, _NAME, "lobench.evaluate", stand_in)
+    return CaseSpec(path=str(path), scope=_NAME, root=str(path.parent.parent), text=text)
+
+
+def _evaluated(
+    spec: CaseSpec,
+    layers_of: Callable[[str | Path, PluginManager], Layers],
+    test: str,
+    checkpoint: str | Path | None,
+    *,
+    allow_pickle: bool,
+    is_here: bool,
+) -> Result:
+    """Trains a case in the warm child, or in this process if `is_here`, since objects have no name elsewhere."""
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
-    layers = layers_at(checkpoint or "", manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
-    if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
+    layers = layers_of(checkpoint or "", manager)
+    if not checkpoint and not layers.optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
-    bound = bind_case(spec, layers, test=test or "", build=False)
+    bound = bind_case(spec, layers, test=test, build=False)
     bound.require_optimizer()
-    runner = _runner(layers, bound)
+    run = _RunnerHere(layers).run if is_here else functools.partial(_runner(layers, bound).run, layers)
     blocks = bound.info.blocks()
     metrics = manager.usable_declarations("lobench_metrics")
-    return Result([with_metrics(runner.run(layers, spec, test or "", theta, block), metrics) for block in blocks])
+    return Result([with_metrics(run(spec, test, theta, block), metrics) for block in blocks])
+
+
+class _RunnerHere(BlockRunner):
+    """Runner in a process whose jax backend stays as it is, so that the bits may depend on it."""
+
+    def claim(self, bound: BoundCase) -> None:
+        return
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import gin
 
-from lobench.core.configurables import USER_CONFIGURABLES
+from lobench.core.configurables import USER_CONFIGURABLES, record_calls
 
 __all__ = ["configurable", "configurables_in", "register"]
 
@@ -26,6 +26,7 @@ def configurable(target: T) -> T:
     affected by bindings.
     """
     _named.append(register(target))
+    record_calls(target)
     return target
 
 

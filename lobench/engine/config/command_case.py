@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
@@ -15,7 +14,15 @@ from lobench.core.metric import spread_directions
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.gin_state import BINDINGS, enclosing
 from lobench.engine.config.parsed_layers import ParsedLayers
-from lobench.engine.config.syntax import Binding, Import, Reference, Statement, only_bindings, parse_file, references_in
+from lobench.engine.config.syntax import (
+    Binding,
+    Import,
+    Reference,
+    Statement,
+    only_bindings,
+    references_in,
+    statements_of,
+)
 
 __all__ = [
     "NOT_OF_COMMANDS",
@@ -56,7 +63,7 @@ def reads_checkpoint(spec: CaseSpec) -> bool:
 
 
 def _command_of(spec: CaseSpec) -> Any:
-    return None if spec.is_test else commands_in(parse_file(Path(spec.path))).get(spec.scope)
+    return None if spec.is_test else commands_in(statements_of(spec)).get(spec.scope)
 
 
 def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
     parse_trainer_config,
+    statements_of,
 )
 
 __all__ = ["ParsedLayers", "parse_layers", "parse_own_bindings"]
@@ -68,7 +69,7 @@ def parse_layers(spec: CaseSpec | None, layers: Layers) -> ParsedLayers:
         trainer=trainer,
         trainer_comments=comments,
         own=parse_own_bindings(layers.own_bindings),
-        case=[] if spec is None else without_searches(parse_file(Path(spec.path))),
+        case=[] if spec is None else without_searches(statements_of(spec)),
         overrides=[*overrides, *([] if spec is None else cell_bindings(spec, overrides))],
     )
 

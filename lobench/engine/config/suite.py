@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.case import CaseSpec, split_case
+from lobench.core.case import Case, CaseSpec, split_case
 from lobench.core.errors import LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
 from lobench.engine.config.command_case import commands_in
+from lobench.engine.config.python_cases import file_of_cases, specs_of_python
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
@@ -57,8 +58,28 @@ def specs_in(path: Path) -> list[CaseSpec]:
 
 
 def specs_of(*suites: str | Path) -> list[CaseSpec]:
-    """Returns all cases of gin files and of the gin files in folders, in order."""
-    return [spec for file in _files_of(suites) for spec in specs_in(file)]
+    """Returns all cases of gin files, of the gin files in folders, and those that tests name in Python, in order.
+
+    Only pytest knows the values of cases in Python. Those that a dictionary names (`@cases(**found)`) are left out.
+    """
+    tests = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
+    return [
+        *(spec for file in _files_of(suites) for spec in specs_in(file)),
+        *(spec for file in tests for spec in _named_in_python(file)),
+    ]
+
+
+def _named_in_python(file: Path) -> list[CaseSpec]:
+    """Returns the places of the cases that `@cases(name=...)` names in a test file, without importing it."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return []  # pytest reports it when it collects the file
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
+    names = dict.fromkeys(keyword.arg for node in called for keyword in node.keywords if keyword.arg is not None)
+    path = str(file_of_cases(file))
+    return [CaseSpec(path=path, scope=name, root=str(file.parent.parent)) for name in names]
 
 
 def tests_of(*suites: str | Path) -> list[CaseSpec]:
@@ -240,20 +261,30 @@ def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
     return frozenset({name, *(each for spec in found for each in spec.names if counts[each] == 1)})
 
 
-def cases(path: str | Path) -> pytest.MarkDecorator:
-    """Parametrizes a test with the cases of a gin file, one for each scope that binds `Case.task` or `Case.command`.
+def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecorator:
+    """Parametrizes a test with the cases of a gin file, or with cases in Python.
+
+    Example:
+        relu = lobench.Case(task=DigitsMLP(hidden_sizes=(32,)), num_inner_steps=500)
+
+        @cases(relu32=relu, wide=relu.replace(task=DigitsMLP(hidden_sizes=(256,))))
+        def test_mine(case, evaluate): ...
 
     Args:
-      path: Path of the gin file, relative to the calling file.
+      path: Path of the gin file, relative to the calling file. Each scope that binds `Case.task` or `Case.command` is a
+        case.
+      named: Cases by name, in place of a file. In `test_mine.py` they have the identity of cases of `mine.gin`.
     Returns:
       A `pytest.mark.parametrize` of the argument `case`. The ids are the scopes, or the cells of a scope that has axes.
     """
     import pytest  # not at the top, because a chief reads suites without running tests
 
     caller = sys._getframe(1).f_code.co_filename  # `inspect.stack` looks at every imported module
-    file = Path(caller).parent / path
+    file = Path(caller) if path is None else Path(caller).parent / path
     try:
-        specs = specs_in(file)
+        if (path is None) != bool(named):
+            raise SuiteError("cases", where=caller, expected="the path of a gin file, or cases by name, one of them")
+        specs = specs_of_python(file, named) if path is None else specs_in(file)
     except LobenchError as error:
         # pytest shows this exception without a traceback.
         raise pytest.Collector.CollectError(str(error)) from error

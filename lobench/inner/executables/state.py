@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.core.code_origin import Origin, file_of, origin_of_file, origin_of_module
+from lobench.core.configurables import without_recorder
 
 __all__ = ["MADE_BY_PYTHON", "StateHash", "Unhashable", "known_name"]
 
@@ -147,7 +148,7 @@ class StateHash:
         elif isinstance(value, jax.Array):
             self._jax_array(value)
         elif isinstance(value, types.FunctionType):
-            self._function(value)
+            self._function(without_recorder(value))
         elif isinstance(value, types.CodeType):
             self._code(value)
         elif isinstance(value, type):

@@ -24,8 +24,8 @@ from lobench.engine.config.syntax import (
     binding_text,
     gin_text,
     only_bindings,
-    parse_file,
     parse_text,
+    statements_of,
 )
 from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import write_whole
@@ -181,7 +181,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
     bindings = tuple(only_bindings(parse_text(lines, spec.path)))
     own = [one for one in bindings if one.scope == spec.scope]
-    imports = [one.module for one in parse_file(Path(spec.path)) if isinstance(one, Import)]
+    imports = [one.module for one in statements_of(spec) if isinstance(one, Import)]
     folder = Path(spec.path).parent
     is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
     modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []

@@ -1,0 +1,214 @@
+"""Cases in Python: `lobench.Case(task=MyTask(width=32))` as the gin text that defines the same case.
+
+All that a case does with its bindings is thus done once: identity, overrides, workers, and other machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gin
+import numpy as np
+
+from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
+from lobench.core.configurables import call_of
+from lobench.core.errors import ConfigError, SuiteError
+from lobench.core.subject import optimizer_bindings
+from lobench.engine.config.gin_state import CONFIGURABLES
+from lobench.engine.config.syntax import Reference, binding_text, gin_text, last_name, only_bindings, parse_text
+
+__all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins"]
+
+_OBJECTS = "objects"  # module of the names of `stand_ins`
+_numbers = itertools.count(1)
+_ADVICE = "`lobench.evaluate(task=..., optimizer=...)` without a store trains with any object"
+
+
+def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSpec]:
+    """Returns the cases that a test file defines in Python, by name.
+
+    They have the identity of cases of a gin file: those of `test_valley.py` belong to `valley.gin`.
+
+    Raises:
+      SuiteError: The gin file exists, or a value is not a case.
+      ConfigError: A value of a case cannot be named.
+    """
+    path = file_of_cases(test_file.resolve())
+    if path.exists():
+        raise SuiteError(
+            f"cases in Python belong to {path.name}, and there is such a file",
+            where=str(test_file),
+            next_step="put them into the gin file, or into a test file of another name",
+        )
+    found = []
+    for name, case in cases.items():
+        where = f"{test_file}: case {name!r}"
+        if not isinstance(case, Case):
+            got = f"{type(case).__name__} {case!r}"[:60]
+            raise SuiteError("not a case", where=where, got=got, expected="lobench.Case(task=..., ...)")
+        text = gin_of(case, name, where)
+        found.append(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text))
+    return found
+
+
+def file_of_cases(test_file: Path) -> Path:
+    """Returns the gin file to which the cases in a test file belong.
+
+    >>> file_of_cases(Path("suites/test_valley.py")).as_posix()
+    'suites/valley.gin'
+    """
+    return test_file.with_name(test_file.stem.removeprefix("test_").removesuffix("_test") + ".gin")
+
+
+@contextlib.contextmanager
+def stand_ins() -> Iterator[Callable[[Any], str]]:
+    """Yields a function that registers an object under a new name in this process, until the body ends."""
+    names = list[str]()
+
+    def add(value: Any) -> str:
+        name = f"object_{next(_numbers)}"
+        gin.external_configurable(lambda: value, name=name, module=_OBJECTS)
+        names.append(f"{_OBJECTS}.{name}")
+        return names[-1]
+
+    try:
+        yield add
+    finally:
+        for name in names:
+            CONFIGURABLES.pop(name)
+
+
+def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | None = None) -> str:
+    """Returns the gin text of a case in a scope.
+
+    Args:
+      case: The case, with the values that its constructor got.
+      scope: Name of the case.
+      where: Place of the case in error messages.
+      stand_in: Function that names an object in this process; see `stand_ins`. None: such objects are refused.
+    Raises:
+      ConfigError: A value has no name by which another process could make it.
+    """
+    call = call_of(case)
+    given = dict(call.kwargs) if call is not None else {}
+    if given.get("axes") is not None or given.get("phases"):
+        name = "axes" if given.get("axes") is not None else "phases"
+        raise ConfigError(f"Case.{name} needs a gin file", where=where, next_step="write the case in gin")
+    if not given.get("command") and given.get("task") is None:
+        raise ConfigError("the case has neither a task nor a command", where=where)
+    written = _Written(scope, where, stand_in)
+    lines = []
+    for name, value in given.items():
+        if name in OPTIMIZER_FIELDS and isinstance(value, str):
+            bindings = only_bindings(parse_text("\n".join(optimizer_bindings(value, name)), where))
+            lines += [binding_text(one, f"{scope}/{one.scope}".rstrip("/")) for one in bindings]
+        elif value is not None:
+            lines.append(f"{scope}/Case.{name} = {gin_text(written.value(value, f'Case.{name}'))}")
+    return "\n".join([*(f"import {one}" for one in written.modules), *lines, *written.lines, ""])
+
+
+class _Unnamed(ConfigError):
+    """A value that has no name in other processes."""
+
+
+class _Written:
+    """Bindings of the configurables that a case names.
+
+    Attributes:
+      modules: Modules that register them.
+      lines: The bindings.
+    """
+
+    def __init__(self, scope: str, where: str, stand_in: Callable[[Any], str] | None) -> None:
+        self.modules: dict[str, None] = {}
+        self.lines: list[str] = []
+        self._scope, self._where, self._stand_in = scope, where, stand_in
+        self._made: dict[tuple[str, str], object] = {}  # instance of a class in a scope
+        self._num_scopes = 0
+
+    def value(self, value: Any, path: str, at: str = "") -> Any:
+        """Returns a value as gin has it, with references in place of objects.
+
+        Args:
+          value: The value.
+          path: Parameter that has it.
+          at: Scope in which the parameter is bound; "" for that of the case.
+        """
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise self._refusal(path, repr(value), "a finite number")
+            return value
+        if type(value) in (list, tuple):
+            return type(value)(self.value(one, f"{path}[{place}]", at) for place, one in enumerate(value))
+        if isinstance(value, Mapping):
+            return {key: self.value(one, f"{path}[{key!r}]", at) for key, one in value.items()}
+        try:
+            return self._reference(value, path, at)
+        except _Unnamed:
+            if self._stand_in is None:
+                raise
+            return Reference(scoped_selector=self._stand_in(value), evaluate=True)
+
+    def _reference(self, value: Any, path: str, at: str) -> Reference:
+        if inspect.isclass(value) or inspect.isfunction(value):
+            return self._named(value, path, scope="", evaluate=False)
+        call = call_of(value)
+        if call is None:
+            kind = type(value)
+            what = f"{kind.__module__}.{kind.__qualname__}"
+            raise self._refusal(path, what, "numbers, texts, tuples, and instances of @lobench.configurable classes")
+        try:
+            bound = inspect.signature(type(value)).bind(*call.args, **call.kwargs)
+        except TypeError as error:
+            raise self._refusal(path, str(error), "arguments of its constructor") from error
+        kinds = {name: one.kind for name, one in bound.signature.parameters.items()}
+        given = dict[str, Any]()
+        for name, one in bound.arguments.items():
+            if kinds[name] is inspect.Parameter.VAR_KEYWORD:
+                given |= one
+            elif kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+                raise self._refusal(f"{path}: {type(value).__name__}", f"*{name}", "arguments by name")
+            else:
+                given[name] = one
+        selector = self._named(type(value), path, scope="", evaluate=True).selector
+        scope = at
+        if self._made.setdefault((at, selector), value) is not value:  # a second instance has a scope of its own
+            self._num_scopes += 1
+            scope = f"{self._scope}_{self._num_scopes}"
+            self._made[scope, selector] = value
+        for name, one in given.items():
+            text = gin_text(self.value(one, f"{type(value).__name__}.{name}", scope))
+            self.lines.append(f"{scope or self._scope}/{selector}.{name} = {text}")
+        return self._named(type(value), path, scope="" if scope == at else scope, evaluate=True)
+
+    def _named(self, value: Callable[..., Any], path: str, *, scope: str, evaluate: bool) -> Reference:
+        """Returns a reference to a registered class or function, whose module is imported."""
+        selector = next((name for name, one in CONFIGURABLES.items() if one.wrapped is value), None)
+        name = getattr(value, "__qualname__", repr(value))
+        if selector is None:
+            advice = "@lobench.configurable above it" if name.isidentifier() else _ADVICE
+            raise self._refusal(path, name, "a class or function that gin knows", advice)
+        module = value.__module__
+        if module == "__main__":
+            raise self._refusal(path, f"{name} of __main__", "a class of a module that a worker can import")
+        if module.partition(".")[0] != "lobench":
+            self.modules[module] = None
+        # As people write it in gin, because the spelling belongs to the identity.
+        short = last_name(selector)
+        is_own = selector == f"lobench.{short}" or f"lobench.{short}" not in CONFIGURABLES
+        spelled = short if is_own else selector
+        return Reference(scoped_selector=f"{scope}/{spelled}" if scope else spelled, evaluate=evaluate)
+
+    def _refusal(self, path: str, got: str, expected: str, next_step: str = _ADVICE) -> _Unnamed:
+        what = f"{path} has no name by which a worker could make it"
+        return _Unnamed(what, where=self._where, got=got[:80], expected=expected, next_step=next_step)

@@ -1,0 +1,167 @@
+"""Cases in Python are the cases of the gin file that they would be in."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from commands import lobench_here, pytest_session
+from tiny import PATIENCE, make_run, make_suite, results, watch_here
+
+import lobench
+from lobench.core.case import CaseSpec
+from lobench.core.configurables import call_of
+from lobench.core.errors import ConfigError, SuiteError, UsageError
+from lobench.engine.config.python_cases import gin_of, specs_of_python
+from lobench.engine.config.suite import specs_of
+
+IN_PYTHON = """
+from lobench import Case, cases
+from tiny_tasks import Bowl
+
+a = Case(task=Bowl(), num_inner_steps=10, num_seeds=2, eval_every=5)
+
+
+@cases(a=a, b=a.replace(task=Bowl(dim=5)))
+def test_tiny(case, evaluate):
+    evaluate(case)
+"""
+
+
+def write_in_python(suite: Path) -> None:
+    (suite / "tiny.gin").unlink()
+    (suite / "test_tiny.py").write_text(IN_PYTHON)
+
+
+def recorded(store: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """Returns of each evaluation what must not depend on how its case was written."""
+    return {
+        (one["case"]["name"], one["label"]): (one["case"], one["outcome"], one["curves"], one["program_version"])
+        for one in results(store, "--curves")
+    }
+
+
+def test_watch_and_pytest_of_cases_in_python_have_the_identity_and_bits_of_gin(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4)
+    found: dict[str, list[dict[tuple[str, str], tuple[Any, ...]]]] = {}
+    for written in ("gin", "python"):
+        watched, tested = tmp_path / f"{written}-watch", tmp_path / f"{written}-pytest"
+        how = ("--once", "--checkpoints", "all", "--gin-param", "b/Bowl.dim = 4")
+        assert watch_here(run, suite, "--store", str(watched), *how).returncode == 0
+        given = ("--lobench-optimizer", "sgd()", "--lobench-store", tested, "--lobench-gin-param", "Bowl.dim = 2")
+        done = pytest_session(suite, "-q", "-k", "b", *given, cwd=tmp_path)
+        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+        found[written] = [recorded(watched), recorded(tested)]
+        if written == "gin":
+            write_in_python(suite)
+    assert found["python"] == found["gin"]
+    assert len(found["gin"][0]) == 4 and [*found["gin"][1]] == [("b", "sgd()")]
+
+
+@pytest.mark.long
+def test_workers_of_xdist_and_of_a_watch_run_cases_in_python(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
+    write_in_python(suite)
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "2", str(suite), "--lobench-store", str(tmp_path / "xdist")]
+    words += ["--lobench-checkpoint", str(run / "theta_1.npz")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert watch_here(run, suite, "--once", "--workers", "2", "--store", str(tmp_path / "watch")).returncode == 0
+    assert recorded(tmp_path / "watch") == recorded(tmp_path / "xdist")
+
+
+def test_chief_knows_names_of_cases_in_python_without_importing_them(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    write_in_python(suite)
+    sys.modules.pop("tiny_tasks", None)
+    assert [spec.name for spec in specs_of(suite)] == ["a", "b"]
+    assert "tiny_tasks" not in sys.modules
+    unknown = lobench_here("compare", "sgd()", "adam()", "--suite", suite, "--case", "c", cwd=tmp_path)
+    assert unknown.returncode == 2 and "no case 'c'" in unknown.stderr
+
+
+@lobench.configurable
+class Ridge(lobench.Task):
+    """Task with arguments of several kinds."""
+
+    def __init__(self, width: int = 3, *, slopes: tuple[float, ...] = (1.0,), inner: object = None) -> None:
+        self.width, self.slopes, self.inner = width, slopes, inner
+
+    def init(self, key: jax.Array) -> jax.Array:
+        return jax.random.normal(key, (self.width,))
+
+    def loss(self, params: jax.Array, key: jax.Array, data: object) -> jax.Array:
+        slope = self.inner() if callable(self.inner) else self.slopes[0]
+        return slope * (params**2).sum()
+
+
+def text_of(case: lobench.Case) -> list[str]:
+    return gin_of(case, "mine", "here").splitlines()
+
+
+def test_text_has_what_the_constructors_were_given() -> None:
+    inner = Ridge(np.int64(2), slopes=(0.5, 2.0))
+    case = lobench.Case(task=Ridge(inner=inner), num_seeds=4, optimizer="adam(); adam.learning_rate = 0.1")
+    assert text_of(case) == [
+        f"import {__name__}",
+        "mine/Case.task = @Ridge()",
+        "mine/Case.num_seeds = 4",
+        "mine/Case.optimizer = @adam()",
+        "mine/adam.learning_rate = 0.1",
+        "mine_1/Ridge.width = 2",
+        "mine_1/Ridge.slopes = (0.5, 2.0)",
+        "mine/Ridge.inner = @mine_1/Ridge()",
+    ]
+    wider = case.replace(num_seeds=8)
+    assert wider.num_seeds == 8 and wider.task is case.task and "mine/Case.num_seeds = 8" in text_of(wider)
+
+
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [
+        (lambda: Ridge(inner=lambda: 1.0), "<lambda>"),
+        (lambda: Ridge(slopes=np.ones(2)), "numpy.ndarray"),  # type: ignore[arg-type]
+        (lambda: copy.deepcopy(Ridge(width=5)), "Ridge"),  # of which the arguments are not known
+        (lambda: types.SimpleNamespace(), "types.SimpleNamespace"),
+        (lambda: Ridge(slopes=(float("nan"),)), "nan"),
+    ],
+)
+def test_value_without_a_name_is_refused_in_one_line(make: Any, got: str) -> None:
+    with pytest.raises(ConfigError, match="has no name by which a worker could make it") as raised:
+        text_of(lobench.Case(task=make()))
+    assert got in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_cases_that_belong_to_an_existing_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.gin").touch()
+    with pytest.raises(SuiteError, match=r"cases in Python belong to mine\.gin"):
+        specs_of_python(tmp_path / "test_mine.py", {"a": lobench.Case(task=Ridge())})
+    with pytest.raises(SuiteError, match="not a case"):
+        specs_of_python(tmp_path / "test_yours.py", {"a": Ridge()})
+
+
+def test_objects_without_a_name_train_in_this_process() -> None:
+    case = lobench.Case(num_inner_steps=3, num_seeds=2, eval_every=3, task=Ridge(inner=lambda: 1.0))
+    plain = lobench.evaluate(case=case, optimizer=optax.sgd(0.1))
+    steeper = lobench.evaluate(case=case.replace(task=Ridge(inner=lambda: 2.0)), optimizer=optax.sgd(0.1))
+    np.testing.assert_allclose(plain.final("train/loss"), plain.metrics["train/loss"][:, 0] * 0.8**6, rtol=1e-5)
+    np.testing.assert_allclose(steeper.final("train/loss"), steeper.metrics["train/loss"][:, 0] * 0.6**6, rtol=1e-5)
+    for wrong in ({}, {"suite": "quick/quick.gin", "task": Ridge()}, {"task": Ridge()}):
+        with pytest.raises(UsageError):
+            lobench.evaluate(**wrong)
+
+
+def test_constructor_of_a_configurable_keeps_its_signature_and_its_calls_are_forgotten() -> None:
+    made = Ridge(4)
+    assert call_of(made) == ((4,), {}) and call_of(copy.copy(made)) is None
+    del made
+    assert call_of(Ridge()) == ((), {})
+    assert CaseSpec(path="a/b.gin", scope="c", root="a").text == ""
