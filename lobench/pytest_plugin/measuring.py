@@ -53,7 +53,7 @@ class Measured:
       has_starts: Whether the baseline file contains the starts of its seeds.
       looks: The session's planned looks; empty without adaptive seeds.
       note: Limits of the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
-      missing: Number of the case's own seeds that the reference lacks.
+      missing: The case's own seeds that the reference lacks.
       against: Label of the reference, with its hash.
       is_itself: Whether the reference has the content of the session's own subject.
       choices: Choices of the reference, in the form of the store's events.
@@ -75,7 +75,7 @@ class Measured:
     has_starts: bool
     looks: list[int]
     note: str
-    missing: int
+    missing: list[int]
     against: str
     is_itself: bool
     choices: list[dict[str, Any]]
@@ -92,7 +92,8 @@ class Measured:
             seeds_a=tuple(self.seeds),
             seeds_b=tuple(self.seeds),
             shared=frozenset(self.shared),
-            missing=(self.missing, 0),
+            missing=(len(self.missing), 0),
+            missing_seeds=(frozenset(self.missing), frozenset()),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -191,7 +192,7 @@ class Gate:
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
-            missing=_num_missing(self.reference, reference, own, info.primary_metric),
+            missing=_missing(self.reference, reference, own, info.primary_metric),
             against=self.reference.name(spec, info),
             is_itself=self.reference.sha256 in self._candidates,
             choices=[choice.to_event() for choice in self.reference.choices],
@@ -309,14 +310,13 @@ def _are_one(new: Finals, old: Finals) -> bool:
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
 
 
-def _num_missing(reference: GateReference, found: Finals, own: Sequence[tuple[SeedBlock, Curves]], metric: str) -> int:
-    """Returns the number of the case's own seeds that the reference lacks.
-
-    It is 0 for baselines, which have their own plan.
-    """
+def _missing(
+    reference: GateReference, found: Finals, own: Sequence[tuple[SeedBlock, Curves]], metric: str
+) -> list[int]:
+    """Returns the case's own seeds that the reference lacks. Baselines, which have their own plan, lack none."""
     if not reference.has_own_seeds:
-        return 0
-    return len({seed for block, _ in own for seed in block.seeds} - found.metrics.get(metric, {}).keys())
+        return []
+    return sorted({seed for block, _ in own for seed in block.seeds} - found.metrics.get(metric, {}).keys())
 
 
 def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:

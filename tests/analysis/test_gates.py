@@ -212,6 +212,14 @@ def test_a_gate_finds_a_large_harm_although_the_reference_lacks_seeds_and_its_bo
     assert complete.verdict is lacking.verdict is Verdict.REGRESSED
     feigned = np.std(np.subtract(a, b), ddof=1) * math.sqrt(1 / 7)
     assert lacking.lower == pytest.approx(complete.lower - feigned) and lacking.upper == complete.upper
-    by_group = [dataclasses.replace(whole, missing=(1, 0), shared=frozenset({"one training"})) for _ in range(2)]
+    seeds = (frozenset({7}), frozenset[int]())
+    by_group = [
+        dataclasses.replace(whole, missing=(1, 0), missing_seeds=seeds, shared=frozenset({"one training"}))
+        for _ in range(2)
+    ]
     report = gates.gate_cases(dict(zip("xy", by_group, strict=True)))
+    assert report.overall.missing_a == 1  # one seed, which both cases of the group lack
+    complete_group = [dataclasses.replace(one, missing=(0, 0)) for one in by_group]
+    mean_of_both = gates.gate_cases(dict(zip("xy", complete_group, strict=True)))
+    assert report.overall.lower == pytest.approx(mean_of_both.overall.lower - feigned)
     assert report.overall.lower < gates.gate_cases(dict.fromkeys("xy", whole)).overall.lower

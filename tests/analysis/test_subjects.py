@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import add
+from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict
 from lobench.analysis.comparisons.method_comparison import compare_subjects
@@ -17,7 +18,7 @@ from lobench.analysis.stats.aggregates import probability_of_improvement_interva
 from lobench.analysis.stats.comparison import Effect
 from lobench.analysis.stats.paired_samples import DIVERGED
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import StoredSubject, last_subject, subjects_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, last_subject, subjects_of
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
@@ -62,6 +63,25 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     verdicts = {row.case: (row.verdict, row.paired.note) for row in found.primary.comparison.cases}
     assert verdicts["s/a"] == (Effect.UNDECIDED, "no score: the case has no scale")
     assert verdicts["s/b"][0] is Effect.BETTER and found.primary.comparison.num_undecidable == 1
+
+
+def test_note_on_lost_seeds_names_common_seeds_only_if_there_are_any(tmp_path: Path) -> None:
+    ends = {"train/loss": [0.5, 0.6, 0.5, 0.7]}
+    add(tmp_path, 1, {"a": ends, "b": ends})
+    add(tmp_path, 2, {"a": Outcome.ERROR, "b": {"train/loss": [0.5, 0.6]}})
+    (found,) = compare_subjects(subjects(tmp_path))
+    assert found.primary.notes["s/a"] == "theta_2.npz has 0 of 4 seeds (4 error)"
+    lost = Cell(
+        case=case_info("b"),
+        final={"train/loss": {0: 0.5, 1: 0.6}},
+        untrained={"train/loss": {0: 2.0, 1: 2.0}},
+        missing={2: "error", 3: "error"},
+        sources={0: (curves(ends), 0), 1: (curves(ends), 1)},
+    )
+    one, two = subjects(tmp_path)
+    two = dataclasses.replace(two, cells={"s/b": lost})
+    note = compare_subjects([one, two])[0].primary.notes["s/b"]
+    assert note == "theta_2.npz has 2 of 4 seeds (2 error): compared on the 2 common seeds"
 
 
 def test_an_accuracy_is_better_above(tmp_path: Path) -> None:

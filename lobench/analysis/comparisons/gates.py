@@ -24,7 +24,13 @@ from lobench.analysis.stats.distributions import chi2_ppf, nct_sf, norm_isf, nor
 from lobench.analysis.stats.location import LEAST_P, Location, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, most_share, p_more, two_sided
-from lobench.analysis.stats.seed_groups import group_counts, group_places, joined, mean_over_cases
+from lobench.analysis.stats.seed_groups import (
+    group_counts,
+    group_places,
+    joined,
+    mean_over_cases,
+    missing_of_group,
+)
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.wording import counted
 
@@ -292,7 +298,7 @@ class _Measured:
       note: Reason why it cannot be tested, or a limit of it.
       samples: Scores of the case.
       groups: For the mean, the cases by group.
-      missing: Number of planned seeds of either side without a value; for the mean, sums over all cases.
+      missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
       missing_a: Number of seeds that A lacks of each of `counts`.
       hidden: Largest harm that A's missing seeds may feign, if they were its worst; see `_hidden`.
     """
@@ -350,10 +356,15 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     counted_cases = [case.samples for case in cases if case.counts]
     counts = tuple(group_counts(counted_cases))
     missing_a = tuple(
-        sum(counted_cases[place].missing[0] for place in places)
+        missing_of_group([counted_cases[place] for place in places])[0]
         for places in group_places([one.shared for one in counted_cases])
     )
-    lacking = (sum(case.missing[0] for case in cases), sum(case.missing[1] for case in cases))
+    samples = [case.samples for case in cases]
+    missing_by_group = [
+        missing_of_group([samples[place] for place in places])
+        for places in group_places([one.shared for one in samples])
+    ]
+    lacking = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
     usable = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable])
     if mean.location is None:
@@ -366,7 +377,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
             missing_a=missing_a,
         )
     hidden = math.fsum(
-        len(places) * _hidden(joined(members), sum(one.missing[0] for one in members))
+        len(places) * _hidden(joined(members), missing_of_group(members)[0])
         for places in mean.groups
         if (members := [usable[place].samples for place in places])
     ) / len(usable)

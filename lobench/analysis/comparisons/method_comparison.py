@@ -29,7 +29,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
 from lobench.analysis.store.snapshot import case_names
-from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, headline_metrics
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, are_common, headline_metrics
 from lobench.core.case import PASSED, CaseInfo, replicate_of
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection, stored_spelling
@@ -413,11 +413,12 @@ def _effect(
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
     words = {effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases}
+    lacks = {key: lack_note(a, b, key) for key in found}
     notes = {
-        key: _note(one, found[key], effects[key], words[key], key in signed, cases[key].replicate)
+        key: _note(one, found[key], effects[key], words[key], key in signed, cases[key].replicate, bool(lacks[key]))
         for key, one in ends.items()
     }
-    limits = {key: (lack_note(a, b, key), ends_note(a, b, key), labels_note(a, b, key)) for key in found}
+    limits = {key: (lacks[key], ends_note(a, b, key), labels_note(a, b, key)) for key in found}
     notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
     notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
@@ -516,13 +517,19 @@ APART = {
 
 
 def _note(
-    ends: _Ends, values: PairedValues, paired: MeanDifference, words: str, is_signed: bool, replicate: str
+    ends: _Ends,
+    values: PairedValues,
+    paired: MeanDifference,
+    words: str,
+    is_signed: bool,
+    replicate: str,
+    has_lack: bool,
 ) -> str:
     found, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
     found += [text for text in (words, values.note) if text]
     if not ends.samples.is_paired:
         found.append(APART.get(paired.method, ""))
-    elif seeds < max(ends.num_seeds):  # means are over all seeds, differences over the common ones
+    elif seeds < max(ends.num_seeds) and not has_lack:  # `lack_note` counts the common ones
         found.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *ends.num_seeds))
     found += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
@@ -536,11 +543,17 @@ def _note(
 def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     """Returns a note on planned seeds of a case without a result; "" if all have one.
 
-    Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
+    Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on the 2 common seeds".
     """
     sides = [(side.label, side.cells[identity]) for side in (a, b) if identity in side.cells]
     lacking = [f"{label} has {_count_of(cell)}" for label, cell in sides if cell.missing]
-    return f"{'; '.join(lacking)}: compared on common seeds only" if lacking else ""
+    if not lacking:
+        return ""
+    cells = [cell for _, cell in sides]
+    num_common = len(cells[0].sources.keys() & cells[-1].sources.keys()) if len(cells) == 2 else 0
+    is_paired = num_common > 0 and are_common(cells[0].draws, cells[-1].draws)
+    on = f": compared on the {counted(num_common, f'common {cells[0].case.replicate}')}" if is_paired else ""
+    return "; ".join(lacking) + on
 
 
 def _count_of(cell: Cell) -> str:

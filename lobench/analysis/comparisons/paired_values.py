@@ -73,38 +73,43 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     case = next(cell.case for cell in (a, b) if cell is not None)
     name = metric or case.primary_metric
     scale = scales.scale(case, name)
-    missing = _missing(a, b, name)
+    missing_seeds = _missing_seeds(a, b, name)
+    missing = (len(missing_seeds[0]), len(missing_seeds[1]))
     if a is None or b is None:
-        return PairedValues(samples=Samples(missing=missing), scale=scale)
+        return PairedValues(samples=Samples(missing=missing, missing_seeds=missing_seeds), scale=scale)
     sides = [cell.converged_finals(name) for cell in (a, b)]
     if a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values):
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
         may_vary = samples.may_vary or _are_one(a, b)
-        samples = dataclasses.replace(samples, may_vary=may_vary, shared=_shared(a, b), missing=missing)
+        samples = dataclasses.replace(
+            samples, may_vary=may_vary, shared=_shared(a, b), missing=missing, missing_seeds=missing_seeds
+        )
         return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
-        samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
+        samples = samples_of(sides[0], sides[1], a, b)
+        samples = dataclasses.replace(samples, missing=missing, missing_seeds=missing_seeds)
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
     samples = samples_of(sides[0], sides[1], a, b)
-    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(a, b), missing=missing)
+    may_vary = samples.may_vary or _are_one(a, b)
+    samples = dataclasses.replace(samples, may_vary=may_vary, missing=missing, missing_seeds=missing_seeds)
     found = _in_units(samples, scale)
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
         found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))
     return PairedValues(samples=found, scale=scale, is_of_finals=True, note=note)
 
 
-def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
-    """Returns the number of seeds of each side without a value: planned seeds without curves, or without the metric.
+def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns the seeds of each side without a value: planned seeds without curves, or without the metric.
 
     A seed trained by lobench that stopped before the last step of the others has no final value either. Imports have no
     plan: for seeds that are the same draws on both sides, those that one side lacks are missing.
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
     end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
-    found = [0, 0]
+    found = [frozenset[int](), frozenset[int]()]
     for side, cell in enumerate((a, b)):
         if cell is not None:
             ended = cell.last_steps().items() if cell in cells else ()
@@ -113,7 +118,7 @@ def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
                 cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
             )
             lacking = cell.lacking(other for other in (a, b) if other is not None)
-            found[side] = len({*cell.missing, *early, *without_metric, *lacking})
+            found[side] = frozenset({*cell.missing, *early, *without_metric, *lacking})
     return found[0], found[1]
 
 

@@ -23,6 +23,9 @@ FLOAT_STEP = 2.0**-23
 EQUAL = 4 * FLOAT_STEP
 
 
+_NONE = frozenset[int]()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A mean with its variance and the variance's degrees of freedom. Both are NaN for a single seed."""
@@ -50,6 +53,7 @@ class Samples:
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
       missing: Numbers of planned seeds of A and of B that have no value. They are not missing at random and limit the
         verdict; see `lobench.analysis.stats.comparison.capped`.
+      missing_seeds: These seeds, if they are known. A seed that several cases of a group lack counts once.
     """
 
     a: tuple[float, ...] = ()
@@ -65,6 +69,7 @@ class Samples:
     seeds_b: tuple[int, ...] = field(default=(), compare=False, repr=False)
     shared: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     missing: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
+    missing_seeds: tuple[frozenset[int], frozenset[int]] = field(default=(_NONE, _NONE), compare=False, repr=False)
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:

@@ -26,6 +26,7 @@ __all__ = [
     "group_places",
     "joined",
     "mean_over_cases",
+    "missing_of_group",
     "seed_means_ratio",
 ]
 
@@ -103,6 +104,17 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
             counts += [len(diverged), len(seeds)]
         found.append(Counts(*counts))
     return found
+
+
+def missing_of_group(cases: Sequence[Samples]) -> tuple[int, int]:
+    """Returns the numbers of seeds that A and B lack on any case of a group. A seed counts once, if it is known."""
+    counts = [0, 0]
+    for side in (0, 1):
+        seeds = [case.missing_seeds[side] for case in cases]
+        numbers = [case.missing[side] for case in cases]
+        are_known = all(len(own) == number for own, number in zip(seeds, numbers, strict=True))
+        counts[side] = len(frozenset[int]().union(*seeds)) if are_known else sum(numbers)
+    return counts[0], counts[1]
 
 
 def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> Samples:

@@ -229,7 +229,7 @@ def comparison_limits(found: MethodComparison) -> list[str]:
     lines = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
     a, b = found.a, found.b
     if a.num_missing or b.num_missing:
-        lines.append(f"without a result: {a.num_missing} seeds of A, {b.num_missing} of B")
+        lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
     if comparison.num_undecidable:
         lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
     lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": found.num_exploded}
