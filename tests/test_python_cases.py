@@ -120,6 +120,8 @@ def test_text_has_what_the_constructors_were_given() -> None:
         "mine_1/Ridge.slopes = (0.5, 2.0)",
         "mine/Ridge.inner = @mine_1/Ridge()",
     ]
+    shipped = lobench.Case(task="DigitsMLP(hidden_sizes=(8,))")
+    assert text_of(shipped) == ["mine/Case.task = @DigitsMLP()", "mine/DigitsMLP.hidden_sizes = (8,)"]
     wider = case.replace(num_seeds=8)
     assert wider.num_seeds == 8 and wider.task is case.task and "mine/Case.num_seeds = 8" in text_of(wider)
 

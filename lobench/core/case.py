@@ -80,9 +80,10 @@ class Case:
         perplexity/Case.primary_metric = "valid/loss"
 
     Attributes:
-      task: `Task` or `TaskFamily` to train.
+      task: `Task` or `TaskFamily` to train. In Python also gin text, such as `"DigitsMLP(hidden_sizes=(32,))"`.
       learned_optimizer: `LearnedOptimizer` of the case. Usually bound by the run's `config.gin` instead.
-      optimizer: optax transformation. If set, the case needs no checkpoint.
+      optimizer: optax transformation. If set, the case needs no checkpoint. In Python gin text, such as
+        `"adam(learning_rate=0.01)"`.
       num_inner_steps: Number of parameter updates, at least 1.
       num_seeds: Number of seeds. The same seed numbers are used for all checkpoints and optimizers.
       first_seed: Number of the first seed. Not part of the case's identity.

@@ -105,7 +105,7 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
     written = _Written(scope, where, stand_in)
     lines = []
     for name, value in given.items():
-        if name in OPTIMIZER_FIELDS and isinstance(value, str):
+        if name in ("task", *OPTIMIZER_FIELDS) and isinstance(value, str):
             bindings = only_bindings(parse_text("\n".join(optimizer_bindings(value, name)), where))
             lines += [binding_text(one, f"{scope}/{one.scope}".rstrip("/")) for one in bindings]
         elif value is not None:
