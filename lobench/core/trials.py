@@ -12,13 +12,21 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from lobench.core.case import SeedBlock
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import PluginError
-from lobench.core.experiment import Experiment, session_blocks
+from lobench.core.experiment import Experiment, SessionBlocks, session_blocks
 from lobench.core.search.search import SearchStrategy, Trial, TrialState, best_trial
 from lobench.core.search.space import Space, Value
 
-__all__ = ["FIRST_REPORT_SEED", "TrialHistory", "below_median", "is_over", "report_bindings", "stopped_between"]
+__all__ = [
+    "FIRST_REPORT_SEED",
+    "TrialHistory",
+    "below_median",
+    "is_over",
+    "report_bindings",
+    "report_cases",
+    "stopped_between",
+]
 
 # First of the fresh seeds, on which no choice is made. Sessions of experiments never reach it.
 FIRST_REPORT_SEED = 1_000_000
@@ -181,8 +189,33 @@ def report_bindings(
       report_sessions: Number of fresh seeds. None: the number of the experiment, or of each case.
       held: Seed blocks that are stored; see `session_blocks`.
     """
+    blocks = _report_blocks(experiment, report_sessions, held)
+    return (f"Case.first_seed = {FIRST_REPORT_SEED}",) if blocks is None else blocks.bindings
+
+
+def report_cases(
+    cases: Iterable[CaseInfo], experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock] = ()
+) -> list[CaseInfo]:
+    """Returns the cases with the fresh seeds on which the best trial is evaluated; [] if it is not.
+
+    Args:
+      cases: Cases of the trials.
+      experiment, report_sessions, held: As for `report_bindings`. `report_sessions` is 0 if there is no evaluation.
+    """
+    if report_sessions == 0:
+        return []
+    blocks = _report_blocks(experiment, report_sessions, held)
+    if blocks is not None:
+        return [blocks.cut(case, ()) for case in cases]
+    return [case if case.fixed_seeds else replace(case, first_seed=FIRST_REPORT_SEED) for case in cases]
+
+
+def _report_blocks(
+    experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock]
+) -> SessionBlocks | None:
+    """Returns the blocks of the fresh seeds; None: each case's own number of them."""
     width = report_sessions or experiment.num_sessions
     if width is None:
-        return (f"Case.first_seed = {FIRST_REPORT_SEED}",)
+        return None
     fresh = (block for block in held if block.start >= FIRST_REPORT_SEED)
-    return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), fresh).bindings
+    return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), fresh)

@@ -15,7 +15,7 @@ from lobench.core.experiment import Method, SessionBlocks
 from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value
 from lobench.core.subject import Subject, SubjectKey, Variant
-from lobench.core.trials import is_over
+from lobench.core.trials import is_over, report_cases
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
@@ -25,7 +25,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.experiments.blocks import blocks_of, looked_at
+from lobench.experiments.blocks import blocks_of, looked_at, member_blocks
 from lobench.experiments.existing import ExistingResults, NamedBlock, cases_of
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import WITHOUT_CHECKPOINT, states_by_folder
@@ -234,6 +234,8 @@ class _Wanted:
     ) -> None:
         self._manager, self._allow_pickle = manager, settings.allow_pickle
         self.trainings, self.searches = _Trainings(file, ledger, settings), searches
+        self.experiment = file.experiment
+        self.held_blocks = member_blocks(ledger, file.experiment.name) if ledger is not None else set()
         self.num_sessions = len(file.experiment.sessions or (0,))
         self.subjects = dict[str, list[Subject]]()
         self.waiting = dict[str, Variant]()
@@ -422,8 +424,12 @@ class _Planner:
             one = next(subjects, None)
             missing = missing + (every if one is None else self.held.blocks_of(one.sha256, one.variant)[1])
         num_stopped = sum(trial.state == "stopped" for trial in trials)
-        num_reported = 0 if method.report_sessions == 0 else len(every)
-        missing = missing + (every if num_reported and not self.wanted.known[method.name].is_reported else [])
+        cases = self.held.cases_of(self.wanted.waiting[method.name])
+        fresh = report_cases(cases, self.wanted.experiment, method.report_sessions, self.wanted.held_blocks)
+        reported = [(case.names[-1], block) for case in fresh for block in case.blocks()] * factor
+        if not cases and method.report_sessions != 0:
+            reported = every  # nothing is bound, and no case is known
+        missing = missing + (reported if not self.wanted.known[method.name].is_reported else [])
         plan = self._priced(
             method,
             every * (search.num_trials - num_stopped),
@@ -432,9 +438,9 @@ class _Planner:
         )
         return replace(
             plan,
-            num_planned=plan.num_planned + num_reported,
+            num_planned=plan.num_planned + len(reported),
             num_trials=search.num_trials,
-            num_reported=num_reported,
+            num_reported=len(reported),
         )
 
     def _priced(

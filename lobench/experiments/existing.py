@@ -10,7 +10,7 @@ from lobench.api.dry_run import collected
 from lobench.api.engine_run import HERE
 from lobench.api.settings import WatchSettings
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.planner import EvaluationId, Plan
+from lobench.core.planner import Plan
 from lobench.core.planner.events import History
 from lobench.core.subject import Variant
 from lobench.engine.chief.case_cache import KnownCases
@@ -52,18 +52,20 @@ class ExistingResults:
         self._plan = Plan(history)
         self._cases, self._unbound = cases, list(unbound)
 
+    def cases_of(self, variant: Variant) -> Sequence[CaseInfo]:
+        """Returns the cases of a variant; () if they are not known."""
+        return self._cases.get(variant.key, ())
+
     def blocks_of(self, sha256: str, variant: Variant) -> tuple[list[NamedBlock], list[NamedBlock]]:
         """Returns all evaluations of a subject, and the missing ones. A subject without sha256 ("") lacks all."""
         if variant.key not in self._cases:
             return self._unbound, self._unbound
         planned: list[NamedBlock] = []
         missing: list[NamedBlock] = []
-        for case in self._cases[variant.key]:
-            name, wholes = case.names[-1], (EvaluationId(sha256, case.key, block) for block in case.blocks())
-            for part in (part for whole in wholes for part in self._plan.parts(whole)):
-                planned.append((name, part.block))
-                if self._plan.is_retried(part, case) or not self._plan.is_current(part, case):
-                    missing.append((name, part.block))
+        for part, case in self._plan.planned(sha256, self._cases[variant.key]):
+            planned.append((case.names[-1], part.block))
+            if self._plan.is_retried(part, case) or not self._plan.is_current(part, case):
+                missing.append(planned[-1])
         return planned, missing
 
 

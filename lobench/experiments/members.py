@@ -23,6 +23,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import Trials, search_runs
+from lobench.experiments.blocks import member_blocks
 from lobench.experiments.command_code import CommandCode, edited_file_of, record_command_codes, record_command_data
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.method_index import MethodIndex
@@ -109,6 +110,7 @@ class ExperimentRecord:
         log = progress.log
         self._ledger, self._log = ledger, log
         experiment = self._file.experiment
+        self._method_index.held = member_blocks(ledger, experiment.name)
         revision = revision_of(self._file.path.parent)
         scripts = self._scripts = ScriptCurves(
             ledger, experiment, self.own_cases, log, lambda event: progress.finished(event, None)

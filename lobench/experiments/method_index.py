@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.experiment import Method
 from lobench.core.subject import Given, Subject
-from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.core.trials import report_cases
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.experiments.scripts import num_reported, script_name
@@ -47,6 +47,7 @@ class MethodIndex:
       store: Store of the experiment.
       runs: Sessions of the commands.
       searches: Searches of the methods, once they have begun.
+      held: Seed blocks of the experiment in the ledger, once it is open.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class MethodIndex:
         store: Path,
     ) -> None:
         self._methods, self._given = {method.name: method for method in methods}, given
-        self._sessions, self.planned_searches = file.experiment.sessions, planned
+        self._experiment, self.planned_searches = file.experiment, planned
+        self._sessions = file.experiment.sessions
+        self.held: Collection[SeedBlock] = ()
         self.searches: Sequence[SearchRun] = ()
         self._runs_in, self.store = file.path.parent, store
         plain = (method for method in methods if method.command and method.search is None)
@@ -139,7 +142,8 @@ class MethodIndex:
             num_subjects = len(self._sessions or range(1)) if method.kind == "command" else 1
             num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
             num_trials = search.num_trials - num_stopped
-            return num_subjects * (num_blocks * num_trials + self._num_reported(method, cases))
+            reported = report_cases(cases, self._experiment, method.report_sessions, self.held)
+            return num_subjects * (num_blocks * num_trials + sum(len(case.blocks()) for case in reported))
         if method.kind != "command":
             return num_blocks
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0
@@ -151,14 +155,3 @@ class MethodIndex:
         num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
         num_trials = self.planned_searches[method.name].num_trials - num_stopped
         return len(self.sessions) * num_trials + num_reported(method, len(self.sessions))
-
-    def _num_reported(self, method: Method, cases: Sequence[CaseInfo]) -> int:
-        """Returns the number of evaluations of the best trial on fresh seeds."""
-        if method.report_sessions == 0:
-            return 0
-        width = method.report_sessions or (len(self._sessions) if self._sessions is not None else None)
-        sizes = () if width is None else (width,)
-        reported = (
-            replace(case, first_seed=FIRST_REPORT_SEED, block_sizes=sizes or case.block_sizes) for case in cases
-        )
-        return sum(len(case.blocks()) for case in reported)

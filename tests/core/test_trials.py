@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from lobench.core.case import SeedBlock
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import PluginError
 from lobench.core.experiment import Experiment, Method, Search
 from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
 from lobench.core.search.search import Grid, Random, SearchStrategy, Trial
 from lobench.core.search.space import Kind, Parameter, Scale, Space
-from lobench.core.trials import FIRST_REPORT_SEED, TrialHistory, below_median, is_over, report_bindings
+from lobench.core.trials import FIRST_REPORT_SEED, TrialHistory, below_median, is_over, report_bindings, report_cases
 
 RATE = Parameter(path="adam.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG, num_values=5)
 DECAY = Parameter(path="adam.decay", kind=Kind.DISCRETE, values=(0.5, 0.9, 0.99))
@@ -152,3 +152,15 @@ def test_the_median_is_of_all_that_came_so_far_whoever_came_first() -> None:
     assert set(below_median(waves(7, 4, 6, 5), so_far, after="25%")) == {4}, "2.5 is the median of the seven"
     assert below_median(waves(0, 1), {0: 1.0, 1: 1.0}, after="25%") == {}, "equal ones go on"
     assert below_median(waves(0), {0: None}, after="25%") == {}
+
+
+def test_report_cases_of_sessions_in_two_blocks_are_one_block_each() -> None:
+    known = {"identity": "i", "optimizer_hash": "o", "suite": "s", "name": "a", "node_id": "", "num_inner_steps": 2}
+    case = CaseInfo(**known, num_seeds=4, seed_block=None, block_sizes=(2, 2))  # type: ignore[arg-type]
+    experiment = Experiment(name="x", suites=("s",), num_sessions=4)
+    (fresh,) = report_cases([case], experiment, None)
+    assert fresh.blocks() == [SeedBlock(start=FIRST_REPORT_SEED, size=4)]
+    held = [SeedBlock(start=FIRST_REPORT_SEED, size=2), SeedBlock(start=0, size=2)]
+    (kept,) = report_cases([case], experiment, None, held)
+    assert [block.size for block in kept.blocks()] == [2, 2]
+    assert report_cases([case], experiment, 0) == []

@@ -160,6 +160,18 @@ def test_a_wave_is_as_wide_as_the_machine_was_when_the_search_began(folder: Path
         assert len(ledger.events("search")) == 1
 
 
+def test_check_of_sessions_in_two_blocks_counts_the_fresh_seeds_as_one(folder: Path) -> None:
+    text = SEARCH.replace("@ic_grid()", "@random()") + "tuned/Method.num_trials = 2\n"
+    (folder / "x.gin").write_text(text + "tuned/Method.report_sessions = 0\n")
+    run(folder)
+    (folder / "x.gin").write_text(text.replace("num_sessions = 2", "num_sessions = 4"))
+    checked = lobench("run", "x.gin", "--store", "store", "--check", "--format", "json", cwd=folder)
+    plan = json.loads(checked.stdout)
+    assert plan["num_planned"] == 10, "two blocks of two trials on two cases, and one block of fresh seeds of each case"
+    assert plan["methods"][0]["num_reported"] == 2
+    assert "done: 10 of 10 evaluations" in run(folder)
+
+
 RATED = '''
 
 @configurable

@@ -19,7 +19,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.experiment import Experiment, Method
 from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import Given, Subject, Variant
-from lobench.core.trials import TrialHistory, is_over, report_bindings
+from lobench.core.trials import TrialHistory, is_over, report_bindings, report_cases
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.chief.commands import CommandRun
@@ -133,8 +133,12 @@ class SearchRun(ABC):
         """Returns the number of evaluations to come: of trials not proposed yet, and of the best on fresh seeds."""
         if self.history.is_over:
             return 0
-        num_left = self.planned.num_trials - len(self.history.trials) + (self.method.report_sessions != 0)
-        return num_left * self.num_subjects * sum(len(case.blocks()) for case in cases)
+        experiment = self._place.experiment
+        held = member_blocks(self._place.ledger, experiment.name)
+        reported = report_cases(cases, experiment, self.method.report_sessions, held)
+        num_left = self.planned.num_trials - len(self.history.trials)
+        num_blocks, num_reported = (sum(len(case.blocks()) for case in each) for each in (cases, reported))
+        return self.num_subjects * (num_left * num_blocks + num_reported)
 
     @property
     def num_subjects(self) -> int:
