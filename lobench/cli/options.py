@@ -22,6 +22,7 @@ __all__ = [
     "display_options",
     "evaluation_options",
     "options_of",
+    "watched_run_options",
 ]
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -52,6 +53,15 @@ def evaluation_options(command: C) -> C:
 
     names = ("workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
     return options_of(WatchSettings, *names)(command)
+
+
+def watched_run_options(command: C) -> C:
+    """Decorator that adds the options that name the watch of a run: `suites`, `name` and `store`."""
+    suite = "Suite of the watch; repeatable."
+    store = "Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN."
+    command = click.option("--store", type=click.Path(path_type=Path), help=store)(command)
+    command = click.option("--name", default="", help="Name of the watch (default: the suite's).")(command)
+    return click.option("--suite", "suites", multiple=True, required=True, help=suite)(command)
 
 
 def display_options(command: C) -> C:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import select
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import evaluation_options, options_of
+from lobench.cli.options import evaluation_options, options_of, watched_run_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 from lobench.tools.alarm.alarm_rules import AlarmRules
 
@@ -33,7 +32,7 @@ Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 3 nothing was compared:
 checkpoint has a score on all of its cases, 130 interrupted."""
 )
 @click.argument("location", metavar="RUN")
-@click.option("--suite", "suites", multiple=True, required=True, help="As in the watch.")
+@watched_run_options
 @click.option(
     "--alarm",
     "kinds",
@@ -47,12 +46,7 @@ checkpoint has a score on all of its cases, 130 interrupted."""
 @click.option("--on-alarm", default="", metavar="COMMAND", help="Shell command to run for each new alarm.")
 @click.option("--follow", is_flag=True, help="Keep looking at each checkpoint that a watch finishes, until Ctrl-C.")
 @click.option("--until-input-ends", is_flag=True, hidden=True)
-@click.option(
-    "--store",
-    type=click.Path(path_type=Path),
-    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN.",
-)
-@options_of(WatchSettings, "sinks", "name", "allow_pickle")
+@options_of(WatchSettings, "sinks", "allow_pickle")
 @evaluation_options
 @format_option("text", "json", prints={"alarm": "lobench.tools.alarm.alarm_output:AlarmsRecord"})
 def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from lobench.cli.options import evaluation_options
+from lobench.cli.options import evaluation_options, watched_run_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["best"]
@@ -21,8 +19,8 @@ Examples:
 
 Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 )
-@click.argument("location", metavar="CKPT_DIR")
-@click.option("--suite", "suites", multiple=True, required=True, help="Suite of the watch.")
+@click.argument("location", metavar="RUN")
+@watched_run_options
 @click.option("--metric", default="", help="Metric to rank by (default: each case's primary metric).")
 @click.option(
     "--top", default=3, show_default=True, type=click.IntRange(1, 100), help="Number of checkpoints to evaluate again."
@@ -31,12 +29,6 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
     "--seeds",
     type=click.IntRange(min=2),
     help="Number of fresh seeds per case, in each of the two steps (default: the case's own number).",
-)
-@click.option("--name", default="", help="Name of the watch (default: the suite's).")
-@click.option(
-    "--store",
-    type=click.Path(path_type=Path),
-    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as CKPT_DIR.",
 )
 @evaluation_options
 @format_option("table", "json", prints={"best": "lobench.tools.best.choice:BestRecord"})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, evaluation_options
+from lobench.cli.options import BoundedNumber, evaluation_options, watched_run_options
 from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["bisect"]
@@ -25,9 +23,7 @@ Exit codes: 0, also where no fall was found; 2 usage, or nothing could be evalua
 evaluations."""
 )
 @click.argument("location", metavar="RUN")
-@click.option(
-    "--suite", "suites", multiple=True, required=True, help="Suite of the case, and of the watch if there is one."
-)
+@watched_run_options
 @click.option("--case", required=True, help="Name of the case: relu32, quick/relu32 or digits.relu32.")
 @click.option("--metric", default="", help="Metric that got worse (default: the case's primary metric).")
 @click.option(
@@ -58,12 +54,6 @@ evaluations."""
     "--to-step",
     type=click.IntRange(min=0),
     help="Outer step at which the case was broken (default: the run's last one).",
-)
-@click.option("--name", default="", help="Name of the watch (default: the suite's).")
-@click.option(
-    "--store",
-    type=click.Path(path_type=Path),
-    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN.",
 )
 @evaluation_options
 @format_option("text", "json", prints={"bisect": "lobench.tools.bisect.probes:BisectionRecord"})
