@@ -52,6 +52,19 @@ def test_where_a_curve_starts_says_nothing_of_where_it_ends() -> None:
     assert p_values == pytest.approx([expected] * 5, rel=1e-9)
 
 
+@pytest.mark.parametrize("b", [(2.1, 2.2, 2.0), (2.0, 2.1, 2.3, 2.2), (1.9, 2.0, 3.7, 2.1)])
+def test_ratio_of_imports_within_a_factor_of_two_is_that_of_their_arithmetic_means(b: Sequence[float]) -> None:
+    a = (3.5, 3.6, 3.3, 3.7)
+    sides = [
+        StoredSubject(who=Who.of_optimizer(name), cells={"s/case": imported(own, START)}, optimizer_hashes=frozenset())
+        for name, own in (("a()", a), ("b()", b))
+    ]
+    (found,) = compare_subjects(sides)
+    ratio = found.primary.ratios["s/case"]
+    assert ratio.mean == pytest.approx(np.mean(b) / np.mean(a), rel=1e-9)
+    assert (ratio.lower < 1 < ratio.upper) == (found.primary.comparison.verdict is Effect.UNDECIDED)
+
+
 def test_scores_of_imports_that_end_alike_are_alike_wherever_each_begins() -> None:
     ends_alike, better = imported((3.0,) * 4, (9.0, 10.0, 11.0, 14.0)), imported((2.5,) * 4, (11.0,) * 4)
     scales = Scales(among={"s/case": [ends_alike, better]}, cases={"s/case": better.case})

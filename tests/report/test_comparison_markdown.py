@@ -11,6 +11,7 @@ from commands import lobench
 from report_store import make_store
 from stores import add
 
+from lobench import import_curves
 from lobench.report.tables.comparison_markdown import MOST_LETTERS
 
 
@@ -35,6 +36,29 @@ def test_a_row_has_as_many_cells_as_the_header_whatever_the_names(store: Path) -
     assert len(rows) >= 5 and len(counts) == 1
     outside = re.sub(r"```.*?```", "", done.stdout, flags=re.DOTALL)
     assert "<script>" not in outside
+
+
+def test_the_mean_over_cases_of_imports_is_in_the_column_of_scores(tmp_path: Path) -> None:
+    rows = [
+        f"{method},{case},{seed},{step},val/loss,{end * (1 + 0.1 * seed) if step else 5.0}"
+        for method, end in (("a", 1.0), ("b", 0.9))
+        for case in "xy"
+        for seed in range(3)
+        for step in (0, 100)
+    ]
+    (tmp_path / "c.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
+    import_curves(tmp_path / "c.csv", store=tmp_path / "store")
+    done = lobench("compare", "a", "b", "--store", tmp_path / "store", "--format", "markdown")
+    header, mean = (
+        [cell.strip() for cell in line.split(" | ")]
+        for line in done.stdout.splitlines()
+        if line.startswith(("| means of", "| **mean"))
+    )
+    found = dict(zip(header, mean, strict=True))
+    assert re.match(r"\+0\.\d+", found["score, + is better"]) and not found["as printed, + is better"]
+    assert found["effect"] and found["gate"]
+    page = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
+    assert page.returncode == 0 and "not paired by seed" in (tmp_path / "page.html").read_text()
 
 
 def test_a_comparison_of_many_cases_fits_a_comment(tmp_path: Path) -> None:

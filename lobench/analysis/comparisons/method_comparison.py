@@ -92,8 +92,8 @@ class MetricEffect:
       num_pairs: Number of common seeds, summed over the cases.
       margins: Margin of the gate on each case.
       tolerated: Factor by which a loss may be higher within the margin. NaN on a linear scale.
-      ratios: Geometric mean of B's losses divided by A's. It has no bounds and no mean on a linear scale, or if a seed
-        is clipped.
+      ratios: Mean of B's losses divided by A's; see `PairedValues.ratio`. It has no bounds and no mean on a linear
+        scale, or if a seed is clipped.
       values: Difference of final values, B less A, in the metric's own unit. They are arithmetic means, whose bounds
         hold for all cases together.
       is_of_finals: Whether no case has scores, so that the differences are of final values.
@@ -428,7 +428,7 @@ def _effect(
         improvement=improvement(a, b, metric, scales, design),
         num_pairs=sum(len(one) for one in samples.values() if one.is_paired),
         margins=margins,
-        tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
+        tolerated={key: one.ratio(-margins[key]) for key, one in found.items()},
         ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
         values=simultaneous_differences({key: one.samples for key, one in ends.items()}, alpha=rules.alpha),
         is_of_finals=all(one.is_of_finals for one in found.values()),
@@ -498,13 +498,13 @@ class _Ends:
 
 
 def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interval:
-    """Returns the geometric mean of B's losses divided by A's, over converged seeds. NaN if one of them is clipped."""
+    """Returns B's mean loss divided by A's, over converged seeds. NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
         sides = zip((ends.ours, ends.theirs), ends.begins, strict=True)
         is_plain = all((are_plain(side, scale, starts=begins) | ~np.isfinite(side)).all() for side, begins in sides)
     mean, lower, upper = (
-        scale.ratio(value) if is_plain else math.nan for value in (paired.mean, paired.upper, paired.lower)
+        values.ratio(value) if is_plain else math.nan for value in (paired.mean, paired.upper, paired.lower)
     )
     return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
 

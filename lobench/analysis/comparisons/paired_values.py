@@ -48,12 +48,25 @@ class PairedValues:
       scale: Scale on which differences are measured.
       is_of_finals: Whether the values are final values instead of scores.
       note: Unit of final values, and the reason why they replace scores.
+      share_of_a: For differences relative to the mean of all values, the share of A's values in that mean; else NaN.
     """
 
     samples: Samples
     scale: ScoreScale
     is_of_finals: bool = False
     note: str = ""
+    share_of_a: float = math.nan
+
+    def ratio(self, difference: float) -> float:
+        """Returns B's loss divided by A's if B - A is `difference`; NaN on a linear scale.
+
+        It is a ratio of geometric means, or of arithmetic ones if differences are relative to the mean of all values.
+        """
+        if math.isnan(self.share_of_a):
+            return self.scale.ratio(difference)
+        relative = difference * self.scale.unit  # (A - B) / mean of all values
+        below = 1 + relative * (1 - self.share_of_a)
+        return (1 - relative * self.share_of_a) / below if below > 0 else math.inf
 
 
 def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Scales) -> PairedValues:
@@ -95,10 +108,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     samples = samples_of(sides[0], sides[1], a, b)
     may_vary = samples.may_vary or _are_one(a, b)
     samples = dataclasses.replace(samples, may_vary=may_vary, missing=missing, missing_seeds=missing_seeds)
-    found = _in_units(samples, scale)
+    found, share_of_a = _in_units(samples, scale, is_relative=_is_relative(a, b, name))
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
         found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))
-    return PairedValues(samples=found, scale=scale, is_of_finals=True, note=note)
+    return PairedValues(samples=found, scale=scale, is_of_finals=True, note=note, share_of_a=share_of_a)
 
 
 def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozenset[int], frozenset[int]]:
@@ -286,8 +299,18 @@ def _precision(values: Sequence[float], scale: ScoreScale) -> float:
     return FLOAT_STEP * (1.0 if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 
 
-def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
-    """Returns final values in units of a scale, where higher is better, and without clipping."""
+def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tuple[Samples, float]:
+    """Returns final values in units of a scale, where higher is better, and without clipping.
+
+    Args:
+      samples: The final values.
+      scale: The scale.
+      is_relative: Whether differences on a log scale are relative to the mean of the values that converge, instead of
+        differences of logarithms.
+    Returns:
+      The values, and `PairedValues.share_of_a`.
+    """
+    share_of_a = math.nan
     low = scale.minimum or 0.0
     finite = [value - low for value in (*samples.a, *samples.b) if math.isfinite(value)]
     step = _in_unit(samples.step, [value + low for value in finite], scale)
@@ -296,8 +319,11 @@ def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
         def worth(value: float) -> float:
             return -(value - low) / scale.unit
 
-    elif _is_narrow(finite):
-        unit = scale.unit * (math.fsum(finite) / len(finite) if finite else 1.0)
+    elif is_relative:
+        kept = samples.converged()
+        known = [value - low for value in (*kept.a, *kept.b)] or finite or [1.0]
+        unit = scale.unit * math.fsum(known) / len(known)
+        share_of_a = len(kept.a) / max(len(kept.a) + len(kept.b), 1)
 
         def worth(value: float) -> float:
             return -(value - low) / unit
@@ -309,10 +335,16 @@ def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
 
     a, b = (tuple(value if value == DIVERGED else worth(value) for value in side) for side in (samples.a, samples.b))
     precision = _precision([value + low for value in finite], scale)
-    return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision)
+    return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision), share_of_a
 
 
-def _is_narrow(finite: Sequence[float]) -> bool:
+def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
+    """Returns whether final losses are compared without a logarithm: imports that lie within a factor of two."""
+    if a.draws == b.draws == LOBENCH_SEEDS:
+        return False
+    low = (a.case.minimum or 0.0) if metric == a.case.primary_metric else 0.0
+    finals = [value - low for cell in (a, b) for value in cell.converged_finals(metric).values()]
+    finite = [value for value in finals if math.isfinite(value)]
     return not finite or max(finite) <= _NARROW * min(finite)
 
 
@@ -348,7 +380,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         why = "no side that keeps half of its seeds ends better than step 0"
     unit, how = (1.0 if direction is Direction.MIN else -1.0), ""
     if is_log:
-        unit, how = 1.0, ", relative to their mean" if _is_narrow(finite) else ", as logarithms"
+        unit, how = 1.0, ", relative to their mean" if _is_relative(a, b, metric) else ", as logarithms"
     elif is_loss and (size := math.fsum(map(abs, finite)) / max(len(finite), 1)) > 0:
         unit, how = size, ", relative to their size"  # a margin would else depend on the unit of the loss
     floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf

@@ -220,7 +220,10 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
         )
         found["tuned"] = f"final value of {summary.baseline_label}"
     if comparison is not None:
-        found["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, paired by seed"
+        are_paired = {one.paired.is_paired for one in comparison.cases}
+        how = "paired by seed" if are_paired == {True} else "not paired by seed"
+        how = how if len(are_paired) == 1 else "paired by seed on some cases"
+        found["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, {how}"
     return found
 
 

@@ -15,7 +15,7 @@ __all__ = ["pair_record"]
 
 
 def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
-    """Returns the difference of B from A, paired by seed: cards, and a row per case; None if they share no case."""
+    """Returns the difference of B from A: cards, and a row per case; None if they share no case."""
     comparison = summary.comparison(a, b, "primary")
     if comparison is None:
         return None

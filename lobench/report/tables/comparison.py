@@ -46,6 +46,7 @@ __all__ = [
     "headline_rows",
     "margins_text",
     "outcome_words",
+    "overall_cells",
     "plot_comparison",
     "steps_text",
     "tests_line",
@@ -73,7 +74,11 @@ class ComparedCase(MeanDifference):
     values: MeanDifference | None
     p_holm: float
     effect: Annotated[Effect, "Two-sided: whether B differs at all. The gate is one-sided, with the margin."]
-    ratio: Annotated[Interval | None, "Ratio of geometric mean losses, B over A, over seeds that converge."]
+    ratio: Annotated[
+        Interval | None,
+        "Ratio of geometric mean losses, B over A, over seeds that converge. For imports whose losses lie within a "
+        "factor of two, of arithmetic ones.",
+    ]
     margin: float
     tolerated_ratio: float
     gate: GateResult
@@ -155,6 +160,7 @@ class ComparisonRecord(TypedDict):
 ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
 _SIGNED = "+z.3f"
+_SCORE, _DIFFERENCE = "score, + is better", "difference"  # headers of a difference of scores
 _NAMED = 10  # tests in a line
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
@@ -326,7 +332,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     has_values = found.a.who.is_imported or found.b.who.is_imported
     statistic = "means" if has_values or not effect.ratios_known else "geometric means"
     header = [f"{statistic} of {effect.metric} by case", _short(found.a.label), _short(found.b.label)]
-    header += ["as printed, + is better", "score, + is better"] if has_values else ["difference", "ratio"]
+    header += ["as printed, + is better", _SCORE] if has_values else [_DIFFERENCE, "ratio"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         paired = one.paired
@@ -348,6 +354,14 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
         ]
         rows.append(row)
     return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
+
+
+def overall_cells(effect: MetricEffect) -> dict[str, str]:
+    """Returns the cells of the mean over the cases by the headers of `case_rows`, which has one of the differences."""
+    difference = interval_cell(effect.comparison.overall, _SIGNED)
+    verdict = verdict_words(effect.comparison.verdict, effect.gate.overall)
+    gate = _gate(effect.gate.overall.verdict, effect.gate.overall)
+    return {_SCORE: difference, _DIFFERENCE: difference, "effect": verdict, "gate": gate}
 
 
 def case_means(found: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:

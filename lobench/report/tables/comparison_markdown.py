@@ -18,10 +18,11 @@ from lobench.report.tables.comparison import (
     comparison_limits,
     comparison_notes,
     comparison_sentence,
+    overall_cells,
     steps_text,
 )
 from lobench.report.tables.table import sparkline
-from lobench.report.tables.text import fenced, interval_cell, markdown_line, markdown_table, text_table
+from lobench.report.tables.text import fenced, markdown_line, markdown_table, text_table
 
 __all__ = ["MOST_LETTERS", "comparison_markdown"]
 
@@ -63,9 +64,8 @@ def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, 
     header, *rows = case_rows(found, found.primary)
     if not rows:
         return
-    overall = ["**mean over cases**", "", "", interval_cell(found.primary.comparison.overall, "+z.3f")]
-    overall += [""] * (len(header) - len(overall))
-    yield markdown_table([header, overall, *rows[:most_cases]])
+    overall = dict.fromkeys(header, "") | {header[0]: "**mean over cases**"} | overall_cells(found.primary)
+    yield markdown_table([header, [overall[name] for name in header], *rows[:most_cases]])
     if len(rows) > most_cases:
         yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."
     yield "; ".join(markdown_line(line) for line in (counts, *comparison_limits(found), *comparison_notes(found)))

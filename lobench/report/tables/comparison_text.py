@@ -251,7 +251,7 @@ def _case_notes(found: MethodComparison, most: int | None) -> list[str]:
         cases.setdefault(text, []).append(key)
     lines = []
     for note, names in cases.items():
-        where = "all cases" if len(names) == len(found.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
+        where = "each case" if len(names) == len(found.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
         lines.append(f"{where}: {note}")
     hidden = len(lines) - most if most is not None else 0
     return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
