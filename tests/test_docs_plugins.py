@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
@@ -9,8 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lobench.testing.executors import ExecutorContract
 from lobench.testing.import_formats import ImportFormatContract
+from lobench.testing.readers import ReaderContract
 from lobench.testing.report_sections import ReportSectionContract
 
 TEXT = (Path(__file__).parents[1] / "docs/plugins.md").read_text(encoding="utf-8")
@@ -24,6 +28,16 @@ sys.path.append(str(FOLDER))
 class TestProcesses(ExecutorContract):
     factory = "processes:Processes"
     patience_seconds = 120.0
+
+
+class TestTextReader(ReaderContract):
+    factory = "theta_text:TextReader"
+    missing_dtypes = ("bfloat16",)  # numpy alone does not know its name
+
+    def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
+        path = folder / "theta_3.theta.json"
+        path.write_text(json.dumps({name: [str(leaf.dtype), leaf.tolist()] for name, leaf in leaves.items()}))
+        return path
 
 
 class TestTriples(ImportFormatContract):

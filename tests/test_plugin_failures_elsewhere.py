@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -355,4 +356,15 @@ def test_session_with_a_task_that_ends_the_process_fails(tmp_path: Path) -> None
     suite = make_suite(tmp_path, "import leaving\nCase.num_inner_steps = 2\na/Case.task = @Leaves()\n")
     (suite / "leaving.py").write_text(code)
     done = python("-m", "pytest", "-q", "tiny", "--lobench-optimizer", "sgd()", "-pno:cacheprovider", cwd=tmp_path)
+    assert done.returncode == 1 and "SystemExit: os._exit(0)" in done.stdout, done.stdout + done.stderr
+
+
+def test_session_with_a_contract_of_a_plugin_that_ends_the_process_fails(tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text("import os\n\ndef metric(curves):\n    os._exit(0)\n")
+    (tmp_path / "test_leaving.py").write_text(
+        "from lobench.testing.metrics import MetricContract\n\n"
+        "class TestLeaving(MetricContract):\n    factory = 'leaving:metric'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-k", "gives_a_value", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "SystemExit: os._exit(0)" in done.stdout, done.stdout + done.stderr

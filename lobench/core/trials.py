@@ -108,7 +108,9 @@ class TrialHistory:
             proposed = proposed[: int(left)]
         wave = history[-1].wave + 1 if history else 0
         new = [
-            Trial(number=number + place, parameters=dict(values), state="waiting", fitness=None, wave=wave)
+            Trial(
+                number=number + place, parameters=self._space.active(values), state="waiting", fitness=None, wave=wave
+            )
             for place, values in enumerate(proposed)
         ]
         self._trials += new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lobench.core.case import CaseSpec
+from lobench.core.containment import plugins_contained
 from lobench.engine.config.imported_code import note_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
@@ -171,13 +173,20 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.stash[_IS_RUNNING] = True
     try:
         if spec is None or not spec.is_test:
-            return (yield)
+            with plugins_contained() if _is_of_contract(item) else contextlib.nullcontext():
+                return (yield)
         from lobench.pytest_plugin.items import blocks_of, case_info, variant_of
         from lobench.pytest_plugin.tested import evaluating
 
         return (yield from evaluating(item, spec, blocks_of(item, case_info(item, variant_of(item)))))
     finally:
         item.stash[_IS_RUNNING] = False
+
+
+def _is_of_contract(item: pytest.Item) -> bool:
+    """Returns whether an item is a test of a contract, so that it calls a plugin, which might end the session."""
+    kinds = getattr(getattr(item, "cls", None), "__mro__", ())
+    return any(kind.__module__.startswith("lobench.testing.") for kind in kinds)
 
 
 def _is_evaluation(item: pytest.Item) -> bool:

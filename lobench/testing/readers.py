@@ -59,7 +59,7 @@ def sample_theta() -> dict[str, np.ndarray]:
     return {
         "decay": np.asarray(0.5, np.float32),
         "mlp/w0": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "mlp/b0": np.zeros(3, np.float32),
+        "MLP/~/b0": np.zeros(3, np.float32),
         "mlp/layers/0": np.asarray([np.nan, np.inf, -0.0], np.float32),
         "num_updates": np.asarray([7], np.int32),
     }
@@ -119,13 +119,22 @@ class ReaderContract:
         _assert_equal(self.open().read(epath.Path(self.write(tmp_path, theta))).leaves, theta)
 
     def test_the_outer_step_is_of_the_content(self, tmp_path: Path) -> None:
-        """The number in the name does not matter. The outer step is None if the content has none."""
-        for step in (12, None, 0):
+        """The number in the name does not matter. Outer step and generation are None if the content has none."""
+        for step, generation in ((12, 3), (None, None), (0, 0)):
             folder = tmp_path / str(step)
             folder.mkdir()
-            counter = {} if step is None else {"outer_step": np.asarray(step, np.int32)}
-            content = self.open().read(epath.Path(self.write(folder, {"w": np.ones(3, np.float32), **counter})))
-            assert content.outer_step == step
+            counters = {"outer_step": step, "generation": generation}
+            leaves = {name: np.asarray(value, np.int32) for name, value in counters.items() if value is not None}
+            content = self.open().read(epath.Path(self.write(folder, {"w": np.ones(3, np.float32), **leaves})))
+            assert (content.outer_step, content.generation) == (step, generation)
+
+    def test_a_checkpoint_that_was_replaced_is_read_again(self, tmp_path: Path) -> None:
+        """A trainer may write each theta to the same path, and a watch has one reader from its start to its end."""
+        reader = self.open()
+        for theta in (sample_theta(), {"w": np.asarray([1.0, 2.0], np.float32)}, sample_theta()):
+            path = self.write(tmp_path, theta)
+            _assert_equal(reader.read(epath.Path(path)).leaves, theta)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def test_what_was_read_stays_when_the_file_is_written_again(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, large_theta())
@@ -177,7 +186,9 @@ class ReaderContract:
             pytest.skip("a single file does not show that its folder is incomplete")
         os.truncate(path, path.stat().st_size // 2)
         if self.open().is_complete(epath.Path(path)):
-            assert self.knows_no_end, "half of the file is complete"
+            assert self.knows_no_end, (
+                "half of the file is complete: is_complete() looks for its end, or knows_no_end = True"
+            )
 
     def test_with_a_file_missing_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path) -> None:
         whole = self.write(tmp_path, sample_theta())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+import pytest
+
 from lobench.core.search.seeded_draws import Draws, fold
 
 
@@ -25,3 +27,8 @@ def test_moments() -> None:
 def test_the_same_seed_gives_the_same_draws() -> None:
     assert [Draws(1, "a").uniform() for _ in range(2)] == [Draws(1, "a").uniform()] * 2
     assert Draws(1, "a").uniform() != Draws(1, "b").uniform()
+
+
+def test_draws_from_something_else_than_a_seed_are_refused() -> None:
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        Draws(Draws(1))  # type: ignore[arg-type]

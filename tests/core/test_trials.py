@@ -116,6 +116,15 @@ def test_a_search_that_leaves_its_space_is_named() -> None:
         searched(Stray(), 3).advance()
 
 
+def test_a_trial_has_its_values_in_the_order_of_the_space_whatever_the_search_returns() -> None:
+    class Turned(Random):
+        def next_wave(self, space: Space, history: Sequence[Trial], **_: object) -> list[dict[str, float]]:  # type: ignore[override]
+            return [{"adam.decay": 0.9, "adam.rate": 0.1}]
+
+    (trial,) = searched(Turned(), 1).advance()
+    assert [*trial.parameters] == ["adam.rate", "adam.decay"]
+
+
 def test_a_trial_is_what_a_file_with_these_values_says() -> None:
     lines = ("adam.rate = @rate/Real()", "adam.nesterov = True", "adam.decay = @decay/Discrete()")
     method = Method(

@@ -127,7 +127,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 def test_a_wrong_plugin_fails_its_contract(
     call: Callable[..., None], monkeypatch: pytest.MonkeyPatch, kind: str, plugin: str, test: str
 ) -> None:
-    folder = Path.cwd()
+    folder, handler = Path.cwd(), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Executors, "patience_seconds", 8.0)
     try:
         with pytest.raises(Exception) as caught:
@@ -136,6 +136,7 @@ def test_a_wrong_plugin_fails_its_contract(
     finally:
         os.environ.pop("LOBENCH_WRONG_SINK", None)
         os.chdir(folder)
+        signal.signal(signal.SIGTERM, handler)
         if (folder / "pid").exists():  # of `LeavesChildren`, unless this machine was too slow to start one
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int((folder / "pid").read_text()), signal.SIGKILL)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -16,8 +17,12 @@ _T = TypeVar("_T")
 
 
 def fold(seed: int, *parts: int | str) -> int:
-    """Returns a seed in [0, 2**63) that depends on `seed` and on the values, types and order of the parts."""
-    text = "\0".join([str(seed), *(f"{type(part).__name__}:{part}" for part in parts)])
+    """Returns a seed in [0, 2**63) that depends on `seed` and on the values, types and order of the parts.
+
+    Raises:
+      TypeError: `seed` is not an integer. The text of another object may differ from process to process.
+    """
+    text = "\0".join([str(operator.index(seed)), *(f"{type(part).__name__}:{part}" for part in parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
