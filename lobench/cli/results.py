@@ -12,6 +12,8 @@ from lobench.cli.output import emit_text, format_option
 
 __all__ = ["results"]
 
+_EXPORTS = ("csv", "parquet", "every-eval-ever")
+
 
 @click.command(
     epilog="""\b
@@ -27,8 +29,9 @@ Examples:
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
 @format_option(
-    *("table", "json", "csv", "parquet"),
-    help="csv and parquet have a row for each checkpoint, case, seed and metric; `lobench schema` describes json.",
+    *("table", "json", "csv", "parquet", "every-eval-ever"),
+    help="csv and parquet have a row for each checkpoint, case, seed and metric; `lobench schema` describes json; "
+    "every-eval-ever writes a file for each checkpoint or optimizer into the folder --output.",
     prints={
         "results": "lobench.report.tables.result_records:ResultRecords",
         "results.methods": "lobench.report.tables.method_table:MethodRecords",
@@ -95,6 +98,7 @@ def results(
     from lobench.cli.results_output import (
         by_method_text,
         export,
+        export_every_eval_ever,
         history_text,
         ranked_text,
         records_text,
@@ -115,7 +119,7 @@ def results(
             with output.open("w", encoding="utf-8", newline="") as file:
                 file.writelines([content] if isinstance(content, str) else content)
 
-    if history and (kind in ("csv", "parquet") or pattern != "*"):
+    if history and (kind in _EXPORTS or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
         raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
     if metrics and (history or (kind != "table" and not (cases or by))):
@@ -128,7 +132,7 @@ def results(
         raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
     if by is not None and (evaluations or sort is not None):
         raise UsageError("--cases and --by method have no --evaluations and no --sort")
-    if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
+    if by is not None and (history or curves or kind in _EXPORTS or pattern != "*"):
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
         if kind == "json":
@@ -139,7 +143,12 @@ def results(
 
         write(patch_of(store, patch))
         return
-    if kind in ("csv", "parquet"):
+    if kind == "every-eval-ever":
+        if pattern != "*":
+            raise UsageError("--format every-eval-ever has no --case")
+        export_every_eval_ever(store, output)
+        return
+    if kind in _EXPORTS:
         export(store, kind, output, pattern)
         return
     if by is None and not history and kind == "json":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from lobench.engine.store.current import CurrentCases
     from lobench.report.tables.result_records import ResultRecord
 
-__all__ = ["by_method_text", "export", "history_text", "ranked_text", "records_text", "table_text", "written"]
+__all__ = [
+    "by_method_text",
+    "export",
+    "export_every_eval_ever",
+    "history_text",
+    "ranked_text",
+    "records_text",
+    "table_text",
+    "written",
+]
 
 
 _CHUNK = 1 << 16  # characters
@@ -53,6 +63,27 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
         file.write("\n")
         file.seek(0)
         yield iter(lambda: file.read(_CHUNK), "")
+
+
+def export_every_eval_ever(store: Path, folder: Path | None) -> None:
+    """Writes a JSON file for each subject of a store, in the format of Every Eval Ever.
+
+    Raises:
+      UsageError: There is no folder, it holds files, or no subject has a finite value.
+    """
+    from lobench.analysis.comparisons.summary import summary_of
+    from lobench.engine.whole_file import require_writable, write_whole
+    from lobench.report.tables.every_eval_ever import every_eval_ever_records
+
+    if folder is None or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        got = "no --output" if folder is None else str(folder)
+        raise UsageError("--format every-eval-ever", got=got, expected="--output with a folder, missing or empty")
+    found = dict(every_eval_ever_records(summary_of(store)))
+    if not found:
+        raise UsageError("no subject has a value", where=str(store))
+    require_writable(folder / next(iter(found)))
+    for name, record in found.items():
+        write_whole(folder / f"{name}.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] = ()) -> str:

@@ -16,10 +16,12 @@ import pandas as pd
 import pytest
 from commands import Done, lobench
 from imported import curve, write_csv
+from report_store import make_store
 from stores import add
 
 from lobench import import_curves
 from lobench.analysis.comparisons import listed_part
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.cli.results_output import records_text
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
@@ -349,3 +351,35 @@ def test_steps_to_a_target_are_known_up_to_the_evaluation_before(rounded: Path) 
     half = 4.303 * 100 / math.sqrt(12 * 3)
     assert found["a"]["mean"]["upper"] - 100 == pytest.approx(half, rel=1e-3), found
     assert found["difference"]["upper"] > 50 and found["difference"]["p_value"] == 1.0, found
+
+
+def test_every_eval_ever_has_a_file_for_each_subject_with_the_scores_of_the_report(tmp_path: Path) -> None:
+    store, folder = make_store(tmp_path), tmp_path / "records"
+    done = lobench("results", "--store", store, "--format", "every-eval-ever", "--output", folder)
+    assert done.returncode == 0, done.stderr
+    summary = summary_of(store)
+    written = [json.loads(path.read_text()) for path in sorted(folder.iterdir())]
+    assert [one["model_info"]["name"] for one in written] == list(summary.snapshot.labels)
+    for place, record in enumerate(written):
+        who = summary.snapshot.subjects[place].who
+        assert record["model_info"]["additional_details"]["sha256"] == who.sha256
+        found = {
+            (one["source_data"]["additional_details"]["case_identity"], one["metric_config"]["metric_name"]): one
+            for one in record["evaluation_results"]
+        }
+        for case, info in enumerate(summary.snapshot.cases):
+            finding = summary.case(place, case, None)
+            if finding is None:
+                continue
+            score = found[info.identity, "score"]["score_details"]
+            interval = finding.score["primary"]
+            assert score["score"] == interval.mean
+            assert score["uncertainty"]["confidence_interval"]["lower"] == interval.lower
+            assert score["details"]["diverged_seeds"] == str(finding.num_diverged)
+            final = finding.final[info.primary_metric]
+            assert ((info.identity, "train/loss") in found) == math.isfinite(final)
+            if math.isfinite(final):
+                loss = found[info.identity, "train/loss"]
+                assert loss["score_details"]["score"] == final and loss["metric_config"]["lower_is_better"]
+    again = lobench("results", "--store", store, "--format", "every-eval-ever", "--output", folder)
+    assert again.returncode == 2 and "a folder, missing or empty" in again.stderr

@@ -1,0 +1,106 @@
+"""Records of Every Eval Ever: a JSON file for each checkpoint or optimizer of a store.
+
+Source: `eval.schema.json` of the package every-eval-ever, version 0.3.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from lobench.analysis.comparisons.summary import Summary
+from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.store.subjects import StoredSubject
+from lobench.core.case import CaseInfo
+from lobench.core.metric import Direction
+
+__all__ = ["every_eval_ever_records"]
+
+_SCHEMA = "0.3.0"
+
+
+def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields a name for a file and the record of each subject that has a finite value.
+
+    A case has two results: the mean over seeds of its primary metric, and the score with its 95% interval. Those that
+    are not finite are left out, since the format has no place for a seed that diverged except the details.
+    """
+    ends: dict[str, float] = {}
+    for row in summary.snapshot.rows:
+        for subject in row.subjects:
+            ends[subject.sha256] = max(ends.get(subject.sha256, 0.0), row.recorded_at)
+    for place, stored in enumerate(summary.snapshot.subjects):
+        results = [one for case in range(len(summary.snapshot.cases)) for one in _results(summary, place, case)]
+        if results:
+            at = f"{ends.get(stored.who.sha256, 0.0):.0f}"
+            yield f"{place}-{stored.who.sha256[:12]}", _record(summary.snapshot.labels[place], stored, results, at)
+
+
+def _record(label: str, stored: StoredSubject, results: list[dict[str, Any]], at: str) -> dict[str, Any]:
+    model = f"lobench/{stored.who.sha256[:12]}"
+    details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored.who.kind}
+    if stored.who.has_theta:
+        details |= {"sha256": stored.who.sha256, "outer_step": str(stored.who.outer_step)}
+    if stored.who.variant.bindings:
+        details["bindings"] = "\n".join(stored.who.variant.bindings)
+    return {
+        "schema_version": _SCHEMA,
+        "evaluation_id": f"lobench/{model}/{at}",
+        "evaluation_timestamp": at,
+        "retrieved_timestamp": at,
+        "source_metadata": {
+            "source_name": "lobench",
+            "source_type": "evaluation_run",
+            "source_organization_name": "unknown",
+            "evaluator_relationship": "other",
+        },
+        "eval_library": {"name": "lobench", "version": version("lobench")},
+        "model_info": {"name": label, "id": model, "additional_details": details},
+        "evaluation_results": results,
+    }
+
+
+def _results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, Any]]:
+    found = summary.case(subject, case, None)
+    if found is None:
+        return
+    info = summary.snapshot.cases[case]
+    metric = summary.metric_of(case, "primary")
+    direction = summary.scales.direction(info, metric)
+    details = {"diverged_seeds": str(found.num_diverged), "exploded_seeds": str(found.num_exploded)}
+    if math.isfinite(found.final.get(metric, math.nan)) and direction is not None:
+        yield {
+            **_head(info, metric),
+            "metric_config": {"metric_name": metric, "lower_is_better": direction is Direction.MIN},
+            "score_details": {
+                "score": found.final[metric],
+                "details": details,
+                "uncertainty": {"num_samples": found.num_seeds},
+            },
+        }
+    score = found.score.get("primary", Interval())
+    if math.isfinite(score.mean):
+        uncertainty: dict[str, Any] = {"num_samples": found.num_seeds}
+        if math.isfinite(score.lower):
+            bounds = {"lower": score.lower, "upper": score.upper, "confidence_level": 0.95}
+            uncertainty["confidence_interval"] = {**bounds, "method": "Student's t over seeds"}
+        yield {
+            **_head(info, "score"),
+            "metric_config": {
+                "metric_name": "score",
+                "lower_is_better": False,
+                "evaluation_description": f"Score of {metric}: {summary.scale_label}",
+            },
+            "score_details": {"score": score.mean, "details": details, "uncertainty": uncertainty},
+        }
+
+
+def _head(info: CaseInfo, metric: str) -> dict[str, Any]:
+    details = {"case_identity": info.identity, "num_inner_steps": str(info.num_inner_steps)}
+    return {
+        "evaluation_result_id": f"{info.identity[:16]}/{metric}",
+        "evaluation_name": f"{info.suite}/{info.name}",
+        "source_data": {"dataset_name": info.suite, "source_type": "other", "additional_details": details},
+    }
