@@ -88,6 +88,15 @@ def test_chief_knows_names_of_cases_in_python_without_importing_them(tmp_path: P
     assert unknown.returncode == 2 and "no case 'c'" in unknown.stderr
 
 
+def test_run_of_an_experiment_finds_cases_in_python(tmp_path: Path) -> None:
+    write_in_python(make_suite(tmp_path))
+    (tmp_path / "x.gin").write_text("Experiment.suites = ['tiny']\nplain/Method.optimizer = @sgd()\n")
+    done = lobench_here("run", "x.gin", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = recorded(tmp_path / ".lobench/x")
+    assert {name for name, _ in found} == {"a", "b"} and {row[1] for row in found.values()} == {"passed"}
+
+
 @lobench.configurable
 class Ridge(lobench.Task):
     """Task with arguments of several kinds."""

@@ -14,6 +14,7 @@ from lobench.core.metric import spread_directions
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.gin_state import BINDINGS, enclosing
 from lobench.engine.config.parsed_layers import ParsedLayers
+from lobench.engine.config.python_cases import statements_of
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -21,7 +22,6 @@ from lobench.engine.config.syntax import (
     Statement,
     only_bindings,
     references_in,
-    statements_of,
 )
 
 __all__ = [

@@ -12,6 +12,7 @@ from lobench.core.subject import optimizer_bindings
 from lobench.engine.config.axes import cell_bindings
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
+from lobench.engine.config.python_cases import statements_of
 from lobench.engine.config.space_syntax import without_searches
 from lobench.engine.config.syntax import (
     Import,
@@ -21,7 +22,6 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
     parse_trainer_config,
-    statements_of,
 )
 
 __all__ = ["ParsedLayers", "parse_layers", "parse_own_bindings"]

@@ -6,6 +6,8 @@ All that a case does with its bindings is thus done once: identity, overrides, w
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import inspect
 import itertools
 import math
@@ -20,10 +22,20 @@ from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
 from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError
 from lobench.core.subject import optimizer_bindings
-from lobench.engine.config.gin_state import CONFIGURABLES
-from lobench.engine.config.syntax import Reference, binding_text, gin_text, last_name, only_bindings, parse_text
+from lobench.core.wording import headline
+from lobench.engine.config.gin_state import CONFIGURABLES, isolated_gin
+from lobench.engine.config.syntax import (
+    Reference,
+    Statement,
+    binding_text,
+    gin_text,
+    last_name,
+    only_bindings,
+    parse_file,
+    parse_text,
+)
 
-__all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins"]
+__all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins", "statements_of"]
 
 _OBJECTS = "objects"  # module of the names of `stand_ins`
 _numbers = itertools.count(1)
@@ -55,6 +67,45 @@ def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSp
         text = gin_of(case, name, where)
         found.append(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text))
     return found
+
+
+def statements_of(spec: CaseSpec) -> list[Statement]:
+    """Returns the statements of a case's file, or of a case in Python. The latter imports its test file if need be.
+
+    Raises:
+      ConfigError: The file cannot be read, or has a syntax error; or the test file cannot be imported.
+    """
+    path = Path(spec.path)
+    if spec.text:
+        return parse_text(spec.text, f"{path}: case {spec.name!r}")
+    tests = [path.with_name(name) for name in (f"test_{path.stem}.py", f"{path.stem}_test.py")]
+    found = [test for test in tests if not path.exists() and test.is_file()]
+    if not found:
+        return parse_file(path)
+    texts = _texts_in(found[0], found[0].stat().st_mtime_ns)
+    if spec.scope not in texts:
+        expected = ", ".join(texts) or "@cases(name=lobench.Case(...)) above a test"
+        raise ConfigError("no such case in Python", where=str(found[0]), got=repr(spec.scope), expected=expected)
+    return parse_text(texts[spec.scope], f"{path}: case {spec.name!r}")
+
+
+@functools.lru_cache(maxsize=64)
+def _texts_in(test_file: Path, changed_ns: int) -> dict[str, str]:
+    """Returns the gin text of each case in Python of a test file, by name, after importing the file."""
+    with isolated_gin(str(test_file.parent), str(test_file.parent.parent)):
+        try:
+            module = importlib.import_module(test_file.stem)
+        except Exception as error:
+            got = headline(error)
+            raise ConfigError("cannot import the file of the cases", where=str(test_file), got=got) from error
+    if module.__file__ is None or not test_file.samefile(module.__file__):
+        got = f"that of {module.__file__}"
+        raise ConfigError("another module has the name of this file", where=str(test_file), got=got)
+    functions = [*vars(module).values()]
+    functions += [each for one in functions if inspect.isclass(one) for each in vars(one).values()]
+    marks = [mark for one in functions for mark in getattr(one, "pytestmark", ())]
+    specs = [spec for mark in marks for spec in (mark.args[1] if len(mark.args) > 1 else ())]
+    return {spec.scope: spec.text for spec in specs if isinstance(spec, CaseSpec) and spec.text}
 
 
 def file_of_cases(test_file: Path) -> Path:

@@ -13,7 +13,6 @@ from typing import Any
 
 from gin import config_parser
 
-from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried
@@ -36,7 +35,6 @@ __all__ = [
     "parse_text",
     "parse_trainer_config",
     "references_in",
-    "statements_of",
     "values_in",
 ]
 
@@ -111,15 +109,6 @@ def parse_file(path: Path) -> list[Statement]:
       ConfigError: A file does not exist, is not text, has a syntax error (with file and line), or includes itself.
     """
     return _parse_file(path, (), lambda folder, name, where: folder / name)
-
-
-def statements_of(spec: CaseSpec) -> list[Statement]:
-    """Parses the file of a case, or the text of a case in Python.
-
-    Raises:
-      ConfigError: As of `parse_file`.
-    """
-    return parse_text(spec.text, f"{spec.path}: case {spec.name!r}") if spec.text else parse_file(Path(spec.path))
 
 
 def parse_text(text: str, where: str) -> list[Statement]:

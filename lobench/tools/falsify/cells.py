@@ -17,6 +17,7 @@ from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.python_cases import statements_of
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -25,7 +26,6 @@ from lobench.engine.config.syntax import (
     gin_text,
     only_bindings,
     parse_text,
-    statements_of,
 )
 from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import write_whole
