@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.charts.sections import Figure, Section
     from lobench.report.charts.svg import Chart, Series
-    from lobench.report.page.templates import plain_page
+    from lobench.report.page.templates import charts_html, plain_page, table_html
     from lobench.report.tables.text import text_table
     from lobench.tools.curve_import.formats.kinds import FileKind
     from lobench.tools.curve_import.formats.wandb_log import wandb_rows
@@ -88,15 +88,15 @@ __all__ = [
     "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Points", "Pool",
     "RequestedMetrics", "Rule", "RunSink", "Scale", "Section", "SeedBlock", "SeenCheckpoint", "Selection", "Series",
     "SinkRun", "Space", "StoreBusy", "StoreLock", "Subject", "Summary", "Trial", "Value", "Variant", "WorkerConfig",
-    "WorkerProcess", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause",
+    "WorkerProcess", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "charts_html",
     "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted",
     "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten", "fold",
     "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kept_id", "kind_of",
     "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema",
     "numbers_of", "of_another_training", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text",
     "plain_page", "rank", "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called",
-    "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows",
-    "weighted", "write_ahead", "write_whole",
+    "specs_in", "stratified_t_mean", "suggestion", "sync", "table_html", "text_table", "transaction", "trials_left",
+    "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

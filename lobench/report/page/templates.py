@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from lobench.drawing.palette import style_variables
+from lobench.report.charts.sections import Figure
 from lobench.report.tables.text import without_controls
 
-__all__ = ["page_part", "plain_page", "rendered"]
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["charts_html", "page_part", "plain_page", "rendered", "table_html"]
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _PARTS = {
@@ -39,13 +44,39 @@ def rendered(
       folder: Folder of the template, which may extend one of lobench's.
       context: Variables of the template.
     """
+    parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}
+    page = _template(folder, template)
+    return without_controls(page.render(title=title, served=served, **parts, **context))
+
+
+def _template(folder: Path, name: str) -> jinja2.Template:
     import jinja2
 
     loader = jinja2.FileSystemLoader([folder, _TEMPLATES])
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}
-    page = environment.get_template(template)
-    return without_controls(page.render(title=title, served=served, **parts, **context))
+    return environment.get_template(name)
+
+
+def charts_html(figures: Sequence[Figure], kind: str = "wide") -> Markup:
+    """Returns charts with their titles, notes and legends, for a page in the common style.
+
+    Args:
+      figures: The charts.
+      kind: Their size: "wide" or "small".
+    """
+    return Markup(_template(_TEMPLATES, "parts.html").module.charts(kind, figures))  # type: ignore[attr-defined]
+
+
+def table_html(label: str, rows: Sequence[Sequence[str]]) -> Markup:
+    """Returns a table for a page in the common style.
+
+    Args:
+      label: Description for screen readers.
+      rows: Rows of cells. The first one is the header.
+    """
+    header, *others = rows
+    made = _template(_TEMPLATES, "parts.html").module.table(label, header, others, len(header))  # type: ignore[attr-defined]
+    return Markup(made)
 
 
 def plain_page(title: str, body: Markup) -> str:

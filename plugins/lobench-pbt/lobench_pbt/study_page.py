@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from lobench.extend import Chart, Series, plain_page
+from lobench.extend import Chart, Figure, Series, charts_html, plain_page, table_html
 from lobench_pbt.fronts import Front
 from lobench_pbt.study import Study
 from lobench_pbt.trial import StudyTrial
@@ -26,7 +26,8 @@ def status_page(
     parts = [Markup("<p>{}</p>").format(line)]
     if front.is_several and len(study.objectives) == 2:
         parts.append(_chart(study, trials, front))
-    parts += [_table(title, rows) for title, rows in sorted(tables.items(), key=lambda entry: entry[0] == "Trials")]
+    for title, rows in sorted(tables.items(), key=lambda entry: entry[0] == "Trials"):
+        parts += [Markup("<h2>{}</h2>").format(title), table_html(title, rows)]
     if lineage:
         parts.append(Markup("<h2>Lineage</h2><pre>{}</pre>").format("\n".join(lineage)))
     return plain_page(f"Population {study.name}", Markup("\n").join(parts))
@@ -50,21 +51,4 @@ def _chart(study: Study, trials: Sequence[StudyTrial], front: Front) -> Markup:
             series("front", [trial for trial in trials if trial.id in front.ids], "s2"),
         ),
     )
-    keys = (("s2", "front"), ("s7", "dominated"))
-    legend = Markup(" ").join(
-        Markup('<span class="entry"><span class="key {}"></span>{}</span>').format(*k) for k in keys
-    )
-    figure = (
-        '<div class="charts wide"><figure><figcaption><h3>{}</h3><p class="legend">{}</p></figcaption>{}</figure></div>'
-    )
-    return Markup(figure).format(chart.title, legend, chart.svg())
-
-
-def _table(title: str, rows: Sequence[Sequence[str]]) -> Markup:
-    def row(cells: Sequence[str], tag: str) -> Markup:
-        return Markup("<tr>{}</tr>").format(Markup("").join(Markup(f"<{tag}>{escape(cell)}</{tag}>") for cell in cells))
-
-    head, body = row(rows[0], "th"), Markup("\n").join(row(cells, "td") for cells in rows[1:])
-    return Markup(
-        '<h2>{}</h2>\n<div class="scroll"><table><thead>{}</thead><tbody>\n{}\n</tbody></table></div>'
-    ).format(title, head, body)
+    return charts_html([Figure(chart=chart, title=chart.title)])
