@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from commands import lobench_here as lobench
 from tiny import CONFIG, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
+from lobench.api.load_optimizer import load_learned
 from lobench.engine.checkpoints.given import run_variant
+from lobench.engine.store.ledger import Ledger
 
 OPTIONS = ("--once", "--checkpoints", "all", "--workers", "1")
 MOMENTUM = "Case.learned_optimizer = @LearnableSGDM()\n"
@@ -51,6 +54,42 @@ def test_each_run_binds_its_own_config_over_that_of_the_folder(tmp_path: Path) -
     assert sorted(one["label"] for one in found) == ["first/theta_1.npz"] * 2 + ["momentum/theta_1.npz"] * 2
     again = watch(runs, suite, *POPULATION)
     assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout
+
+
+def hashes(store: Path, name: str) -> set[str]:
+    """Returns the hashes of the optimizer's bindings under which a run's checkpoints were evaluated on case `a`."""
+    with Ledger.open(store, read_only=True) as ledger:
+        rows = [row for row in ledger.evaluations() if row.case.name == "a"]
+    return {row.key.optimizer_hash for row in rows if any(f"/{name}/" in who.uri for who in row.sightings)}
+
+
+def test_commands_that_evaluate_again_bind_a_runs_config_over_that_of_the_folder_as_the_watch_does(
+    tmp_path: Path,
+) -> None:
+    suite = make_suite(tmp_path, extra="Case.num_seeds = 8\n")
+    runs, store = make_runs(tmp_path, dict.fromkeys(("one", "two"), "")), tmp_path / "store"
+    (runs / "config.gin").write_text(CONFIG)  # no run binds the optimizer itself
+    (runs / "one" / "config.gin").write_text("LearnableSGD.initial_lr = 0.5\n")
+    (runs / "two" / "config.gin").write_text("LearnableSGD.initial_lr = 0.25\n")
+    for step, log_lr in enumerate((-1.5, -1.4, -5.0, -5.1), start=1):
+        write_checkpoint(runs / "one" / f"theta_{step}.npz", log_lr)
+    write_checkpoint(runs / "two" / "theta_1.npz", -1.2)
+    assert watch(runs, suite, *POPULATION, "--store", str(store)).returncode == 0
+    of_one, of_two = hashes(store, "one"), hashes(store, "two")
+    assert len(of_one) == len(of_two) == 1 and of_one != of_two
+    options = ("--suite", suite, "--store", store)
+    best = lobench("best", runs, *options, "--top", "5")
+    assert best.returncode == 0, best.stdout + best.stderr
+    assert (hashes(store / "best", "one"), hashes(store / "best", "two")) == (of_one, of_two)
+    alarm = lobench("alarm", runs / "one", *options)
+    assert "may be worse" in alarm.stdout + alarm.stderr, alarm.stdout + alarm.stderr
+    assert hashes(store / "alarm", "one") == of_one
+    write_checkpoint(runs / "one" / "theta_5.npz", -5.2)  # which the watch has not seen
+    found = lobench("bisect", runs / "one", *options, "--case", "tiny/a", "--most", "4")
+    assert "looking at" in found.stdout + found.stderr, found.stdout + found.stderr
+    assert hashes(store / "bisect", "one") == of_one
+    learned: Any = load_learned("one/theta_1.npz", store=store)[0]
+    assert np.exp(learned.init(None)["log_lr"]) == pytest.approx(0.5)
 
 
 def test_watch_after_edit_of_a_runs_config_evaluates_its_checkpoints_again_and_none_after_the_return(

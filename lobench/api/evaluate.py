@@ -85,6 +85,7 @@ def evaluate(
         optimizer=found.optimizer,
         gin_files=gin_files,
         gin_params=(*found.gin_params, *gin_params),
+        variant=found.variant,
         test=test,
         allow_pickle=allow_pickle,
     )
@@ -126,8 +127,8 @@ def evaluate_into(
       subjects: Paths of checkpoints, with bindings after semicolons, and gin texts of optimizers. Empty: all
         checkpoints at `location`.
       suites: Folders, `.gin` files, or names of shipped suites.
-      location: Run whose `config.gin` is bound below the bindings of the suites. "": the `config.gin` next to
-        each checkpoint.
+      location: Run whose `config.gin` is bound below the bindings of the suites, unless a given checkpoint has texts
+        of its own. "": the `config.gin` next to each checkpoint.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Further fields of `WatchSettings`.
     Raises:
@@ -201,7 +202,9 @@ class StoreEvaluator:
 
 
 def _given(one: str | Path | Given, *, has_run: bool) -> Given:
-    given = given_subject(str(one)) if isinstance(one, str | Path) else one
+    if not isinstance(one, str | Path):
+        return one
+    given = given_subject(str(one))
     if has_run and isinstance(given, GivenCheckpoint):
         return dataclasses.replace(given, variant=dataclasses.replace(given.variant, trainer_config=None))
     return given

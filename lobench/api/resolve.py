@@ -18,7 +18,7 @@ from lobench.analysis.store.reference import Choice, choose_reference
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion, with_parts
-from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, canonical_optimizer
+from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, Variant, canonical_optimizer
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint, given_subject
 from lobench.engine.checkpoints.kept import readable_place
@@ -86,11 +86,23 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedWith:
-    """A checkpoint's path or an optimizer's gin text, with the gin bindings that belong to it."""
+    """A checkpoint's path or an optimizer's gin text, with the gin bindings that belong to it.
+
+    Attributes:
+      checkpoint, optimizer: One of them; "" for the other.
+      gin_params: Bindings, as of `--gin-param`.
+      trainer_config: Text of the `config.gin` that a watch bound. None: the file next to the checkpoint.
+    """
 
     checkpoint: str = ""
     optimizer: str = ""
     gin_params: tuple[str, ...] = ()
+    trainer_config: str | None = None
+
+    @property
+    def variant(self) -> Variant:
+        """The bindings below those of the suite."""
+        return Variant(trainer_config=self.trainer_config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +123,15 @@ class RunFolder:
     def holds(self, uri: str) -> bool:
         """Returns whether a checkpoint of the store belongs to this run."""
         return not self.is_part or _is_below(uri, self.location)
+
+    def given(self, seen: Who) -> GivenCheckpoint:
+        """Returns a checkpoint that a watch evaluated, to be evaluated again with the `config.gin` texts of that watch.
+
+        A run below the watched folder has those of the folders above it, too. If the watch took the `config.gin` of
+        its own folder, the checkpoint takes that of this run's folder.
+        """
+        variant = Variant(trainer_config=seen.variant.trainer_config)  # `bindings` has the others
+        return GivenCheckpoint(uri=seen.uri, sha256=seen.sha256, variant=variant)
 
     def path_of(self, uri: str) -> str:
         """Returns the path of a checkpoint in this run; the store may have it relative to another working directory."""
@@ -245,7 +266,8 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
         other = "optimizer" if kind == "checkpoint" else "checkpoint"
         raise UsageError(f"{text!r} is no {kind}", got=f"the {other} {given.uri}", next_step=f"give it as the {other}")
     if isinstance(given, GivenCheckpoint):
-        return TrainedWith(checkpoint=given.uri, gin_params=given.variant.bindings)
+        variant = given.variant
+        return TrainedWith(checkpoint=given.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
     return TrainedWith(optimizer=given.uri)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import UsageError
+from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
 from lobench.engine.config.layers import Layers
@@ -39,6 +40,7 @@ def evaluate(
     optimizer: str = "",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    variant: Variant = Variant(),  # noqa: B008  (frozen)
     test: str | None = None,
     allow_pickle: bool = False,
 ) -> Result:
@@ -46,6 +48,7 @@ def evaluate(
 
     Args:
       own: Case in Python, in place of one of a suite.
+      variant: Bindings of the checkpoint.
       suite, case, checkpoint, optimizer, gin_files, gin_params, test, allow_pickle: As of `lobench.evaluate`.
     """
     if checkpoint and optimizer:
@@ -55,7 +58,9 @@ def evaluate(
         objects = list[object]()
         name = functools.partial(_named, objects, stand_in)
         spec = spec_called(case, find_suite(suite)) if own is None else _spec_of(own, name)
-        layers = functools.partial(layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
+        layers = functools.partial(
+            layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
+        )
         return _evaluated(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, is_here=bool(objects))
 
 

@@ -22,7 +22,7 @@ from lobench.api.settings import WatchSettings, command_text, texts
 from lobench.api.watched_run import WatchedRun
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.subject import GivenCheckpoint, Subject
+from lobench.core.subject import Subject
 from lobench.core.wording import cause, first_of, headline, one_line
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
 from lobench.engine.checkpoints.spool import holds_theta
@@ -300,9 +300,7 @@ class _Follower:
             if not cases:
                 return
         places = [self._place_of(one) for one in sides]
-        given = [
-            GivenCheckpoint(uri=place, sha256=one.sha256) for place, one in zip(places, sides, strict=True) if place
-        ]
+        given = [self._run.given(replace(one, uri=place)) for place, one in zip(places, sides, strict=True) if place]
         if len(given) < len(sides):
             gone = ", ".join(one.uri for place, one in zip(places, sides, strict=True) if not place)
             self._progress.log(f"{asked.kind}: {gone} is gone, or another theta lies there")

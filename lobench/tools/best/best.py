@@ -24,10 +24,9 @@ from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
 from lobench.api.settings import texts
 from lobench.api.watched_run import WatchedRun
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection, stored_spelling
-from lobench.core.subject import GivenCheckpoint, Subject
+from lobench.core.subject import Subject
 from lobench.core.wording import cause, counted
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.spool import holds_theta
@@ -91,11 +90,11 @@ def best(
         "best", RoundProgress(shown), gin_params=gin_params, gin_files=texts(gin_files), **options
     )
 
-    def evaluate(folder: Path, first_seed: int, chosen: Sequence[Checkpoint]) -> None:
+    def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
         steps = ", ".join(str(one.outer_step) for one in chosen)
         shown.log(f"evaluating outer step{'s' * (len(chosen) > 1)} {steps} on seeds from {first_seed} on")
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
-        given = [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen]
+        given = [run.given(one) for one in chosen]
         replace(evaluator, store=folder).evaluate(given, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases)
 
     _kept(store / "best.json")  # raises before hours of work instead of after
@@ -221,12 +220,13 @@ def _readable(
         if found is None:
             gone.append(one.subject.who.uri)
         else:
-            chosen.append(replace(one, subject=replace(one.subject, who=found)))
+            who = replace(found, variant=one.subject.who.variant)  # another run may have this theta and other bindings
+            chosen.append(replace(one, subject=replace(one.subject, who=who)))
     return chosen, gone
 
 
 def _ranked_again(
-    evaluate: Callable[[Path, int, Sequence[Checkpoint]], None],
+    evaluate: Callable[[Path, int, Sequence[Subject]], None],
     store: Path,
     first_seed: int,
     chosen: Sequence[Ranked],
@@ -238,7 +238,7 @@ def _ranked_again(
     Returns:
       Checkpoints of that store by score on these seeds, the best first. Some may be left over from earlier calls.
     """
-    evaluate(store, first_seed, [ranked.subject.checkpoint for ranked in chosen])
+    evaluate(store, first_seed, [ranked.subject.who for ranked in chosen])
     snapshot = read_store(store)
     again = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(again, current=snapshot.current), metric, scales)

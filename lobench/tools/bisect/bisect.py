@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from lobench.api.watched_run import WatchedRun
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
-from lobench.core.subject import GivenCheckpoint, Subject
+from lobench.core.subject import Subject, Variant
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_checkpoint
@@ -120,10 +121,13 @@ def bisect(
     )
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
-        given = [GivenCheckpoint(uri=place_of(one) or one.uri, sha256=one.sha256) for one in chosen]
+        given = [
+            run.given(Subject.of_checkpoint(replace(one, uri=place_of(one) or one.uri), variant_of(one)))
+            for one in chosen
+        ]
         evaluator.evaluate(given, () if block is None else block.bindings)
 
-    rows, _ = _stored(store, is_evaluated=False)
+    rows, current = _stored(store, is_evaluated=False)
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location))
     manager = plugins_of(places, progress)
@@ -150,6 +154,8 @@ def bisect(
     for who in {who for row in rows for who in row.sightings if who.has_theta and who.uri and run.holds(who.uri)}:
         seen_at.setdefault(who.sha256, []).append(run.path_of(who.uri))
 
+    variant_of = _variants(run, rows, current)
+
     def place_of(one: Checkpoint) -> str | None:
         return readable_place(store, one.uri, one.sha256, others=sorted(seen_at.get(one.sha256, ())))
 
@@ -158,6 +164,7 @@ def bisect(
         return probed(store, rows, names, checkpoints, [Path(place) for place in places], metric, current=current)
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
+    layers = replace(layers, variant=variant_of(checkpoints[-1]))
     search = _Search(
         checkpoints=checkpoints,
         first=_first_block(specs[0], layers),
@@ -205,7 +212,7 @@ def bisect(
     )
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Search:
     """Evaluates checkpoints until the posterior is sure enough, or the budget is spent.
 
@@ -380,11 +387,26 @@ def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], Cu
         for row in snapshot.rows:
             # A bisection gives a checkpoint by its path, without the name of its run in the watch.
             seen = known.get(row.key.checkpoint_sha256, row)
-            rows.append(dataclasses.replace(row, id=first + row.id, subjects=seen.subjects, superseded=seen.superseded))
+            rows.append(replace(row, id=first + row.id, subjects=seen.subjects, superseded=seen.superseded))
     if not snapshots:
         return rows, CurrentCases.of_rows(rows)
     deciding = snapshots[-1] if is_evaluated else snapshots[0]
     return rows, deciding.current.seen(rows)
+
+
+def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCases) -> Callable[[Checkpoint], Variant]:
+    """Returns a function that returns the bindings with which a watch evaluates a checkpoint.
+
+    A checkpoint that no watch has evaluated has those of another one in its folder.
+    """
+    by_sha256: dict[str, Variant] = {}
+    by_folder: dict[str, Variant] = {}
+    for row in sorted(rows, key=current.last_planned):
+        for who in row.present:
+            if who.has_theta and who.uri and run.holds(who.uri) and current.has_bindings(row, who):
+                variant = Variant(trainer_config=who.variant.trainer_config)
+                by_sha256[who.sha256] = by_folder[os.path.dirname(run.path_of(who.uri))] = variant
+    return lambda one: by_sha256.get(one.sha256) or by_folder.get(os.path.dirname(one.uri)) or Variant()
 
 
 def _apart(store: Path) -> frozenset[Subject]:
@@ -417,11 +439,12 @@ def _checkpoints(
     for row in rows:
         for who in row.present:
             if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead and who not in apart:
-                one = dataclasses.replace(who.checkpoint, uri=run.path_of(who.uri))
+                one = replace(who.checkpoint, uri=run.path_of(who.uri))
                 found[one.run, one.generation, one.outer_step] = one
     stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
     stored |= {(_resolved(run.path_of(one.uri)), one.sha256) for one in apart}
     has_steps = any(each.index is not None for each in seen)
+    names = {os.path.dirname(_resolved(one.uri)): one.run for one in found.values()}
     for each in seen:
         try:
             if is_whole:
@@ -439,7 +462,9 @@ def _checkpoints(
             if has_steps:
                 continue
             before = [other.outer_step for other in found.values() if _resolved(other.uri) == _resolved(one.uri)]
-            one = dataclasses.replace(one, outer_step=max(before, default=-1) + 1)
+            one = replace(one, outer_step=max(before, default=-1) + 1)
+        # A watch of the folder above has given the run a name, which its own folder does not.
+        one = replace(one, run=one.run or names.get(os.path.dirname(_resolved(one.uri)), ""))
         found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:

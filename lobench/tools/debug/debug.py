@@ -16,6 +16,7 @@ from lobench.api.resolve import find_trained
 from lobench.api.settings import command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
+from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import insists_on_optimizer
@@ -81,11 +82,12 @@ def debug(
     """
     if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
-    given_as, own_params = (checkpoint, optimizer), gin_params
+    given_as, own_params, variant = (checkpoint, optimizer), gin_params, Variant()
     if checkpoint or optimizer:
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
         found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
         checkpoint, optimizer, own_params = found.checkpoint, found.optimizer, (*found.gin_params, *gin_params)
+        variant = found.variant
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
     progress = progress or default_progress()
@@ -99,6 +101,7 @@ def debug(
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
     layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params)
+    layers = replace(layers, variant=variant)
     if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError(
             "the case insists on no optimizer",
