@@ -204,11 +204,15 @@ def test_one_theta_in_two_formats_is_evaluated_once(tmp_path: Path) -> None:
 
 def test_bisect_leaves_out_files_of_the_former_run_that_still_lie_there(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -2.0, -1.9, -1.8, -1.7)
+    options = ("--suite", suite, "--case", "a", "--workers", "1", "--format", "json")
     assert watch(run, suite, *OPTIONS).returncode == 0
     for step, log_lr in ((1, -1.5), (2, -1.4)):
         write_checkpoint(run / f"theta_{step}.npz", log_lr)
+    before = lobench("bisect", run, *options, "--most", "2")  # the watch has not seen the restart yet
+    assert before.returncode in (0, 4) and "restarted: outer step 1 " in before.stderr, before.stderr
+    assert json.loads(before.stdout)["num_checkpoints"] == 2
     assert watch(run, suite, *OPTIONS).returncode == 0
-    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--most", "0", "--workers", "1", "--format", "json")
+    done = lobench("bisect", run, *options, "--most", "0")
     assert done.returncode in (0, 4), done.stderr
     assert json.loads(done.stdout)["num_checkpoints"] == 2
 

@@ -23,7 +23,7 @@ from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import reader_for
-from lobench.engine.checkpoints.spool import Spool, fingerprint
+from lobench.engine.checkpoints.spool import Spool, fingerprint, holds_theta
 from lobench.engine.retries import Pauses, is_short_of_files, is_transient, patience_seconds, retried
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.restarts import RESTARTED, Restart
@@ -205,12 +205,20 @@ class Intake:
         """Returns whether the spool has a subject's theta, after copying it again if it is missing."""
         if not subject.has_theta or self.holds(subject.sha256):
             return True
-        seen = self._seen_at(subject.uri)
+        at = self._where_it_lies(subject)
+        seen = self._seen_at(at.uri)
         if seen is not None:
-            seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
+            seen = dataclasses.replace(seen, run=at.run, generation=at.generation)
             with self._recording():
-                self._take(seen, dataclasses.replace(_given(subject), sha256=subject.sha256), is_fetched=True)
+                self._take(seen, dataclasses.replace(_given(at), sha256=at.sha256), is_fetched=True)
         return self.holds(subject.sha256)
+
+    def _where_it_lies(self, subject: Subject) -> Subject:
+        """Returns the sighting of a subject's theta that can be read now: the subject itself, if it can, or if none."""
+        same = [one for one in self._ledger.sightings().values() if one.sha256 == subject.sha256]
+        if all(one.uri == subject.uri for one in same):
+            return subject
+        return next((one for one in (subject, *same) if holds_theta(one.uri, one.sha256)), subject)
 
     def holds(self, sha256: str) -> bool:
         return self._spool.holds(sha256)
@@ -333,7 +341,11 @@ class Intake:
     def _log_passed_over(self) -> None:
         if self._passed_over:
             uris, self._passed_over = self._passed_over[::-1], []
-            self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris))
+            was_reported = {uri for kind, uri, _ in self._known_events if kind in ("expired", "unreadable")}
+            cleared = sorted(was_reported.intersection(uris))
+            self._known_events = {one for one in self._known_events if one[1] not in cleared}
+            more = {"cleared": cleared} if cleared else {}
+            self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **more)
             self._log(skipped_line(uris))
 
     def release(self, sha256: str) -> None:

@@ -115,12 +115,19 @@ def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[ResultRe
 def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[ResultRecord]:
     """Yields a record without case and seeds for each checkpoint that could never be read.
 
+    A checkpoint that was written again, and then skipped for a newer one, has no record.
+
     Args:
       events: Events of a ledger.
       uris: Paths of checkpoints that were read at any time.
     """
     outcomes = {"expired": Outcome.EXPIRED, "unreadable": Outcome.ERROR}
-    last = {detail["uri"]: (kind, detail["message"]) for kind, detail in events if kind in outcomes}
+    last: dict[str, tuple[str, str]] = {}
+    for kind, detail in events:
+        if kind in outcomes:
+            last[detail["uri"]] = kind, detail["message"]
+        for uri in detail.get("cleared", ()):
+            last.pop(uri, None)
     for uri, (kind, message) in last.items():
         if uri not in uris:
             record = {

@@ -25,6 +25,7 @@ from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.core.subject import Subject, Variant
+from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_checkpoint
@@ -444,6 +445,7 @@ def _checkpoints(
     stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
     stored |= {(_resolved(run.path_of(one.uri)), one.sha256) for one in apart}
     has_steps = any(each.index is not None for each in seen)
+    watched, new = {_resolved(one.uri) for one in found.values()}, list[Checkpoint]()
     names = {os.path.dirname(_resolved(one.uri)): one.run for one in found.values()}
     for each in seen:
         try:
@@ -466,6 +468,17 @@ def _checkpoints(
         # A watch of the folder above has given the run a name, which its own folder does not.
         one = replace(one, run=one.run or names.get(os.path.dirname(_resolved(one.uri)), ""))
         found[one.run, one.generation, one.outer_step] = one
+        if each.index is not None:
+            new.append(one)
+    replaced = [one.outer_step for one in new if _resolved(one.uri) in watched]
+    if replaced:  # the run was restarted in its folder, and no watch has seen that yet
+        former = [key for key, one in found.items() if one.outer_step >= min(replaced) and one not in new]
+        for key in former:
+            del found[key]
+        progress.log(
+            f"restarted: outer step {min(replaced)} has other content than the watch saw, and "
+            f"{counted(len(former), 'checkpoint')} of the former run, from there on, are left out"
+        )
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")

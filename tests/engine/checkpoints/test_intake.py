@@ -26,6 +26,7 @@ from lobench.engine.checkpoints.source import DirectorySource, NoSource
 from lobench.engine.checkpoints.spool import Spool, fingerprint
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSource, SourceContext
+from lobench.report.tables.result_records import unread_records
 
 
 class CountingReader(NpzReader):
@@ -420,6 +421,35 @@ def test_intake_garbage_is_reported_at_once_and_read_again_later(tmp_path: Path)
     assert start.take_all() == []
     clock.seconds += 10.0
     assert start.take_all() == [1] and start.intake.unread == {}
+    start.ledger.close()
+
+
+def test_fetch_takes_a_theta_from_another_path_at_which_it_lies(tmp_path: Path) -> None:
+    first = write(tmp_path, 1, 1.0)
+    write(tmp_path, 2, 1.0)  # the same theta
+    start = Start(tmp_path)
+    assert start.take_all() == [1, 2]
+    subject = start.ledger.sightings()[0]
+    start.spool.discard(subject.sha256)
+    first.unlink()
+    assert start.intake.fetch(subject) and start.intake.holds(subject.sha256)
+    assert list(start.ledger.events()) == [] and len(start.ledger.sightings()) == 2
+    start.ledger.close()
+
+
+def test_unread_records_lack_a_checkpoint_that_was_written_again_and_skipped(tmp_path: Path) -> None:
+    broken = write(tmp_path, 1, 1.0)
+    broken.write_bytes(b"")
+    start = Start(tmp_path, only_newest=True)
+    assert start.take_all() == []
+    assert [record["checkpoint"]["uri"] for record in unread_records(start.ledger.events(), ())] == [str(broken)]
+    write(tmp_path, 1, 1.0)
+    write(tmp_path, 2, 2.0)
+    assert start.take_all() == [2]
+    assert list(unread_records(start.ledger.events(), ())) == []
+    broken.write_bytes(b"")  # as before
+    start.take_all()
+    assert len(list(unread_records(start.ledger.events(), ()))) == 1
     start.ledger.close()
 
 
