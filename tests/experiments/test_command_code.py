@@ -241,11 +241,11 @@ def test_command_does_not_count_a_program_beside_its_python(tmp_path: Path, comm
 
 
 def test_command_does_not_count_files_to_which_its_shell_redirects_output(folder: Path) -> None:
-    command = "sh -c 'python train.py {out} >> log.txt 2>err.txt; ./run.sh &> all.log'"
+    command = "sh -c 'python train.py {out} >> log.txt 2>err.txt; ./run.sh &> all.log | tee -a tee.txt'"
     (folder / "run.sh").write_text("#!/bin/sh\npython train.py 2>&1 > run.log < train.py\n")
     method = Method(name="mine", command=command, curves=METHOD.curves)
     first = code_of(folder, None, method=method).todays
-    for name in ("log.txt", "err.txt", "all.log", "run.log"):
+    for name in ("log.txt", "err.txt", "all.log", "run.log", "tee.txt"):
         (folder / name).write_text("step 1")
     assert code_of(folder, None, method=method).todays.id == first.id
     assert {"train.py", "run.sh"} <= first.parts.keys()

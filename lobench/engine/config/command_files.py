@@ -64,7 +64,8 @@ _PROJECTS = ("project", "scripts"), ("project", "gui-scripts"), ("tool", "poetry
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _VARIABLE = re.compile(r"\$\w+")
-_WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+")  # `> log.txt`: the command writes it
+# The command writes these: `> log.txt`, `| tee log.txt`.
+_WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+|\|&?\s*tee\b[^;&|<>()\"'`\n]*")
 _PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
 # If the path of Python is long or has a space, pip writes `#!/bin/sh` and starts Python in the second line.
 _IS_PYTHON = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
@@ -220,7 +221,7 @@ class _Named:
             self.add_line(word, near)
 
     def add_line(self, lines: str, near: Sequence[Path] = ()) -> None:
-        """Adds what the lines of a shell name, except files to which they redirect output."""
+        """Adds what the lines of a shell name, except files to which they redirect output, or which `tee` writes."""
         lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
         lines = _WRITTEN.sub(" ", lines)
         changes = [word for found in _CHANGES_FOLDER.findall(lines) for word in _words_in(found)]

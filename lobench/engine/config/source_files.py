@@ -451,6 +451,8 @@ class _NamesIn:
             return map(_folder_of, self._values_of(args[0], depth))
         if called in _KEEPERS and len(args) == 1:
             return self._values_of(args[0], depth)
+        if len(args) == 2 and (called == "getenv" or (called == "get" and _name(owner) == "environ")):
+            return self._values_of(args[1], depth)  # the default
         if called in ("getcwd", "cwd"):
             return [""]
         if called in _FOLDER_LISTERS and (args or called != "walk"):

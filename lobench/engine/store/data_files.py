@@ -129,13 +129,26 @@ def _is_named_data(file: Path, ledger: Ledger) -> bool:
 
 
 def _outputs() -> set[tuple[int, int]]:
-    """Returns the inodes of the files to which this process writes its output and its errors."""
+    """Returns the inodes of the files to which this process writes its output and its errors, also through `tee`."""
     found = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode):
                 found.add((status.st_dev, status.st_ino))
+            elif stat.S_ISFIFO(status.st_mode):
+                found |= _written_by_readers((status.st_dev, status.st_ino))
+    return found
+
+
+def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
+    """Returns the inodes of the files that processes have open whose standard input is a pipe. Empty without /proc."""
+    found = set[tuple[int, int]]()
+    for process in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):  # another user's, or it has ended
+            if _inode(process / "0") == pipe:
+                statuses = [os.stat(entry) for entry in process.iterdir()]
+                found |= {(one.st_dev, one.st_ino) for one in statuses if stat.S_ISREG(one.st_mode)}
     return found
 
 

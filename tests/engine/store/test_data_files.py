@@ -23,14 +23,18 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def suite(tmp_path: Path) -> Path:
     folder = tmp_path / "project" / "suite"
     (folder / "data").mkdir(parents=True)
+    (folder / "set").mkdir()
     text = "from pathlib import Path\nSETTINGS = 'rates.toml'\nA = 'data/a.csv'\n"
-    (folder / "code.py").write_text(f"{text}FAR = Path(__file__).parents[1] / 'far.json'\nopen('log.txt', 'w')\n")
-    for name in ("rates.toml", "data/a.csv", "../far.json", "other.toml", "x.gin", "log.txt"):
+    (folder / "code.py").write_text(
+        f"{text}FAR = Path(__file__).parents[1] / 'far.json'\nopen('log.txt', 'w')\n"
+        "import os\nDATA = Path(os.environ.get('DATA', str(Path(__file__).parent / 'set'))) / 'b.csv'\n"
+    )
+    for name in ("rates.toml", "data/a.csv", "set/b.csv", "../far.json", "other.toml", "x.gin", "log.txt"):
         (folder / name).write_text("1")
     return folder
 
 
-@pytest.mark.parametrize("name", ["suite/rates.toml", "suite/data/a.csv", "far.json"])
+@pytest.mark.parametrize("name", ["suite/rates.toml", "suite/data/a.csv", "suite/set/b.csv", "far.json"])
 def test_data_file_that_code_names_is_reported_after_a_change(ledger: Ledger, suite: Path, name: str) -> None:
     gin_file = suite / "x.gin"  # a suite whose folders are not searched for data
     assert changed_data(ledger, [str(gin_file)]) == ""
@@ -89,11 +93,22 @@ with Ledger.open(Path(sys.argv[1])) as ledger:
             output.write("more")
         assert (done.stdout or file.read_bytes()).startswith(b"notice: \n")
         assert subprocess.run(command, check=True, capture_output=True).stdout == b"notice: \n"
+    for begun in (b"first ", b"again "):
+        with subprocess.Popen(["tee", str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tee:
+            assert tee.stdin is not None and tee.stdout is not None
+            tee.stdin.write(begun)
+            tee.stdin.flush()
+            assert tee.stdout.read(6) == begun, "it has opened the file"
+            subprocess.run(command, check=True, stdout=tee.stdin)
+            tee.stdin.close()
+            assert tee.stdout.read() == b"notice: \n"
 
 
 def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledger, suite: Path) -> None:
     data = fingerprint_of([suite / "code.py"]).data
-    assert {Path(file).name for file in data} == {"rates.toml", "a.csv", "far.json"}, "a file that it writes is no data"
+    assert {Path(file).name for file in data} == {"rates.toml", "a.csv", "b.csv", "far.json"}, (
+        "a file that it writes is no data"
+    )
     assert changed_data_of_command(ledger, "mine", data, "Method.files") == ""
     (suite / "rates.toml").write_text("2")
     line = changed_data_of_command(ledger, "mine", data, "Method.files")
