@@ -77,8 +77,10 @@ def load_learned(
     manager = load_plugins()
     _, theta = ThetaLeaves.read(found.checkpoint, manager, allow_pickle=allow_pickle)
     named = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
-    layers = layers_at(found.checkpoint, manager, gin_params=(*found.gin_params, *named, *gin_params))
-    layers = dataclasses.replace(layers, own_bindings=theta.own_bindings, variant=found.variant)
+    layers = layers_at(
+        found.checkpoint, manager, gin_params=(*found.gin_params, *named, *gin_params), variant=found.variant
+    )
+    layers = dataclasses.replace(layers, own_bindings=theta.own_bindings)
     bound: Any
     bound, part = bind_learned_optimizer(layers, where=found.checkpoint)
     learned = as_learned_optimizer(bound)

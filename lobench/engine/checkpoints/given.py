@@ -126,6 +126,7 @@ def layers_at(
     optimizer: str = "",
     gin_files: Iterable[str | Path] = (),
     gin_params: Iterable[str] = (),
+    variant: Variant = Variant(),  # noqa: B008  (frozen)
 ) -> Layers:
     """Returns the gin text around cases for a run or a checkpoint.
 
@@ -135,6 +136,7 @@ def layers_at(
       optimizer: Text of `--optimizer`.
       gin_files: Paths of `--gin-file`.
       gin_params: Texts of `--gin-param`.
+      variant: Bindings of the checkpoint.
     """
     config = trainer_config_at(str(location))
     return Layers(
@@ -143,6 +145,7 @@ def layers_at(
         gin_files=tuple(str(Path(path).absolute()) for path in gin_files),
         gin_params=tuple(gin_params),
         gin_modules=tuple(manager.gin_modules()),
+        variant=variant,
     )
 
 

@@ -342,7 +342,7 @@ class Intake:
         if self._passed_over:
             uris, self._passed_over = self._passed_over[::-1], []
             was_reported = {uri for kind, uri, _ in self._known_events if kind in ("expired", "unreadable")}
-            cleared = sorted(was_reported.intersection(uris))
+            cleared = [uri for uri in uris if uri in was_reported]
             self._known_events = {one for one in self._known_events if one[1] not in cleared}
             more = {"cleared": cleared} if cleared else {}
             self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **more)

@@ -451,7 +451,8 @@ class _NamesIn:
             return map(_folder_of, self._values_of(args[0], depth))
         if called in _KEEPERS and len(args) == 1:
             return self._values_of(args[0], depth)
-        if len(args) == 2 and (called == "getenv" or (called == "get" and _name(owner) == "environ")):
+        is_of_environment = called == "get" and owner is not None and _name(owner) == "environ"
+        if len(args) == 2 and (called == "getenv" or is_of_environment):
             return self._values_of(args[1], depth)  # the default
         if called in ("getcwd", "cwd"):
             return [""]

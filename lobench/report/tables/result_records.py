@@ -130,7 +130,7 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
             last.pop(uri, None)
     for uri, (kind, message) in last.items():
         if uri not in uris:
-            record = {
+            record: dict[str, Any] = {
                 **dict.fromkeys(_FIELDS),
                 "kind": "checkpoint",
                 "label": uri.rstrip("/").rsplit("/", 1)[-1],

@@ -100,8 +100,9 @@ def debug(
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
-    layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params)
-    layers = replace(layers, variant=variant)
+    layers = layers_at(
+        checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params, variant=variant
+    )
     if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError(
             "the case insists on no optimizer",
