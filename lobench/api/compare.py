@@ -354,7 +354,9 @@ def _evaluate(
     for name, subject in zip(named, _found(store, wanted), strict=True):
         if subject is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
-        found[name] = Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,)))
+        # All subjects of the store set the scale, as if the comparison were of stored results.
+        stored = snapshot.stored or snapshot.subjects
+        found[name] = Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,), stored=stored))
     return found
 
 

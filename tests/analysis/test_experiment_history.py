@@ -158,8 +158,8 @@ def test_two_experiments_of_one_store_have_one_scale_in_report_compare_and_resul
     report = lobench("report", "--store", "store", "--format", "text", cwd=tmp_path).stdout
     shown = re.search(r"difference (\S+) \[", report)
     assert shown is not None and float(shown[1]) == pytest.approx(difference, abs=1e-3), report
-    assert "The best mean is that of fast" in report
-    assert "the best mean is that of fast" in pair["scale"]
+    assert "The score 1 is the mean of fast" in report
+    assert "the score 1 is the mean of fast" in pair["scale"]
     results = lobench("results", "--store", "store", "--by", "method", cwd=tmp_path).stdout
     assert "1 the best mean that is stored" in results and "of all methods here" not in results
 

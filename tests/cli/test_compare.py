@@ -139,6 +139,12 @@ def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -
     assert done.returncode == 0 and json.loads(done.stdout)[0]["b"]["label"].endswith("@LearnableSGD()")
     harmed = run(*subjects[:2][::-1], *options)
     assert harmed.returncode == 1 and json.loads(harmed.stdout)[0]["verdict"] == "REGRESSED"
+    # All of the store sets the scale, also if subjects are evaluated now: one of the two pairs has not the best.
+    for pair, now in (((1, 0), harmed), ((0, 2), run(subjects[0], subjects[2], *options))):
+        names = [subjects[place].name if place < 2 else subjects[place] for place in pair]
+        stored = run(*names, "--store", tmp_path / "kept", "--format", "json")
+        ours, theirs = (json.loads(done.stdout)[0]["metrics"]["train/loss"]["difference"] for done in (now, stored))
+        assert ours == theirs
 
 
 def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
@@ -279,6 +285,14 @@ def test_seeds_that_diverge_are_said_beside_those_that_converge(tmp_path: Path) 
     (case,) = pair["metrics"]["train/loss"]["cases"].values()
     assert (case["num_converged"], case["diverged_a"], case["num_a"], case["p_diverged"] > 0.05) == (7, 1, 8, True)
     assert case["p_value"] == pytest.approx(2 * case["p_converged"]) and case["p_holm"] > 0
+
+
+def test_headline_says_how_many_cases_are_in_the_score_if_others_lost_all_seeds(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [0.5, 0.52, 0.49]}, "b": {"train/loss": [0.5, 0.52, 0.49]}})
+    add(tmp_path, 2, {"a": {"train/loss": [0.51, 0.5, 0.5]}, "b": {"train/loss": [math.nan] * 3}})
+    found = compare("1", "2", store=tmp_path)
+    assert "2 cases (1 in the score) x 3 seeds" in comparison_text(found.pairs, scale=found.scale)
+    assert "the score 1 is the mean of theta_1.npz" in found.scale
 
 
 def test_the_time_of_a_gradient_is_measured_where_it_is_asked_for_and_trains_nothing_anew(tmp_path: Path) -> None:

@@ -469,9 +469,9 @@ class Scales:
             if (label := self._best[identity]) is not None:
                 found.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
-            return [f"the best mean is that of {next(iter(found))}"]
+            return [f"the score 1 is the mean of {next(iter(found))}, over seeds that converge"]
         each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
-        return [f"the best means are those of {first_of(each, _NAMED)}"] if each else []
+        return [f"the score 1 is the mean of {first_of(each, _NAMED)}, over seeds that converge"] if each else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""

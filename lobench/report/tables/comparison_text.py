@@ -136,6 +136,8 @@ def _cases_and_seeds(found: MethodComparison) -> str:
     compared = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.p_value)]
     cases = compared or [one.paired for one in effect.comparison.cases]
     text = counted(len(cases), "case")
+    if 0 < (num_in_mean := sum(not math.isnan(one.mean) for one in cases)) < len(cases):
+        text += f" ({num_in_mean} in the score)"
     if cases and all(one.is_paired for one in cases):
         seeds = sorted({one.num_seeds for one in cases})
         return f"{text} x {counted(seeds[0], noun) if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} {noun}s'}"
