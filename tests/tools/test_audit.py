@@ -83,8 +83,11 @@ def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path:
     with zipfile.ZipFile(bundle) as before, zipfile.ZipFile(tmp_path / "edited.lobench", "w") as after:
         for name in before.namelist():
             after.writestr(name, before.read(name) + b"\nBetter than Adam.\n" * (name == "card.md"))
-    found = audit(tmp_path / "edited.lobench", sample="0")
-    assert [one.kind for one in found.contradictions] == ["root", "card"]
+        ran = tmp_path / "ran"
+        after.writestr(f"suites/0/{world[1].name}/conftest.py", f"open({str(ran)!r}, 'w')\n")
+    found = audit(tmp_path / "edited.lobench")
+    assert [one.kind for one in found.contradictions] == ["root", "suite", "card"]
+    assert not ran.exists() and found.checked == () and "no code of the bundle was run" in "".join(found.notes)
 
 
 def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) -> None:

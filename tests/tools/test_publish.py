@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import shutil
+import sqlite3
 import zipfile
 from pathlib import Path
 
@@ -92,6 +94,17 @@ def test_a_member_outside_of_the_bundle_is_refused(bundle: Path, tmp_path: Path)
         archive.writestr("suites/0/../../../evil.py", "")
     with pytest.raises(StoreError, match="a member is called"):
         read_store(tmp_path / "hostile.lobench")
+
+
+def test_a_member_larger_than_those_that_lobench_writes_is_refused_unread(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lobench.engine.store.bundle.LARGEST", 1_000_000)
+    shutil.copy(bundle, tmp_path / "bomb.lobench")
+    with zipfile.ZipFile(tmp_path / "bomb.lobench", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("suites/0/s/data.bin", bytes(1_000_001))
+    with pytest.raises(StoreError, match=r"data\.bin has 1,000,001 bytes"):
+        ResultBundle(tmp_path / "bomb.lobench")
 
 
 def test_nobody_writes_to_a_bundle(bundle: Path) -> None:
@@ -220,4 +233,10 @@ def test_croissant_never_overwrites_and_says_what_is_wrong(bundle: Path, tmp_pat
     done = lobench("publish", bundle, *output, "--license", "MIT")
     assert done.returncode == 2
     assert "--license is of the data set that --croissant writes" in done.stderr
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["full"]
+    shutil.copytree(bundle.parent / "store", tmp_path / "errors")
+    with contextlib.closing(sqlite3.connect(tmp_path / "errors/ledger.sqlite")) as db, db:
+        for change in ("UPDATE evaluations SET payload = NULL, outcome = 'error'", "DELETE FROM summaries"):
+            db.execute(change)
+    done = lobench("publish", tmp_path / "errors", *output, "--croissant", tmp_path / "data")
+    assert (done.returncode, "the store has no curves" in done.stderr) == (2, True), done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["errors", "full"]

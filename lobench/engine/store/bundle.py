@@ -33,6 +33,7 @@ from lobench.engine.store.ledger_tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
+    "LARGEST",
     "SIGNATURE",
     "ResultBundle",
     "has_ledger",
@@ -44,6 +45,7 @@ __all__ = [
     "write_bundle",
 ]
 
+LARGEST = 100_000_000  # bytes of a file of a suite, or of a theta; of larger ones, a bundle has only the hash
 SIGNATURE = "signature"  # signs the root, so it is not part of it
 
 _NAMED = 3  # stores below a folder in an error
@@ -192,6 +194,10 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
             raise ValueError(f"a member is called {one.filename!r}")
         if one.file_size > _MOST_RATIO * one.compress_size + 1000:
             raise ValueError(f"{one.filename} claims {one.file_size:,} bytes, too many for its compressed size")
+        if parts[0] in ("suites", "theta") and one.file_size > LARGEST:
+            raise ValueError(
+                f"{one.filename} has {one.file_size:,} bytes, and lobench writes no files above {LARGEST:,}"
+            )
 
 
 def write_bundle(

@@ -53,6 +53,10 @@ def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]
     """
     try:
         yield from _findings(bundle, ledger, rows, folder)
+    except LobenchError as error:
+        if bundle.computed_root() == bundle.root:
+            raise
+        yield Contradiction("record", f"a file of the bundle cannot be read: {headline(error)}")
     except _UNREADABLE as error:
         yield Contradiction("record", f"a record is of another form than lobench writes: {headline(error)}")
 

@@ -49,18 +49,16 @@ def write_croissant(store: Path, folder: Path, *, name: str, license: str = "") 
     Equal stores make equal files.
 
     Args:
-      store: Folder of the store, or a bundle.
+      store: Folder of the store, or a bundle. It has curves.
       folder: Folder that is missing or empty.
       name: Name of the data set.
       license: License of the data set, as an SPDX identifier or an address. "": none is stated.
     Raises:
-      UsageError: The folder holds files or cannot be written, or the store has no curves.
+      UsageError: The folder holds files or cannot be written.
     """
     require_free_folder(folder)
     results = open_results(store)
     frame = results.curves_frame().drop(columns=_LOCAL)
-    if frame.empty:
-        raise UsageError("the store has no curves", where=str(store), expected="evaluations that ended with curves")
     data = frame.to_csv(index=False, na_rep="", float_format="%.9g", lineterminator="\n").encode()
     described = _description(results, frame, data, name=name, license=license)
     write_whole(folder / CURVES, data)

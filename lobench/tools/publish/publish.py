@@ -21,14 +21,14 @@ from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_readers, reader_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
 from lobench.engine.store.about import ledger_about, ledger_gaps, short_place
-from lobench.engine.store.bundle import ResultBundle, write_bundle
+from lobench.engine.store.bundle import LARGEST, ResultBundle, write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import sign
 from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
 from lobench.tools.publish.croissant import require_free_folder, write_croissant
-from lobench.tools.publish.suites import LARGEST, BundledSuites, suites_in, suites_of
+from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
 
@@ -98,6 +98,8 @@ def publish(
         about = ledger_about(ledger, rows)
         gaps = ledger_gaps(ledger, rows)
         patch_files = patch_files_of(ledger)
+    if croissant is not None and all(row.payload is None for row in rows):
+        raise UsageError("the store has no curves", where=str(store), expected="evaluations that ended with curves")
     bundle = ResultBundle(store) if store.is_file() else None
     found = suites_of(store, rows, suites) if bundle is None or suites else suites_in(bundle)
     thetas: Mapping[str, bytes] = {}

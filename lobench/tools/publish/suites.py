@@ -18,12 +18,10 @@ from lobench.core.wording import counted
 from lobench.engine.config.reached_files import data_files_beside, imported_modules, names_code, reached_files
 from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.config.user_code import tree_sha256
-from lobench.engine.store.bundle import ResultBundle, ledger_file
+from lobench.engine.store.bundle import LARGEST, ResultBundle, ledger_file
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["LARGEST", "BundledSuites", "suites_in", "suites_of"]
-
-LARGEST = 100_000_000  # bytes; of larger files, a bundle contains only the hash
+__all__ = ["BundledSuites", "suites_in", "suites_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
