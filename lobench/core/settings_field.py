@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["Option", "option"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["Option", "changed_fields", "option", "settings_from"]
+
+S = TypeVar("S", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +37,20 @@ class Option:
 def option(default: Any, help: str, **words: Any) -> Any:
     """Returns a dataclass field with a command-line option; `words` are the other fields of `Option`."""
     return field(default=default, metadata={"option": Option(help=help, **words)})
+
+
+def settings_from(kind: type[S], options: dict[str, Any], **values: Any) -> S:
+    """Returns settings with those of the options that are their fields, which are removed from `options`.
+
+    Args:
+      kind: Dataclass of the settings.
+      options: Keyword arguments of a function that takes settings of several kinds.
+      values: Values of fields that are arguments of their own.
+    """
+    own = {each.name: options.pop(each.name) for each in fields(kind) if each.name in options}
+    return kind(**own, **values)
+
+
+def changed_fields(settings: DataclassInstance) -> dict[str, Any]:
+    """Returns the values that differ from the defaults of their fields, by name."""
+    return {each.name: value for each in fields(settings) if (value := getattr(settings, each.name)) != each.default}

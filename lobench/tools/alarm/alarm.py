@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from lobench.api.settings import WatchSettings, command_text, texts
 from lobench.api.watched_run import WatchedRun
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.settings_field import changed_fields, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, first_of, headline, one_line
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
@@ -126,7 +127,7 @@ def alarm(
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     wanted = kinds_of(texts(kinds))
-    rules = AlarmRules(**{each.name: options.pop(each.name) for each in fields(AlarmRules) if each.name in options})
+    rules = settings_from(AlarmRules, options)
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run, places, folder = watched.run, watched.suites, watched.store
     progress = progress or default_progress()
@@ -157,12 +158,11 @@ def alarm(
         while not over:
             over = is_over is None or is_over()
             found = follower.look(is_over=over)
-    usual = AlarmRules()
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
         alarm=",".join(wanted),
-        **{key: getattr(rules, key) for key in AlarmRules.__slots__ if getattr(rules, key) != getattr(usual, key)},
+        **changed_fields(rules),
         name=name,
         store=store,
         gin_file=texts(gin_files),

@@ -24,6 +24,7 @@ from lobench.api.watched_run import WatchedRun
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
+from lobench.core.settings_field import changed_fields, settings_from
 from lobench.core.subject import Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
@@ -39,12 +40,11 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.bisect.bisect_settings import BisectSettings
 from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
 
 __all__ = ["bisect"]
 
-_LEVEL = 0.95
-_CONFIDENCE = 0.9
 _MOST_AT_ONCE = 8
 _FEW_ROUNDS = 3
 _SAME_SHARE = 0.01  # a change of the probability of a fall that is none
@@ -57,15 +57,8 @@ def bisect(
     suites: str | Path | Sequence[str | Path],
     *,
     case: str,
-    metric: str = "",
-    probability: float = _LEVEL,
-    confidence: float = _CONFIDENCE,
-    most: int | None = None,
-    from_step: int | None = None,
-    to_step: int | None = None,
     name: str = "",
     store: str | Path | None = None,
-    workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
@@ -85,18 +78,12 @@ def bisect(
         `mine-0`.
       suites: Suites of the case, and of the watch if there is one.
       case: Name of the case: `relu32`, `quick/relu32`, or with its file, `digits.relu32`.
-      metric: Metric that got worse. "": the case's primary metric.
-      probability: Stop if there is a fall, and the break is within one checkpoint, with this probability.
-      confidence: Stop if also the named checkpoint is the first broken one with this probability. That checkpoint and
-        the one before it are evaluated.
-      most: Largest number of new evaluations of one seed block. None: a fifth of the checkpoints, at least 20.
-      from_step, to_step: Outer steps at which the case was good and was broken. None: the run's first and last.
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
-      workers: Number of worker processes, or "auto". As many checkpoints are evaluated together, 8 at most.
       gin_files, gin_params: Bindings of the watch.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `executor` and `keep_results`.
+      options: Fields of `BisectSettings`, such as `metric`, `probability`, `most` and `from_step`; and further ones of
+        `WatchSettings`. As many checkpoints are evaluated together as there are `workers`, 8 at most.
     Raises:
       UsageError: The run does not exist, or has fewer than two checkpoints.
       SuiteError: No case has this name.
@@ -104,6 +91,8 @@ def bisect(
       LobenchError: Fewer than two checkpoints could be evaluated, or every evaluation diverged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
+    settings = settings_from(BisectSettings, options, case=case)
+    metric, from_step, to_step = settings.metric, settings.from_step, settings.to_step
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run, places = watched.run, watched.suites
     asked_for, location, own_params = location, run.location, (*run.bindings, *gin_params)
@@ -117,7 +106,6 @@ def bisect(
         gin_params=gin_params,
         gin_files=texts(gin_files),
         cases=tuple(spec.names[-1] for spec in specs),
-        workers=workers,
         **options,
     )
 
@@ -173,10 +161,10 @@ def bisect(
         look=look,
         is_readable=lambda one: place_of(one) is not None,
         log=progress.log,
-        level=probability,
-        confidence=confidence,
-        most=max(len(checkpoints) // 5, _LEAST_BUDGET) if most is None else most,
-        at_once=min(num_workers(workers), _MOST_AT_ONCE),
+        level=settings.probability,
+        confidence=settings.confidence,
+        most=max(len(checkpoints) // 5, _LEAST_BUDGET) if settings.most is None else settings.most,
+        at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
     )
     status, seen, belief = search.run()
     assert seen.case is not None
@@ -188,8 +176,8 @@ def bisect(
         metric=metric or seen.case.primary_metric,
         checkpoints=tuple(checkpoints),
         belief=belief,
-        level=probability,
-        confidence=confidence,
+        level=settings.probability,
+        confidence=settings.confidence,
         num_evaluations=seen.num_evaluations,
         num_new=search.num_new,
         num_seeds=seen.case.seed_block or seen.case.num_seeds,
@@ -199,12 +187,7 @@ def bisect(
         command=command_text(
             *("lobench", "bisect", str(asked_for)),
             suite=texts(suites),
-            case=case,
-            metric=metric,
-            probability=None if probability == _LEVEL else probability,
-            confidence=None if confidence == _CONFIDENCE else confidence,
-            from_step=from_step,
-            to_step=to_step,
+            **changed_fields(replace(settings, most=None)),
             name=name,
             store=given_store,
             gin_file=texts(gin_files),

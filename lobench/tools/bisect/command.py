@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, evaluation_options, watched_run_options
+from lobench.cli.options import evaluation_options, options_of, watched_run_options
 from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.tools.bisect.bisect_settings import BisectSettings
 
 __all__ = ["bisect"]
 
@@ -24,37 +25,7 @@ evaluations."""
 )
 @click.argument("location", metavar="RUN")
 @watched_run_options
-@click.option("--case", required=True, help="Name of the case: relu32, quick/relu32 or digits.relu32.")
-@click.option("--metric", default="", help="Metric that got worse (default: the case's primary metric).")
-@click.option(
-    "--probability",
-    type=BoundedNumber(0.5, 0.999),
-    default=0.95,
-    show_default=True,
-    help="End when there is a fall, and the break is within one checkpoint, with this probability.",
-)
-@click.option(
-    "--confidence",
-    type=BoundedNumber(0.5, 0.999),
-    default=0.9,
-    show_default=True,
-    help="End when the named checkpoint is the first broken one with this probability, too.",
-)
-@click.option(
-    "--most",
-    type=click.IntRange(min=0),
-    help="Largest number of new evaluations of one seed block (default: a fifth of the checkpoints, at least 20).",
-)
-@click.option(
-    "--from-step",
-    type=click.IntRange(min=0),
-    help="Outer step at which the case was good (default: the run's first one).",
-)
-@click.option(
-    "--to-step",
-    type=click.IntRange(min=0),
-    help="Outer step at which the case was broken (default: the run's last one).",
-)
+@options_of(BisectSettings)
 @evaluation_options
 @format_option("text", "json", prints={"bisect": "lobench.tools.bisect.probes:BisectionRecord"})
 def bisect(location: str, kind: str, **options: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from lobench.api.settings import texts
 from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.program import PROGRAM_VERSION
+from lobench.core.settings_field import settings_from
 from lobench.core.subject import Given, Subject
 from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.given import layers_at
@@ -113,8 +114,7 @@ def falsify(
       LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
-    own = {each.name: options.pop(each.name) for each in fields(FalsifySettings) if each.name in options}
-    rules = FalsifySettings(**own)
+    rules = settings_from(FalsifySettings, options)
     seeds, against = rules.seeds, rules.against
     if not 4 <= seeds <= MOST_SEEDS:
         raise UsageError("--seeds", got=str(seeds), expected=f"4 to {MOST_SEEDS}")

@@ -25,6 +25,7 @@ from lobench.api.settings import num_workers
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, direction_of, metric_name
 from lobench.core.result import Curves
+from lobench.core.settings_field import settings_from
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import ERRORS, WatchProgress
 from lobench.engine.store.database import StoreLock
@@ -117,8 +118,7 @@ def keep(
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     progress = progress or default_progress()
-    own = {each.name: options.pop(each.name) for each in dataclasses.fields(KeepSettings) if each.name in options}
-    settings = KeepSettings(command=command, metric=metric, **own)
+    settings = settings_from(KeepSettings, options, command=command, metric=metric)
     terms = _terms(settings)
     _check(settings)
     against, candidate, links = str(settings.against), str(settings.candidate), tuple(settings.links)
