@@ -8,7 +8,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,11 +29,12 @@ from lobench.core.errors import (
     with_parts,
 )
 from lobench.core.wording import described, headline
-from lobench.hookspecs import Declaration
+from lobench.hookspecs import Declaration, Executor, ExecutorEvent
 
 __all__ = [
     "CASE_WORKER",
     "COMMAND_WORKER",
+    "EXECUTOR_RESULTS",
     "BrokenPlugin",
     "GuardedPlugin",
     "PluginManager",
@@ -46,6 +47,15 @@ __all__ = [
 # It is the only name of a higher layer in this module.
 CASE_WORKER = "lobench.pytest_plugin.worker:serve"
 COMMAND_WORKER = "lobench.engine.workers.command:serve"
+
+
+EXECUTOR_RESULTS: Mapping[str, Callable[[Any], bool]] = {
+    "start": lambda _: True,
+    "send": lambda _: True,
+    "kill": lambda _: True,
+    "wait": lambda found: isinstance(found, Sequence) and all(isinstance(one, ExecutorEvent) for one in found),
+    "close": lambda _: True,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +298,8 @@ class PluginManager(pluggy.PluginManager):
         """
         found, problems = self._collected(hook)
         for problem in problems.values():
-            self._note_broken(problem.where or hook, hook, str(problem))
+            plugin = problem.where.removeprefix("plugin ").strip("'")
+            self._note_broken(plugin or hook, hook, str(problem))
         return found
 
     def _collected(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
@@ -355,6 +366,20 @@ class PluginManager(pluggy.PluginManager):
         """
         declared = self.usable_declarations("lobench_gin_modules").values()
         return [one.declaration.factory.partition(":")[0] for one in declared]
+
+    def make_executor(self, name: str, *arguments: object) -> Executor:
+        """Makes an executor for a command with workers of its own. Calls are guarded as by `make_guarded`.
+
+        Args:
+          name: Name of its declaration.
+          arguments: Arguments of its factory: the configuration of workers, and the connection that wakes it, or None.
+        Raises:
+          LobenchError: There is no such executor, or it cannot be made.
+        """
+        hook = "lobench_executors"
+        found = self.find(hook, name, kind="executor")
+        made: Executor = found.make_guarded(*arguments, where=f"--executor {name}", hook=hook, results=EXECUTOR_RESULTS)
+        return made
 
     def find(self, hook: str, name: str, *, kind: str, where: str = "") -> Registered:
         """Returns one declaration.

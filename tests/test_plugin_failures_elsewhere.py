@@ -368,3 +368,23 @@ def test_session_with_a_contract_of_a_plugin_that_ends_the_process_fails(tmp_pat
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-k", "gives_a_value", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "SystemExit: os._exit(0)" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("does", [name for name in DOES if name != "none"])
+def test_an_executor_that_is_wrong_is_one_line_with_plugin_and_hook(does: str) -> None:
+    class Mine:
+        start = send = kill = close = staticmethod(lambda *_: None)
+        wait = staticmethod(DOES[does])
+
+        def __init__(self, config: object, wakeup: object) -> None:
+            pass
+
+    module = ModuleType("mine")
+    vars(module).update(
+        lobench_executors=lambda: [Declaration(name="mine", factory=":Mine")], Mine=Mine, __name__="mine"
+    )
+    manager = PluginManager()
+    manager.take(module, "mine")
+    with pytest.raises(PluginFailure, match=r"plugin 'mine', hook lobench_executors, 'mine': wait\(\)") as caught:
+        manager.make_executor("mine", None, None).wait(0.0)
+    assert len(str(caught.value).splitlines()) == 1

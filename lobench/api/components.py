@@ -35,13 +35,12 @@ from lobench.hookspecs import (
     CheckpointReader,
     CheckpointSource,
     Executor,
-    ExecutorEvent,
     ResultSink,
     SinkContext,
     SourceContext,
     Unfinished,
 )
-from lobench.plugins import CASE_WORKER, COMMAND_WORKER, PluginManager, load_plugins
+from lobench.plugins import CASE_WORKER, COMMAND_WORKER, EXECUTOR_RESULTS, PluginManager, load_plugins
 
 __all__ = [
     "WatchComponents",
@@ -70,13 +69,6 @@ def _is_positions(value: object) -> bool:
 _SOURCE_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "poll": partial(_is_list_of, SeenCheckpoint),
     "pending": lambda found: isinstance(found, Mapping) and all(isinstance(one, Unfinished) for one in found.values()),
-}
-_EXECUTOR_RESULTS: Mapping[str, Callable[[Any], bool]] = {
-    "start": lambda _: True,
-    "send": lambda _: True,
-    "kill": lambda _: True,
-    "wait": lambda found: isinstance(found, Sequence) and all(isinstance(one, ExecutorEvent) for one in found),
-    "close": lambda _: True,
 }
 _POLICY_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "admit": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_is_positions, found))
@@ -133,7 +125,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
             argument, where=f"--checkpoints {settings.checkpoints}", hook=_POLICIES, results=_POLICY_RESULTS
         ),
         make_executor=partial(
-            make_executor, where=f"--executor {settings.executor}", hook=_EXECUTORS, results=_EXECUTOR_RESULTS
+            make_executor, where=f"--executor {settings.executor}", hook=_EXECUTORS, results=EXECUTOR_RESULTS
         ),
     )
 

@@ -142,9 +142,8 @@ def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
 
 def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]) -> Crew:
     """Returns a crew without starting its workers. The inline executor always has one worker."""
-    factory = load_plugins().find("lobench_executors", machines.executor, kind="executor").load()
     return Crew(
-        factory(worker_config(experiment, machines)),
+        load_plugins().make_executor(machines.executor, worker_config(experiment, machines), None),
         num_workers=1 if machines.executor == "inline" else num_workers,
         num_cpus=experiment.num_cpus,
         num_gpus=experiment.num_gpus,

@@ -85,6 +85,21 @@ def content(store: Path) -> dict[str, Any]:
     return {"results": found, "generations": ended, "files": files}
 
 
+EXECUTOR = """
+from lobench.hookspecs import Declaration
+
+def lobench_executors():
+    return [Declaration(name="planted", factory=":Planted")]
+
+class Planted:
+    def __init__(self, config, wakeup):
+        self.start = self.send = self.kill = self.close = lambda *_: None
+
+    def wait(self, timeout):
+        raise ZeroDivisionError("planted")
+"""
+
+
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_config(tmp_path_factory.mktemp("evolve"))
@@ -343,3 +358,16 @@ def test_experiments_end_with_what_started_them(tmp_path: Path) -> None:
     num_before = len(read_generations(store / "a" / "seed_0"))
     output = evolve(config, store, *many, "--gin-param", f"Evolve.num_generations = {num_before + 1}")
     assert output.count("ended with exit code 0") == 1
+
+
+def test_an_executor_of_a_plugin_that_fails_is_one_line(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted-1.0.dist-info").mkdir()
+    (tmp_path / "planted-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+    (tmp_path / "planted-1.0.dist-info/entry_points.txt").write_text("[lobench]\nplanted = planted_executor\n")
+    (tmp_path / "planted_executor.py").write_text(EXECUTOR)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run(config, tmp_path / "store", "--executor", "planted", "--workers", "1")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, "'planted', hook lobench_executors, 'planted': wait() failed" in line) == (3, True), line
