@@ -294,6 +294,7 @@ def _both_real_edits_are_kept(folder: Path, output: str) -> None:
     log = json.loads((folder / "project/.lobench/keep/keep/decisions.json").read_text())
     kept = [one["description"] for one in log["decisions"] if one["answer"] == "keep"]
     assert len(log["decisions"]) == 10 and kept == ["rate .05", "larger batches"]
+    assert re.search(r"chain of kept changes from git:HEAD \(\w+\): 2 rate .05; 8 larger batches", output)
 
 
 @before("live.md")
