@@ -112,6 +112,10 @@ class Ridge(lobench.Task):
         return slope * (params**2).sum()
 
 
+class Steep(Ridge):
+    """Subclass that gin does not know."""
+
+
 def text_of(case: lobench.Case) -> list[str]:
     return gin_of(case, "mine", "here").splitlines()
 
@@ -175,4 +179,5 @@ def test_constructor_of_a_configurable_keeps_its_signature_and_its_calls_are_for
     assert call_of(made) == ((4,), {}) and call_of(copy.copy(made)) is None
     del made
     assert call_of(Ridge()) == ((), {})
+    assert call_of(Steep(width=2)) is None  # nobody registered it
     assert CaseSpec(path="a/b.gin", scope="c", root="a").text == ""

@@ -55,6 +55,13 @@ def test_bounds_exclude_zero_exactly_if_the_test_rejects(gains: int, losses: int
             assert p_value(shift - outward) >= tail - 1e-6 or low > 0 or high < 0
 
 
+def test_bounds_follow_the_exact_test_in_a_tail_where_the_score_test_does_not_reject() -> None:
+    test = McNemar(gains=20, losses=0, num_items=50)
+    tail = 2e-6
+    assert test.above() == pytest.approx(2**-20) and test._score(0.0) > tail
+    assert test.bounds(tail)[0] > 0 > McNemar(gains=0, losses=20, num_items=50).bounds(tail)[1]
+
+
 def test_shifted_pairs_have_the_same_test_at_the_shift() -> None:
     pairs = binary(9, 1, 40)
     shifted, found = mean_difference(pairs.shifted(0.1)), mean_difference(pairs)
