@@ -30,6 +30,7 @@ from lobench.report.tables.comparison import case_means
 from lobench.report.tables.latex import escape, latex_table
 from lobench.report.tables.method_table import method_records
 from lobench.report.tables.text import interval_cell
+from lobench.report.tables.verdict import pair_card
 
 
 def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:
@@ -104,6 +105,8 @@ def test_exploded_seeds_are_marked_in_each_cell_and_counted_in_each_record(tmp_p
     assert [(one["num_seeds"], one["num_diverged"], one["num_exploded"]) for one in subjects] == counts
     exclusions = appendix_markdown(summary).partition("Exclusions")[2]
     assert "2 of 4 seeds exploded" in exclusions and "1 of 4 seeds diverged" in exclusions
+    card = pair_card("2 against 1", summary.comparison(0, 1, "primary"))  # type: ignore[arg-type]  # both have the case
+    assert "diverged or exploded 2 of 4 against 0 of 4" in card.note
     (pair,) = compare_subjects(summary.snapshot.subjects[:2], scales=summary.scales)
     # Means of a comparison are over the seeds that converge on both sides, as its differences are.
     assert case_means(pair, pair.primary, "s/a", has_values=False) == ["0.1049", "0.1095 (2/4 exploded)"]

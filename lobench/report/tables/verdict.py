@@ -13,7 +13,7 @@ from typing import Any
 from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_note, undecided_words
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.score_scale import SCORE_VERSION
-from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison
+from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison, comparison_words
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
@@ -132,6 +132,8 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     p_value = p_cell(comparison.p_value)
     p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
     numbers = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
+    if words := comparison_words(comparison):  # the mean score counts lost seeds as -1, and the difference does not
+        numbers += f"; {words}"
     return Card(
         label=label,
         value=str(comparison.verdict),
