@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import lobench_here
 from edited_world import (
     COMMANDS,
     EDITS,
@@ -19,6 +20,7 @@ from edited_world import (
     run_text,
     watch_text,
 )
+from tiny import make_run, make_suite, watch_here
 
 from lobench.engine.store.ledger import Ledger
 
@@ -227,3 +229,17 @@ def test_watch_with_config_edited_between_two_cases_trains_both_with_the_same_bi
         bindings = row.curves.provenance.bindings
         edited.setdefault(row.case.optimizer_hash, set()).add("initial_lr = 0.5" in bindings)
     assert all(len(values) == 1 for values in edited.values()), edited
+
+
+def test_best_and_bisect_after_an_edit_name_the_results_of_the_watch_that_other_code_made(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -1.5)
+    tasks, options = suite / "tiny_tasks.py", ("--suite", suite, "--workers", "1")
+    assert watch_here(run, suite, "--once", "--checkpoints", "all").returncode == 0
+    tasks.write_text(tasks.read_text().replace("jnp.sum(params**2)", "2.0 * jnp.sum(params**2)"))
+    for words, count in ((("best", run), 4), (("bisect", run, "--case", "a", "--most", "2"), 2)):
+        done = lobench_here(*words, *options)
+        line = f"{count} results were made by other code: tiny_tasks.py, and are compared with new ones here"
+        assert line in done.stderr, done.stdout + done.stderr
+    assert watch_here(run, suite, "--once", "--checkpoints", "all").returncode == 0
+    done = lobench_here("best", run, *options)
+    assert done.returncode == 0 and "other code" not in done.stdout + done.stderr, done.stdout + done.stderr

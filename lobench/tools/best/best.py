@@ -112,6 +112,8 @@ def best(
     if not chosen:
         raise _nothing(store, places, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
+    if note := watched.note_on_code("best"):
+        shown.log(note)
     if not candidates:
         named = ", ".join(one.subject.checkpoint.uri for one in chosen)
         see = shlex.join(["lobench", "results", "--store", str(store / "best")])

@@ -167,6 +167,8 @@ def bisect(
         at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
     )
     status, seen, belief = search.run()
+    if note := watched.note_on_code("bisect"):
+        progress.log(note)
     assert seen.case is not None
     if status == "undecided" and (note := note_on_fixed_seeds([seen.case])):
         progress.log(note)
