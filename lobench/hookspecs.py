@@ -72,6 +72,9 @@ class Declaration:
       summary: One line for `lobench list`.
       metric_directions: For a metric, "min" or "max" by the name of each metric that it returns. A metric without a
         direction is stored and shown, but has no best value, no score and no bold.
+
+    >>> Declaration(name="npz", factory="my_package.readers:NpzReader", summary="Arrays by name.").metric_directions
+    {}
     """
 
     name: str
@@ -101,7 +104,11 @@ class _OfSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSeen(_OfSubject):
-    """A checkpoint was copied and read, or an optimizer without theta was given."""
+    """A checkpoint was copied and read, or an optimizer without theta was given.
+
+    >>> CheckpointSeen(subject=Subject.of_optimizer("adam()")).subject.label
+    'adam()'
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +121,12 @@ class EvaluationFinished(_OfSubject):
       outcome: Outcome of the evaluation.
       curves: Curves of the seeds. None if the outcome gave none (error, timeout, poisoned, ...).
       message: One line on a failure; empty if there was none.
+
+    >>> subject, case = Subject.of_optimizer("adam()"), lobench.open_results("results").rows[0].case
+    >>> block, outcome = SeedBlock(start=0, size=3), lobench.Outcome.ERROR
+    >>> event = EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=outcome, message="it hung")
+    >>> event.curves is None
+    True
     """
 
     case: CaseInfo
@@ -129,6 +142,9 @@ class CheckpointFinished(_OfSubject):
 
     Attributes:
       evaluations: All evaluations of the subject, in a fixed order.
+
+    >>> CheckpointFinished(subject=Subject.of_optimizer("adam()"), evaluations=()).evaluations
+    ()
     """
 
     evaluations: tuple[EvaluationFinished, ...]
@@ -145,6 +161,12 @@ class AlarmRaised(_OfSubject):
       bound: One-sided confidence bound of the value, which decided.
       cases: Cases that show it, the worst first; () if it is for all cases together.
       message: One line for people.
+
+    >>> first = Subject.of_checkpoint(Checkpoint(uri="theta_3.npz", sha256="1" * 64, outer_step=3))
+    >>> last = Subject.of_checkpoint(Checkpoint(uri="theta_9.npz", sha256="2" * 64, outer_step=9))
+    >>> event = AlarmRaised(subject=last, kind="regress", reference=first, value=0.3, bound=0.1, message="worse")
+    >>> event.reference.outer_step
+    3
     """
 
     kind: str
@@ -167,6 +189,9 @@ class Delivery:
       run: Name of the run, as in tables: for an experiment a method, or a session of a command (`mine-0`); for a watch
         the run's folder, or "" if the watched folder contains the checkpoints itself. A sink writes the numbers of each
         run and generation (`event.checkpoint.generation`) separately, because two runs have equal outer steps.
+
+    >>> Delivery(sequence=1, event=CheckpointFinished(subject=Subject.of_optimizer("adam()"), evaluations=())).run
+    ''
     """
 
     sequence: int
@@ -183,6 +208,20 @@ class CheckpointReader(Protocol):
     Attributes:
       in_place: Whether the format is written in place. If so, a source takes a checkpoint only after its size and mtime
         were unchanged over two polls, or if it has a `.done` file. False if a rename or a commit marker completes it.
+
+    >>> class TextReader:
+    ...     def recognises(self, path):
+    ...         return path.suffix == ".txt"
+    ...
+    ...     def is_complete(self, path):
+    ...         return path.exists()
+    ...
+    ...     def read(self, path):
+    ...         return CheckpointContent(leaves={"w": np.loadtxt(path)})
+    >>> Path("theta.txt").write_text("1.5")
+    3
+    >>> TextReader().read(Path("theta.txt")).leaves["w"]
+    array(1.5)
     """
 
     in_place: bool
@@ -216,6 +255,9 @@ class SourceContext:
     Attributes:
       location: The watched location.
       readers: Checkpoint readers by name, in order of preference.
+
+    >>> SourceContext(location="runs/today", readers={}).location
+    'runs/today'
     """
 
     location: str
@@ -230,6 +272,9 @@ class Unfinished:
       reason: Text for people.
       is_awaited: Whether it may still become a checkpoint, so that a run that ends waits for it. If False, it is given
         up.
+
+    >>> Unfinished(reason="the index names a file that is missing", is_awaited=True).is_awaited
+    True
     """
 
     reason: str
@@ -244,6 +289,9 @@ class CheckpointSource(Protocol):
 
     Attributes:
       poll_seconds: Seconds that the chief waits between two polls.
+
+    >>> load_plugins().declarations("lobench_checkpoint_sources").keys() >= {"directory"}
+    True
     """
 
     poll_seconds: float
@@ -269,6 +317,9 @@ class SinkContext:
       argument: Text after `NAME:` on the command line; "" if omitted.
       name: Name of the watch.
       suites: Suites of the watch, as absolute paths of folders and `.gin` files.
+
+    >>> SinkContext(store=Path("results"), argument="project").suites
+    ()
     """
 
     store: Path
@@ -294,6 +345,9 @@ class ResultSink(Protocol):
     stored with the written data, so that a removed or replaced destination gets everything again. If its attribute
     `keeps_first` is true, the sink writes a number only once for each run, generation and outer step. Later numbers for
     the same ones, which it does not write, are reported by the caller.
+
+    >>> "report" in load_plugins().declarations("lobench_result_sinks")
+    True
     """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -315,6 +369,9 @@ class SelectionStrategy(Protocol):
 
     Attributes:
       pool: Members that an asynchronous controller passes to it in addition to the initiator; see `Pool`.
+
+    >>> "exploit_explore" in load_plugins().declarations("lobench_selection_strategies")
+    True
     """
 
     @property
@@ -340,6 +397,9 @@ class Executor(Protocol):
 
     It carries bytes in both directions. Leases, deadlines and attempts are handled by the caller; an executor retries
     nothing.
+
+    >>> sorted(load_plugins().declarations("lobench_executors").keys() & {"inline", "local"})
+    ['inline', 'local']
     """
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:

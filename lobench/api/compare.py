@@ -162,6 +162,10 @@ def compare(
     Raises:
       LobenchError: A name is unknown, an evaluation cannot start, or a baseline is stale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> found = lobench.compare("adam()", "sgd()", store="results")
+    >>> str(found.pairs[0].effects[0].gate.verdict)
+    'PASS'
     """
     design = design_of(independent_cases=independent_cases, seed_means=seed_means)
     names = texts(subjects)

@@ -68,6 +68,10 @@ def evaluate(
         unknown; or both a suite and objects are given.
       SuiteError: The suite has no case of this name.
       ConfigError, CheckpointError, ThetaMismatch: The case, the checkpoint, or both together are invalid.
+
+    >>> result = lobench.evaluate("quadratic.gin", case="small", optimizer="sgd(); sgd.learning_rate = 0.1")
+    >>> result.final("train/loss").shape
+    (2,)
     """
     from lobench.evaluation.notebook import evaluate as evaluated
 

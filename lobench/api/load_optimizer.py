@@ -54,6 +54,9 @@ def load_optimizer(
       UsageError: The name is unknown; in `update`: the parameters or the loss are missing.
       ConfigError: Nothing names the optimizer, or a binding is invalid.
       CheckpointError, ThetaMismatch: The checkpoint cannot be read, or is one of another optimizer.
+
+    >>> optimizer = lobench.load_optimizer("run/theta_3.npz", num_steps=100)
+    >>> state = optimizer.init(jnp.ones(2))
     """
     learned, theta, name = load_learned(
         checkpoint, optimizer=optimizer, gin_params=gin_params, store=store, allow_pickle=allow_pickle

@@ -62,6 +62,10 @@ def race(
     Raises:
       LobenchError: Wrong usage, an evaluation cannot start or gave no result, or no case has a score scale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> methods = "sgd(); sgd.learning_rate = 0.1", "sgd(); sgd.learning_rate = 0.01"
+    >>> lobench.race(*methods, suites="quadratic.gin", seeds=4).leader
+    0
     """
     names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)

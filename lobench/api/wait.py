@@ -40,6 +40,9 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     Raises:
       UsageError: `max_pending` or `timeout` is negative.
       StoreError: The store cannot be read, or `store` is a run's folder with a store below it.
+
+    >>> lobench.wait_for_evaluations("results", timeout=10)
+    True
     """
     if max_pending < 0 or (timeout is not None and not timeout >= 0):
         raise UsageError("wait_for_evaluations", got=f"{max_pending=}, {timeout=}", expected="numbers >= 0")

@@ -47,6 +47,10 @@ def watch(
     Raises:
       LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, or no
         checkpoint.
+
+    >>> watched = lobench.watch("run", "quadratic.gin", once=True, checkpoints="all")
+    >>> watched.ending.outcomes[lobench.Outcome.PASSED]
+    3
     """
     return run_watch(WatchSettings(location=str(location), suites=texts(suites), **options), progress)
 

@@ -137,6 +137,13 @@ def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Ma
       name: Name of the command's argument.
       help: Help text.
       prints: As for `FormatOption`; `lobench schema` uses it.
+
+    >>> @click.command()
+    ... @format_option("text", "json", prints={"count": "lobench.cli.output:Record"})
+    ... def command(kind):
+    ...     return kind
+    >>> command.main(["--format", "json"], standalone_mode=False)
+    'json'
     """
     choice = click.Choice(kinds)
     return click.option(
@@ -242,7 +249,14 @@ def _plain(value: object) -> Any:
 
 
 def emit(name: str, record: Record | Sequence[Record]) -> None:
-    """Prints a command's document. Without `--format json` on the command line it is printed like other text."""
+    """Prints a command's document. Without `--format json` on the command line it is printed like other text.
+
+    >>> emit("doctor", {"checks": []})
+    {
+     "schema": "lobench/doctor/1",
+     "checks": []
+    }
+    """
     emit_text(json_text(name, record) + "\n")
 
 

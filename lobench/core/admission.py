@@ -26,7 +26,11 @@ __all__ = [
 
 
 class AdmissionPolicy(Protocol):
-    """Picks which waiting checkpoints are evaluated. Factory: `factory(argument: str) -> AdmissionPolicy`. Pure."""
+    """Picks which waiting checkpoints are evaluated. Factory: `factory(argument: str) -> AdmissionPolicy`. Pure.
+
+    >>> "latest" in load_plugins().declarations("lobench_admission_policies")
+    True
+    """
 
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
         """Splits the waiting checkpoints (positions in order of sighting) into those to run and those to skip.

@@ -136,6 +136,9 @@ class Case:
       replicates: Of what a command's values are replicates: "seeds", or "items" of a data set. With "items" it runs
         once, and `curves` is a file with a value for each item: lines such as `{"item": "q17", "correct": 1}`, or a
         CSV with a column `item`. Comparisons are paired by item, and `num_seeds` is ignored.
+
+    >>> lobench.Case(num_inner_steps=500, num_seeds=8).eval_every
+    50
     """
 
     task: Any = None
@@ -197,7 +200,11 @@ record_calls(Case)
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SeedBlock:
-    """Consecutive seeds that are evaluated together: the unit of work and of storage."""
+    """Consecutive seeds that are evaluated together: the unit of work and of storage.
+
+    >>> SeedBlock(start=5, size=3)
+    SeedBlock(start=5, size=3)
+    """
 
     start: int
     size: int
@@ -278,6 +285,10 @@ class CaseInfo:
       fixed_seeds: Whether the case is never evaluated on other seeds than its own, as an ordinary test that does not
         read `record.seeds`, or a case with items.
       replicates: As of `Case`. With "items", the only seed block is `0+1`, and its curves have a row for each item.
+
+    >>> case = lobench.open_results("results").rows[0].case
+    >>> case.name, [(block.start, block.size) for block in case.blocks()]
+    ('a', [(0, 3)])
     """
 
     identity: str
@@ -425,6 +436,9 @@ class CaseSpec:
       root: Folder above the suite. The path in a case's identity is relative to it.
       cell: Combination of the values of `Case.axes`; empty if the scope has no axes.
       text: gin text of a case in Python, in place of the file, which does not exist; "" for a case of a file.
+
+    >>> [spec.scope for spec in specs_in(Path("quadratic.gin"))]
+    ['small']
     """
 
     path: str

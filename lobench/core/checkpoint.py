@@ -56,6 +56,9 @@ class SeenCheckpoint:
       index: Number in the checkpoint's name; None if the name has no number. It is not an outer step.
       run: Name of its run if there are several; "" otherwise.
       generation: Generation of the run according to the path; None if unknown. That of the content takes precedence.
+
+    >>> SeenCheckpoint(uri="run/theta_3.npz", reader="npz", index=3).run
+    ''
     """
 
     uri: str
@@ -76,6 +79,9 @@ class CheckpointContent:
         (`nn/~/w0`, `layers/0/kernel`). `OWN_BINDINGS` may be among them; it is part of the digest like the others.
       outer_step: Outer step in the content; None if it has none (then the index in the name is used).
       generation: Lineage number in a population; None if the content has none.
+
+    >>> CheckpointContent(leaves={"w": np.ones(2)}, outer_step=3).generation is None
+    True
     """
 
     leaves: Mapping[str, np.ndarray]
@@ -96,7 +102,11 @@ class CheckpointPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint that was copied and read; `sha256` is `theta_sha256` of its leaves."""
+    """A checkpoint that was copied and read; `sha256` is `theta_sha256` of its leaves.
+
+    >>> Checkpoint(uri="run/theta_3.npz", sha256="1" * 64, outer_step=3).generation
+    0
+    """
 
     uri: str
     sha256: str

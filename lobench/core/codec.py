@@ -34,6 +34,12 @@ class Message:
 
     Fields may be str, int, float, bool, a string enum, another dataclass, `X | Y`, `X | None`, `tuple[X, ...]`,
     `tuple[X, Y]` or `Mapping[str, X]`. At most one field may be bytes.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Progress(Message):
+    ...     step: int
+    >>> Progress.from_bytes(Progress(step=3).to_bytes())
+    Progress(step=3)
     """
 
     __slots__ = ()
@@ -69,6 +75,9 @@ class Codec(Generic[M]):
 
     Args:
       kinds: Classes of messages with distinct names.
+
+    >>> Codec(Exit).from_bytes(Exit().to_bytes())
+    Exit()
     """
 
     def __init__(self, *kinds: type[M]) -> None:
@@ -107,6 +116,9 @@ def kind_of(message: bytes) -> str:
     """Returns a message's kind, read from its header only; "" if it has none.
 
     For relays that do not decode the body.
+
+    >>> kind_of(Exit().to_bytes())
+    'exit'
     """
     start = _LENGTH.size + len(_OPENING)
     if message[_LENGTH.size : start] != _OPENING:

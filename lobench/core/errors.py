@@ -33,6 +33,10 @@ class LobenchError(Exception):
       got: Value found.
       expected: Values that would be valid.
       next_step: Advice on what to do now.
+
+    >>> raise lobench.LobenchError("the store is busy", where="results", next_step="wait")
+    Traceback (most recent call last):
+    lobench.core.errors.LobenchError: results: the store is busy; wait
     """
 
     def __init__(self, what: str, *, where: str = "", got: str = "", expected: str = "", next_step: str = "") -> None:
@@ -51,43 +55,84 @@ _E = TypeVar("_E", bound=LobenchError)
 
 
 class UsageError(LobenchError):
-    """The command line or an argument is wrong (exit code 2)."""
+    """The command line or an argument is wrong (exit code 2).
+
+    >>> str(lobench.UsageError("no such case", got="'relu3'", next_step="did you mean 'relu32'?"))
+    "no such case; got 'relu3'; did you mean 'relu32'?"
+    """
 
 
 class ConfigError(LobenchError):
-    """gin text is wrong: syntax, an unknown name, a value of the wrong kind."""
+    """gin text is wrong: syntax, an unknown name, a value of the wrong kind.
+
+    >>> str(lobench.ConfigError("unknown name", where="x.gin:3", got="adamm"))
+    'x.gin:3: unknown name; got adamm'
+    """
 
 
 class SuiteError(LobenchError):
-    """A suite holds no case, or its cases contradict each other."""
+    """A suite holds no case, or its cases contradict each other.
+
+    >>> str(lobench.SuiteError("the suite has no case", where="suites/empty"))
+    'suites/empty: the suite has no case'
+    """
 
 
 class CheckpointError(LobenchError):
-    """A checkpoint cannot be read: truncated, not an array, an unknown format."""
+    """A checkpoint cannot be read: truncated, not an array, an unknown format.
+
+    >>> str(lobench.CheckpointError("the file is cut off", where="theta_3.npz"))
+    'theta_3.npz: the file is cut off'
+    """
 
 
 class CheckpointGone(CheckpointError):
-    """A checkpoint was deleted before it was copied."""
+    """A checkpoint was deleted before it was copied.
+
+    >>> str(CheckpointGone("the checkpoint was deleted", where="theta_3.npz"))
+    'theta_3.npz: the checkpoint was deleted'
+    """
 
 
 class PickleRefused(CheckpointError):
-    """A checkpoint is a pickle, which can run code when it is loaded."""
+    """A checkpoint is a pickle, which can run code when it is loaded.
+
+    >>> str(PickleRefused("a pickle can run code", where="theta.pkl"))
+    'theta.pkl: a pickle can run code'
+    """
 
 
 class ThetaMismatch(CheckpointError):
-    """Theta's leaves differ from the structure that the optimizer declares."""
+    """Theta's leaves differ from the structure that the optimizer declares.
+
+    >>> str(lobench.ThetaMismatch("a leaf is missing", got="w", expected="w, b"))
+    'a leaf is missing; got w; expected w, b'
+    """
 
 
 class StoreError(LobenchError):
-    """The result store cannot be read or written."""
+    """The result store cannot be read or written.
+
+    >>> lobench.open_results("nowhere")
+    Traceback (most recent call last):
+    lobench.core.errors.StoreError: ...
+    """
 
 
 class StoreBusy(StoreError):
-    """Another chief writes this store."""
+    """Another chief writes this store.
+
+    >>> str(StoreBusy("another chief writes this store", where="results"))
+    'results: another chief writes this store'
+    """
 
 
 class PluginError(LobenchError):
-    """A plugin failed; the message names plugin, hook and cause."""
+    """A plugin failed; the message names plugin, hook and cause.
+
+    >>> str(PluginError("the sink failed", got="KeyError: 'loss'"))
+    "the sink failed; got KeyError: 'loss'"
+    """
 
 
 class PluginFailure(PluginError):
@@ -114,6 +159,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns advice if a known name is similar, such as "did you mean 'x'?"; "" if none is similar.
 
     A name that differs only in case comes first: `Adam` suggests `adam`, not `NNAdam`.
+
+    >>> suggestion("adm", ["adam", "sgd"])
+    "did you mean 'adam'?"
     """
     import difflib  # here, because the import takes a millisecond and is seldom needed
 

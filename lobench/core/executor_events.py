@@ -12,7 +12,11 @@ __all__ = ["ExecutorCapacity", "ExecutorEvent", "Notice", "WorkerExited", "Worke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMessage(Message):
-    """An encoded message of a worker. Executors pass it on without decoding it."""
+    """An encoded message of a worker. Executors pass it on without decoding it.
+
+    >>> WorkerMessage(worker=3, message=b"...").worker
+    3
+    """
 
     worker: int
     message: bytes
@@ -26,6 +30,9 @@ class WorkerExited(Message):
       message: Cause, in one line.
       lost: Whether the machine or the connection failed, so that the worker's job is not to blame.
       is_oom: Whether the system killed the worker because memory ran out.
+
+    >>> WorkerExited(worker=3, message="killed by signal 9", is_oom=True).lost
+    False
     """
 
     worker: int
@@ -36,7 +43,11 @@ class WorkerExited(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(Message):
-    """A line of text for people."""
+    """A line of text for people.
+
+    >>> Notice(message="2 of 4 nodes are ready").message
+    '2 of 4 nodes are ready'
+    """
 
     message: str
 
@@ -48,6 +59,9 @@ class ExecutorCapacity(Message):
     Attributes:
       machines: (cores, devices) of each machine.
       limit: Largest number of cores for all workers together, as set by the user; None: no limit.
+
+    >>> ExecutorCapacity(machines=((4.0, 0.0), (4.0, 1.0))).limit is None
+    True
     """
 
     machines: tuple[tuple[float, float], ...]

@@ -41,6 +41,9 @@ def finite_or_none(value: T) -> T:
     """Replaces NaN and infinities by None in nested records, dicts, lists and tuples, because JSON cannot hold them.
 
     The return type is that of the value, although a float field of a returned record may be None.
+
+    >>> finite_or_none({"loss": [1.0, float("nan")]})
+    {'loss': [1.0, None]}
     """
     return cast(T, _finite(value))
 

@@ -27,7 +27,11 @@ EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # splits that exist o
 
 
 class Direction(enum.StrEnum):
-    """Direction in which a metric improves."""
+    """Direction in which a metric improves.
+
+    >>> Direction("max") is Direction.MAX
+    True
+    """
 
     MIN = "min"
     MAX = "max"

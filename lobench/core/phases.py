@@ -24,6 +24,9 @@ class Phase:
       schedule: "new": schedules start at step 0 of this phase. "continue": they continue from the previous phase.
       optimizer: Optimizer of the phase. None: that of the case.
       learned_optimizer: Learned optimizer of the phase, with the same theta. None: that of the case.
+
+    >>> lobench.Phase(num_inner_steps=100, opt_state="reset").schedule
+    'new'
     """
 
     num_inner_steps: int | None = None

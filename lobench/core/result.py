@@ -34,7 +34,11 @@ _SELDOM = ("together", "at_once", "optimizer", "imported", "evaluator", "identif
 
 
 class Outcome(enum.StrEnum):
-    """How an evaluation ended. Divergence is data, not an outcome."""
+    """How an evaluation ended. Divergence is data, not an outcome.
+
+    >>> lobench.Outcome("passed") is lobench.Outcome.PASSED
+    True
+    """
 
     PASSED = "passed"
     FAILED = "failed"
@@ -179,6 +183,11 @@ class Curves:
       added: Metrics that plugins computed from others; None in payloads of older versions.
       cost: Cost of the inner steps; None for imports and in payloads of older versions.
       film: An episode of the first seed after the last step; None if the task records none.
+
+    >>> rows = memoryview(np.array([[2.0, 1.0]], np.float32))
+    >>> curves = Curves(seeds=(0,), metrics={"train/loss": rows}, eval_steps=(0, 10), diverged_at=(-1,))
+    >>> curves.metrics["train/loss"].shape
+    (1, 2)
     """
 
     seeds: tuple[int, ...]

@@ -47,6 +47,9 @@ class Variant:
       bindings: gin statements, bound after those of `--gin-param`.
       trainer_config: Content of the `config.gin` next to the checkpoint; "" without such a file. None: that of the
         watched run.
+
+    >>> Variant(bindings=("sgd.learning_rate = 0.1",)).trainer_config is None
+    True
     """
 
     bindings: tuple[str, ...] = ()
@@ -81,6 +84,9 @@ class Subject:
       uri: Path or URL of a checkpoint, gin text of an optimizer ("" for the optimizers that cases bind), or
         `imported:NAME`.
       outer_step, generation, run: Position of a checkpoint; 0 and "" for other subjects.
+
+    >>> Subject.of_checkpoint(Checkpoint(uri="run/theta_3.npz", sha256="1" * 64, outer_step=3)).outer_step
+    3
     """
 
     kind: Kind

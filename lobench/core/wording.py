@@ -35,7 +35,11 @@ def one_line(text: str) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """Returns a count with its noun: `1 method`, `2,000 methods`."""
+    """Returns a count with its noun: `1 method`, `2,000 methods`.
+
+    >>> counted(1, "method"), counted(2000, "method")
+    ('1 method', '2,000 methods')
+    """
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
@@ -109,6 +113,9 @@ def headline(error: BaseException) -> str:
 
     Example: "KeyError: 'relu'". A line that ends with a colon is joined with the next one, as in jax's "... must have
     equal types, but they differ:". Notes of the exception, such as gin's, are left out.
+
+    >>> headline(ValueError("cut off"))
+    'ValueError: cut off'
     """
     if isinstance(error, LobenchError):
         return cause(error)
@@ -128,6 +135,9 @@ def cause(error: BaseException) -> str:
     """Returns the first line of an exception without its class; for errors of the system, their description.
 
     Example: "No space left on device" for "[Errno 28] No space left on device: '/data/store'".
+
+    >>> cause(ValueError("cut off"))
+    'cut off'
     """
     return getattr(error, "strerror", None) or _first(_text_of(error)) or type(error).__name__
 

@@ -24,6 +24,10 @@ def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) ->
     Args:
       values: Values by name.
       as_defaults: Whether existing values are kept.
+
+    >>> with environment_with({"WANDB_SILENT": "true"}):
+    ...     os.environ["WANDB_SILENT"]
+    'true'
     """
     with _LOCK:
         for name, value in values.items():

@@ -32,6 +32,10 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
     Raises:
       OSError: Writing failed, after retries for 5 s if the error may be transient. Nothing was replaced, and no
         temporary file is left.
+
+    >>> write_whole(Path("notes/first.txt"), "done")
+    >>> Path("notes/first.txt").read_text()
+    'done'
     """
     data = content.encode() if isinstance(content, str) else content
     write = partial(_write, path, data, durable=durable, sync_name=sync_name)
@@ -105,6 +109,8 @@ def sync(path: Path) -> None:
 
     Raises:
       OSError: The path does not exist, or syncing failed.
+
+    >>> sync(Path("quadratic.gin"))
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

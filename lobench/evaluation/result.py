@@ -33,6 +33,10 @@ class Result:
       compile_seconds, wall_seconds: Seconds of compilation and of the program, summed over seed blocks.
       num_params: Number of inner parameters of the task.
       problems: One line for each metric of a plugin that failed, and for each binding that could not be recorded.
+
+    >>> result = lobench.evaluate("quadratic.gin", case="small", optimizer="sgd(); sgd.learning_rate = 0.1")
+    >>> result.metrics["train/loss"].shape, result.final("train/loss").shape
+    ((2, 2), (2,))
     """
 
     def __init__(self, blocks: Sequence[Curves], case: Case | Callable[[], Case] | None = None) -> None:

@@ -58,6 +58,10 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
 
     Raises:
       ConfigError: See `number_of`.
+
+    >>> (spec,) = specs_in(Path("quadratic.gin"))
+    >>> claim_for(spec, Layers())
+    True
     """
     num_cpus = number_of("num_cpus", spec, layers)
     if num_cpus is not None:

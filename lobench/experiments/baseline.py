@@ -54,6 +54,9 @@ def baseline(
     Raises:
       SuiteError: A suite or case does not exist.
       ConfigError: A case cannot be bound, or an optimizer cannot be tuned.
+
+    >>> lobench.baseline("quadratic.gin", optimizers="adam", grid="defaults")
+    [PosixPath('baselines/adam-defaults.json')]
     """
     for name in ("optimizers", "cases", "vary"):
         options |= {name: texts(options[name])} if name in options else {}

@@ -120,6 +120,9 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
     Raises:
       LobenchError: The experiment is invalid, the store is busy, or a suite cannot be collected.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> lobench.run("experiment.gin", store="experiment")
+    StoredResults('experiment': 2 evaluations, 2 optimizers, 1 case)
     """
     planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
     ran = planned.run(progress or default_progress(planned.methods))

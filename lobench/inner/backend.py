@@ -112,6 +112,9 @@ def compiler_options() -> dict[str, Any]:
     On a CPU the first level of LLVM, unless XLA_FLAGS sets another one. A step is about a hundred short kernels, which
     higher levels unroll until they no longer fit into the instruction cache together. Compilation also takes a third
     less time.
+
+    >>> isinstance(compiler_options(), dict)
+    True
     """
     if jax.default_backend() != "cpu":
         return {}
@@ -163,7 +166,11 @@ def settings_of_jax() -> list[str]:
 
 
 def device_description() -> str:
-    """Returns platform and kind of the first device, with the number of threads on a CPU."""
+    """Returns platform and kind of the first device, with the number of threads on a CPU.
+
+    >>> device_description().startswith("cpu")
+    True
+    """
     device = jax.devices()[0]
     threads = f" x {_claimed_threads}" if device.platform == "cpu" and _claimed_threads else ""
     return f"{device.platform}: {device.device_kind}{threads}"

@@ -24,6 +24,12 @@ def configurable(target: T) -> T:
 
     gin files say `@Name()`, or `@my_package.Name()` if something else has the same name. Calls from Python are not
     affected by bindings.
+
+    >>> @lobench.configurable
+    ... def halving(rate=0.1):
+    ...     return optax.sgd(optax.exponential_decay(rate, 100, 0.5))
+    >>> halving(0.5).init(jnp.ones(2))[0]
+    EmptyState()
     """
     _named.append(register(target))
     record_calls(target)

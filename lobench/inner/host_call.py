@@ -32,6 +32,9 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
       args: Arguments of the function.
     Raises:
       Exception: Any error of the function, if lobench trains; otherwise jax's error with the same text.
+
+    >>> host_call(lambda x: x + 1, jax.ShapeDtypeStruct((2,), np.float32), jnp.ones(2))
+    Array([2., 2.], dtype=float32)
     """
     leaves, tree = jax.tree.flatten(args)
     kinds, shape_tree = jax.tree.flatten(shapes)

@@ -71,6 +71,16 @@ class LearnedOptimizer(abc.ABC):
 
     It has the methods of google/learned_optimization: `init(key)` returns a theta, `opt_fn(theta, num_steps)` an
     optimizer.
+
+    >>> class Scaled(lobench.LearnedOptimizer):
+    ...     def init(self, key):
+    ...         return {"log_rate": jnp.zeros(())}
+    ...
+    ...     def opt_fn(self, theta, num_steps=None):
+    ...         return optax.sgd(jnp.exp(theta["log_rate"]))
+    >>> optimizer = Scaled().opt_fn({"log_rate": 0.0})
+    >>> optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)))[0]
+    Array([-1., -1.], dtype=float32)
     """
 
     @abc.abstractmethod

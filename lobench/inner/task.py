@@ -43,6 +43,10 @@ class ArrayDataset:
     Attributes:
       arrays: Pytree of arrays, leading axis [num_examples].
       batch_size: Number of examples per batch, drawn uniformly with replacement.
+
+    >>> data = lobench.ArrayDataset({"x": np.arange(6.0).reshape(3, 2)}, batch_size=8)
+    >>> data.sample(jax.random.key(0))["x"].shape
+    (8, 2)
     """
 
     arrays: PyTree
@@ -76,6 +80,10 @@ class SampledDataset:
 
     Attributes:
       sample: Function of a key that returns a batch.
+
+    >>> data = lobench.SampledDataset(lambda key: jax.random.normal(key, (8, 2)))
+    >>> data.sample(jax.random.key(0)).shape
+    (8, 2)
     """
 
     sample: Callable[[jax.Array], Batch]
@@ -90,6 +98,10 @@ class IteratorDataset:
     Attributes:
       batches: Function of a seed (int) that returns an iterator of batches (pytrees of numpy arrays of one shape). It
         is called for each evaluation, so equal seeds must give equal batches.
+
+    >>> data = lobench.IteratorDataset(lambda seed: iter([{"x": np.full((8, 2), seed)}]))
+    >>> next(data.batches(3))["x"].shape
+    (8, 2)
     """
 
     batches: Callable[[int], Iterator[Batch]]
@@ -100,7 +112,12 @@ Dataset: TypeAlias = ArrayDataset | SampledDataset | IteratorDataset
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Datasets:
-    """Splits of a task. `train` is trained on, and every present split is evaluated."""
+    """Splits of a task. `train` is trained on, and every present split is evaluated.
+
+    >>> data = lobench.ArrayDataset({"x": np.ones((3, 2))}, batch_size=8)
+    >>> lobench.Datasets(train=data, test=data).inner_valid is None
+    True
+    """
 
     train: Dataset
     inner_valid: Dataset | None = None
@@ -132,6 +149,15 @@ class Task:
       gives_if: Binding with which the task provides an extra input, for the error message if it does not.
       scene: Description of the film that reports show of the first seed. None: no film. A task with a film defines
         `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], number of valid frames int32[]`.
+
+    >>> class Bowl(lobench.Task):
+    ...     def init(self, key):
+    ...         return jax.random.normal(key, (2,))
+    ...
+    ...     def loss(self, params, key, batch):
+    ...         return (params**2).sum()
+    >>> float(Bowl().loss(jnp.ones(2), None, None))
+    2.0
     """
 
     datasets: Datasets | None = None
@@ -256,6 +282,15 @@ class TaskFamily(abc.ABC):
       datasets: Data sets shared by all tasks of the family. None: each task has its own, if any, as `ArrayDataset` or
         `SampledDataset`, made from its configuration, of equal shapes in all tasks.
       metric_directions: As of a `Task`.
+
+    >>> class Bowls(lobench.TaskFamily):
+    ...     def sample(self, key):
+    ...         return jax.random.uniform(key)
+    ...
+    ...     def task_fn(self, width):
+    ...         return Valley(width)
+    >>> 0 <= float(Bowls().sample(jax.random.key(0))) < 1
+    True
     """
 
     datasets: Datasets | None = None

@@ -25,7 +25,11 @@ _MOST_SHOWN = 12
 
 
 def leaf_paths(tree: Theta) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the leaves of a tree by path. Dict keys, indices and attribute names are joined by "/"."""
+    """Returns the leaves of a tree by path. Dict keys, indices and attribute names are joined by "/".
+
+    >>> leaf_paths({"layers": [jnp.ones(2)]})
+    {'layers/0': Array([1., 1.], dtype=float32)}
+    """
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {"/".join(_component(key) for key in path): leaf for path, leaf in leaves}
 

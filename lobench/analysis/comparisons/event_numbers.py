@@ -28,7 +28,11 @@ __all__ = ["Group", "Number", "numbers_of", "row_of", "run_label"]
 
 
 class Group(enum.StrEnum):
-    """Groups of numbers, in order of importance."""
+    """Groups of numbers, in order of importance.
+
+    >>> [group.name for group in Group]
+    ['HEADLINE', 'CASES', 'DIAGNOSTICS']
+    """
 
     HEADLINE = "headline"
     CASES = "cases"
@@ -49,6 +53,9 @@ class Number:
       lower, upper: Bounds of a 95% interval over seeds, or over cases and seeds for a score of several cases. NaN
         without an interval.
       is_primary: Whether it is the case's primary metric, which headlines show.
+
+    >>> Number(group=Group.HEADLINE, name="score", value=0.9).is_primary
+    False
     """
 
     group: Group
@@ -104,6 +111,11 @@ def numbers_of(
 
     Raises:
       BaselineError: A baseline file cannot be read.
+
+    >>> subject, case = Subject.of_optimizer("adam()"), lobench.open_results("results").rows[0].case
+    >>> block, outcome = SeedBlock(start=0, size=3), lobench.Outcome.ERROR
+    >>> numbers_of(EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=outcome))
+    []
     """
     if isinstance(event, AlarmRaised):
         return [Number(group=Group.HEADLINE, name=f"alarm/{event.kind}", value=event.value)]
@@ -118,7 +130,12 @@ def numbers_of(
 
 
 def run_label(store: Path, delivery: Delivery) -> str:
-    """Returns a label of a delivery's run that is distinct between stores: the store's folder and the run's name."""
+    """Returns a label of a delivery's run that is distinct between stores: the store's folder and the run's name.
+
+    >>> event = CheckpointFinished(subject=Subject.of_optimizer("adam()"), evaluations=())
+    >>> run_label(Path("results"), Delivery(sequence=1, event=event, run="today"))
+    'results/today'
+    """
     name = store.parent.parent.name if store.parent.name == "lobench_results" else store.name
     label, generation = "/".join([name, *filter(None, [delivery.run])]), delivery.event.checkpoint.generation
     return f"{label} generation {generation}" if generation else label

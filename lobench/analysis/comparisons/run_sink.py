@@ -18,7 +18,11 @@ __all__ = ["RunSink", "SinkRun", "kept_id", "of_another_training"]
 
 
 class SinkRun(Protocol):
-    """Run of another program, as a sink writes it. It knows the numbers that are written already."""
+    """Run of another program, as a sink writes it. It knows the numbers that are written already.
+
+    >>> sorted(name for name in vars(SinkRun) if not name.startswith("_"))
+    ['add', 'close', 'flush']
+    """
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         """Adds the numbers of an event that are not written yet.
@@ -58,6 +62,15 @@ class RunSink(ABC, Generic[R]):
     Attributes:
       context: Arguments of the sink.
       runs: Open runs by key.
+
+    >>> class FileSink(RunSink):
+    ...     def run_key(self, delivery):
+    ...         return delivery.run
+    ...
+    ...     def open_run(self, delivery, key):
+    ...         return FileRun(self.context.store / "files" / key)
+    >>> FileSink(SinkContext(store=Path("results"))).context.store
+    PosixPath('results')
     """
 
     keeps_first = True
@@ -111,6 +124,9 @@ def kept_id(file: Path) -> str:
     """Returns the id in a file, which gets a new one if it does not exist.
 
     A sink stores it with what it writes: if that was removed, the id is new, and everything is written again.
+
+    >>> kept_id(Path("sink/id")) == kept_id(Path("sink/id"))
+    True
     """
     if not file.exists():
         write_whole(file, uuid.uuid4().hex)
@@ -125,6 +141,9 @@ def of_another_training(run: str, label: str, *, where: str, argument: str = "ru
       label: Label of the training that is delivered.
       where: The sink.
       argument: Part of the sink's address that names a run.
+
+    >>> of_another_training("3f2a", "runs/today", where="sink 'wandb'").got
+    'runs/today'
     """
     return PluginError(
         f"run {run!r} has the results of another training",

@@ -193,6 +193,10 @@ class Summary:
       compared: Subjects that are compared. Their mean scores are over the cases that all of them have, so that no
         subject is best because it lacks a hard case. A subject without any score does not restrict the cases. None: all
         subjects, if they contain no run.
+
+    >>> from lobench.analysis.comparisons.summary import summary_of
+    >>> summary_of(Path("results")).snapshot.labels
+    ('adam()', 'sgd()')
     """
 
     def __init__(self, snapshot: Snapshot, scales: Scales, compared: Collection[int] | None = None) -> None:

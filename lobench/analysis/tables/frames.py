@@ -51,6 +51,10 @@ class CaseCurves:
       seeds: Seeds, int64[num_seeds].
       values: Curves, float32[num_seeds, num_evals].
       diverged_at: First inner step with a non-finite loss, int64[num_seeds]; -1 if there was none.
+
+    >>> curves, *_ = lobench.open_results("results").curves("train/loss")
+    >>> curves.values.shape
+    (3, 3)
     """
 
     case: CaseInfo
@@ -76,6 +80,10 @@ class StoredResults:
     Attributes:
       store: Folder of the store.
       rows: Evaluations, in the order of their recording.
+
+    >>> frame = lobench.open_results("results").frame()
+    >>> sorted(frame["case"].unique())
+    ['a', 'b']
     """
 
     def __init__(
@@ -267,6 +275,9 @@ def open_results(store: str | Path) -> StoredResults:
 
     Raises:
       StoreError: The folder is not a store, or a newer lobench wrote it.
+
+    >>> lobench.open_results("results")
+    StoredResults('results': 4 evaluations, 2 optimizers, 2 cases)
     """
     path = Path(store)
     if path.name == "ledger.sqlite":

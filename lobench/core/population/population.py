@@ -34,7 +34,11 @@ _SHOWN = 12  # metrics that an error names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A metric to optimize, its direction, and its weight (> 0) in weighted sums."""
+    """A metric to optimize, its direction, and its weight (> 0) in weighted sums.
+
+    >>> Objective(metric="test/loss", direction=Direction.MIN).weight
+    1.0
+    """
 
     metric: str
     direction: Direction
@@ -48,6 +52,9 @@ class Member:
     Attributes:
       id: Unique in its population.
       fitness: One value per objective, without NaN; larger is better. None for an infeasible member.
+
+    >>> better(Member(id=1, fitness=(2.0,)), Member(id=2, fitness=(1.0,)))
+    True
     """
 
     id: int
@@ -58,6 +65,9 @@ class Pool(enum.StrEnum):
     """Members of the last two generations that an asynchronous controller passes to a strategy with the initiator.
 
     NONE: no others. ALL: all that succeeded. NEWEST: the newest of each line of descent. OWN: the initiator's own line.
+
+    >>> [pool.name for pool in Pool]
+    ['NONE', 'ALL', 'NEWEST', 'OWN']
     """
 
     NONE = "none"
@@ -76,6 +86,9 @@ class Selection:
       other: Id of the member that the parent was preferred to, whose parameters crossover may use. None if there is
         none.
       explore: Whether the child's parameters change. False for an elite that is copied.
+
+    >>> Selection(parent=3).explore
+    True
     """
 
     parent: int | None
@@ -88,6 +101,9 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
 
     Raises:
       UsageError: A metric is missing.
+
+    >>> oriented({"test/loss": 2.0}, [Objective(metric="test/loss", direction=Direction.MIN)])
+    (-2.0,)
     """
     missing = [objective.metric for objective in objectives if objective.metric not in metrics]
     if missing:
@@ -100,7 +116,13 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
 
 
 def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
-    """Returns the weighted sum as a fitness of one value. Infinities of both signs give minus infinity."""
+    """Returns the weighted sum as a fitness of one value. Infinities of both signs give minus infinity.
+
+    >>> weights = {"a": 1.0, "b": 2.0}
+    >>> objectives = [Objective(metric=name, direction=Direction.MAX, weight=weights[name]) for name in weights]
+    >>> weighted((3.0, 4.0), objectives)
+    (11.0,)
+    """
     total = sum(objective.weight * value for objective, value in zip(objectives, fitness, strict=True))
     return (-math.inf if math.isnan(total) else total,)
 
@@ -109,6 +131,9 @@ def better(one: Member, other: Member) -> bool:
     """Returns whether `one` beats `other`: no worse in every value and better in at least one.
 
     With one value that is `>`; with several, Pareto improvement. A feasible member beats an infeasible one.
+
+    >>> better(Member(id=1, fitness=(2.0, 0.0)), Member(id=2, fitness=(1.0, 0.0)))
+    True
     """
     if one.fitness is None or other.fitness is None:
         return one.fitness is not None and other.fitness is None
@@ -117,7 +142,12 @@ def better(one: Member, other: Member) -> bool:
 
 
 def front(population: Iterable[Member]) -> list[Member]:
-    """Returns the feasible members that no other member beats, by id; with one value, the best and its ties."""
+    """Returns the feasible members that no other member beats, by id; with one value, the best and its ties.
+
+    >>> members = [Member(id=1, fitness=(2.0, 0.0)), Member(id=2, fitness=(1.0, 1.0)), Member(id=3, fitness=(0.0, 0.0))]
+    >>> [member.id for member in front(members)]
+    [1, 2]
+    """
     found: list[Member] = []
     for member in sorted(population, key=lambda member: member.id):
         if member.fitness is not None and not any(better(other, member) for other in found):
@@ -129,6 +159,9 @@ def rank(population: Iterable[Member]) -> list[Member]:
     """Returns the members best first, infeasible ones last; ties by id.
 
     With several values: front by front. O(n log n) with one value, O(n^2) per front with several.
+
+    >>> [member.id for member in rank([Member(id=1, fitness=(1.0,)), Member(id=2, fitness=(2.0,))])]
+    [2, 1]
     """
     members = sorted(population, key=lambda member: member.id)
     if all(member.fitness is None or len(member.fitness) == 1 for member in members):

@@ -47,6 +47,9 @@ class Trial:
       fitness: Fitness; higher is better. None if the trial has not ended, failed, or is infeasible.
       wave: Number of the wave in which it was proposed, from 0.
       note: Reason if it was stopped; "" otherwise.
+
+    >>> Trial(number=0, parameters={"sgd.learning_rate": 0.1}, state="succeeded", fitness=0.9, wave=0).note
+    ''
     """
 
     number: int
@@ -66,6 +69,10 @@ class SearchStrategy(Protocol):
     """Strategy that proposes trials.
 
     It is pure. Factories are called with their gin bindings: `optuna(sampler="tpe")`.
+
+    >>> rate = Parameter(path="sgd.learning_rate", kind=Kind.DISCRETE, values=(0.1, 0.2))
+    >>> len(Grid().next_wave(Space([rate]), [], seed=0, width=4, num_trials=None))
+    2
     """
 
     def size(self, space: Space) -> int | None:
@@ -125,6 +132,9 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
       num_trials: Largest number of trials in total; None if unbound.
     Raises:
       ConfigError: The number of trials is not bound.
+
+    >>> trials_left([], 20)
+    20
     """
     if num_trials is None:
         raise ConfigError("this search needs a number of trials", next_step="bind Method.num_trials")
@@ -142,6 +152,9 @@ def grid_values(parameter: Parameter) -> tuple[Value, ...]:
 
     Raises:
       ConfigError: The parameter is a range without a number of values.
+
+    >>> grid_values(Parameter(path="sgd.learning_rate", kind=Kind.REAL, low=0.0, high=1.0, num_values=3))
+    (0.0, 0.5, 1.0)
     """
     if parameter.is_range and parameter.num_values is None:
         raise ConfigError(
@@ -172,6 +185,10 @@ class Grid:
     """Grid search over all combinations of values. The last parameter varies fastest.
 
     Inactive parameters are not varied: {sgd, sgdm} with three momenta of sgdm is four trials.
+
+    >>> rate = Parameter(path="sgd.learning_rate", kind=Kind.DISCRETE, values=(0.1, 0.2))
+    >>> Grid().size(Space([rate]))
+    2
     """
 
     def size(self, space: Space) -> int | None:

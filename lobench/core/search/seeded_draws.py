@@ -21,13 +21,20 @@ def fold(seed: int, *parts: int | str) -> int:
 
     Raises:
       TypeError: `seed` is not an integer. The text of another object may differ from process to process.
+
+    >>> fold(0, "seed", 1) == fold(0, "seed", 2)
+    False
     """
     text = "\0".join([str(operator.index(seed)), *(f"{type(part).__name__}:{part}" for part in parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 class Draws:
-    """Independent random draws from a seed and parts. The n-th draw does not depend on the methods of earlier draws."""
+    """Independent random draws from a seed and parts. The n-th draw does not depend on the methods of earlier draws.
+
+    >>> Draws(0, "wave", 1).uniform() == Draws(0, "wave", 1).uniform()
+    True
+    """
 
     def __init__(self, seed: int, *parts: int | str) -> None:
         self._seed, self._count = fold(seed, *parts), 0

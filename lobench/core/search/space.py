@@ -30,7 +30,11 @@ _INTEGERS = range(-(1 << 63), 1 << 63)  # range of integers in messages
 
 
 class Kind(enum.StrEnum):
-    """Kind of a domain. REAL and INT are ranges, DISCRETE is ordered numbers, CATEGORICAL is unordered values."""
+    """Kind of a domain. REAL and INT are ranges, DISCRETE is ordered numbers, CATEGORICAL is unordered values.
+
+    >>> Kind("categorical")
+    <Kind.CATEGORICAL: 'categorical'>
+    """
 
     REAL = "real"
     INT = "int"
@@ -39,7 +43,11 @@ class Kind(enum.StrEnum):
 
 
 class Scale(enum.StrEnum):
-    """Scale on which the prior of a range is uniform."""
+    """Scale on which the prior of a range is uniform.
+
+    >>> Scale("log") is Scale.LOG
+    True
+    """
 
     LINEAR = "linear"
     LOG = "log"
@@ -50,6 +58,9 @@ class Rule(enum.StrEnum):
 
     MULTIPLY multiplies by 1.2 or 0.8, ADD moves by a fifth of the range, NOISE adds a normal draw with a standard
     deviation of a tenth of the range, RESAMPLE draws from the prior.
+
+    >>> Rule("multiply") is Rule.MULTIPLY
+    True
     """
 
     MULTIPLY = "multiply"
@@ -69,6 +80,10 @@ class Parameter:
       values: Values of DISCRETE (increasing numbers) and CATEGORICAL.
       when: Values at which this parameter is active, by path of the parameter that it depends on.
       num_values: Number of values of a range in a grid.
+
+    >>> rate = Parameter(path="sgd.learning_rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG)
+    >>> rate.contains(0.1), rate.contains(2.0)
+    (True, False)
     """
 
     path: str
@@ -182,6 +197,10 @@ def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
       where: File and method, for error messages.
     Raises:
       ConfigError: A reversed range, a multiplicative rule over a domain with 0, a cycle in the conditions, ...
+
+    >>> check_parameters([Parameter(path="sgd.learning_rate", kind=Kind.REAL, low=2.0, high=1.0)], "study")
+    Traceback (most recent call last):
+    lobench.core.errors.ConfigError: ...
     """
     by_path = {parameter.path: parameter for parameter in parameters}
     if len(by_path) != len(parameters):
@@ -316,6 +335,10 @@ class Space:
       parameters: Parameters in the given order.
       parents_first: Parameters in the given order, but each after those that it depends on.
       parents: Paths of the parameters that others depend on.
+
+    >>> rate = Parameter(path="sgd.learning_rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG)
+    >>> Space([rate]).contains({"sgd.learning_rate": 0.1})
+    True
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:

@@ -146,6 +146,10 @@ def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) ->
 
     Raises:
       OSError: The path is inaccessible.
+
+    >>> from etils import epath
+    >>> is_settled(epath.Path("run/theta_3.npz"))  # the first call only begins to measure
+    False
     """
     try:
         newest = _newest(path, depth=6)
@@ -179,7 +183,13 @@ def _newest(path: epath.Path, depth: int) -> float:
 
 @contextlib.contextmanager
 def reading(path: Any, kind: str) -> Iterator[None]:
-    """Turns a parser's exceptions on a broken file into `CheckpointError`, and a missing file into `CheckpointGone`."""
+    """Turns a parser's exceptions on a broken file into `CheckpointError`, and a missing file into `CheckpointGone`.
+
+    >>> with reading("theta.npz", "an npz archive"):
+    ...     raise ValueError("cut off")
+    Traceback (most recent call last):
+    lobench.core.errors.CheckpointError: ...
+    """
     try:
         yield
     except LobenchError:
@@ -209,7 +219,11 @@ def _is_empty(path: Any) -> bool:
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, Any]:
-    """Returns leaves by path: keys and indices joined by "/". None and empty containers are left out."""
+    """Returns leaves by path: keys and indices joined by "/". None and empty containers are left out.
+
+    >>> flatten({"layers": [1, 2], "bias": None})
+    {'layers/0': 1, 'layers/1': 2}
+    """
     if isinstance(tree, Mapping):
         items: Any = tree.items()
     elif isinstance(tree, list | tuple):
@@ -235,6 +249,9 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
       where: Place in error messages.
     Raises:
       CheckpointError: The checkpoint has no leaf, or a leaf is neither text nor an array of numbers.
+
+    >>> content_of({"theta/w": np.ones(2), "step": np.int64(3)}, "theta_3.npz").outer_step
+    3
     """
     texts = [path for path, leaf in leaves.items() if _is_text(leaf)]
     counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}

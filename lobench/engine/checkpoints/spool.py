@@ -251,6 +251,9 @@ def checkpoint_sha256(location: str | Path) -> str:
     Raises:
       CheckpointGone: The checkpoint does not exist.
       CheckpointError: No reader knows it, or it cannot be read.
+
+    >>> checkpoint_sha256("run/theta_3.npz")[:8]
+    '0cadc493'
     """
     return theta_sha256(_leaves_at(location))
 
@@ -272,6 +275,9 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
       sha256: Hash of the theta, as `checkpoint_sha256` or an older version computes it.
     Returns:
       None if unknown here: a remote place, a pickle, or a format whose reader is in the suite.
+
+    >>> holds_theta("run/theta_3.npz", checkpoint_sha256("run/theta_3.npz"))
+    True
     """
     if "://" in str(location):
         return None

@@ -176,6 +176,10 @@ def bind_case(
     Raises:
       ConfigError: An unknown name (with a suggestion), an unknown parameter, a value out of range, or a failing
         constructor.
+
+    >>> (spec,) = specs_in(Path("quadratic.gin"))
+    >>> bind_case(spec, Layers(gin_params=("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1"))).case.num_inner_steps
+    10
     """
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
     prepare_import_path(paths[0])

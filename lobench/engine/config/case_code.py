@@ -51,7 +51,7 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
         for name, one in CONFIGURABLES.items()
         if name not in FOUND_ON_USE or any(name in text for text in texts)
     }
-    homes = {one.wrapped.__module__ for one in names.values()}
+    homes = {one.wrapped.__module__ or "" for one in names.values()}  # code of `exec` may have no module
     homes |= {name.rpartition(".")[0] for name in names}
     return {
         name

@@ -25,6 +25,9 @@ class Layers:
       gin_modules: Modules to import before anything is bound.
       import_folders: Further folders searched for modules: the folder of an experiment's file.
       variant: gin text of the evaluated subject, over all others.
+
+    >>> Layers(gin_params=("Case.num_seeds = 8",)).variant
+    Variant(bindings=(), trainer_config=None)
     """
 
     trainer_config: str | None = None

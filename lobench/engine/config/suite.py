@@ -46,6 +46,9 @@ def specs_in(path: Path) -> list[CaseSpec]:
 
     Raises:
       ConfigError: The file cannot be read, or has a syntax error.
+
+    >>> [spec.scope for spec in specs_in(Path("quadratic.gin"))]
+    ['small']
     """
     path = path.resolve()
     root = path.parent.parent
@@ -179,6 +182,9 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
         `test_loss[long]`, are not checked, since only pytest knows them.
     Raises:
       SuiteError: No case has a given name, or the suites have no cases.
+
+    >>> [spec.scope for spec in specs_called(["small"], "quadratic.gin")]
+    ['small']
     """
     specs = specs_of(*suites)
     tests = tests_of(*suites) if with_tests else []
@@ -276,6 +282,9 @@ def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecora
       named: Cases by name, in place of a file. In `test_mine.py` they have the identity of cases of `mine.gin`.
     Returns:
       A `pytest.mark.parametrize` of the argument `case`. The ids are the scopes, or the cells of a scope that has axes.
+
+    >>> lobench.cases("quadratic.gin").args[0]
+    'case'
     """
     import pytest  # not at the top, because a chief reads suites without running tests
 

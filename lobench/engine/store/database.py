@@ -86,6 +86,11 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
     Args:
       where: Path of the store or of the file.
       what: Name of the thing that cannot be used: "the result store".
+
+    >>> with database_errors("results", "the result store"):
+    ...     raise sqlite3.DatabaseError("file is not a database")
+    Traceback (most recent call last):
+    lobench.core.errors.StoreError: ...
     """
     try:
         yield
@@ -142,6 +147,9 @@ def open_to_write(database: Path) -> sqlite3.Connection:
 
     Raises:
       StoreError: The file belongs to another user, and this user may not write it.
+
+    >>> connection = open_to_write(Path("own.sqlite"))
+    >>> connection.execute("CREATE TABLE found (value REAL)").close()
     """
     with contextlib.suppress(FileExistsError, OSError):  # SQLite reports the problem below
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
@@ -245,6 +253,11 @@ def write_ahead(connection: sqlite3.Connection, *, synced: bool = True) -> None:
       connection: Connection to the database.
       synced: Whether each commit is on the disk when it returns. If not, the caller syncs the log, once for many
         commits. On file systems without write-ahead mode, each commit is synced anyway.
+
+    >>> connection = open_to_write(Path("ahead.sqlite"))
+    >>> write_ahead(connection)
+    >>> connection.execute("PRAGMA journal_mode").fetchone()
+    ('wal',)
     """
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' and not synced else 'FULL'}")
@@ -261,6 +274,11 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
       database: File to open.
       is_live: Whether the connection sees later commits. If False, it may be a copy of the present content, and the
         owner's reading leaves no files either.
+
+    >>> connection = open_to_write(Path("other.sqlite"))
+    >>> connection.execute("CREATE TABLE found (value REAL)").close()
+    >>> open_to_read(Path("other.sqlite")).execute("SELECT count(*) FROM found").fetchone()
+    (0,)
     """
     log, index = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     has_log = log.is_file() and index.is_file()
@@ -330,7 +348,12 @@ def _open(database: Path, mode: str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commits the body's writes together. They are rolled back if the body raises or the commit fails."""
+    """Commits the body's writes together. They are rolled back if the body raises or the commit fails.
+
+    >>> connection = open_to_write(Path("written.sqlite"))
+    >>> with transaction(connection):
+    ...     connection.execute("CREATE TABLE found (value REAL)").close()
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -341,7 +364,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Returns the version of a database's schema, from its table `meta`."""
+    """Returns the version of a database's schema, from its table `meta`.
+
+    >>> schema_version(open_to_read(Path("results/ledger.sqlite"))) > 0
+    True
+    """
     found = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     text = str(found[0]) if found is not None else "none"
     if not text.isdecimal():
@@ -350,7 +377,11 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def newer_schema(where: Path, *, got: int, expected: int) -> StoreError:
-    """Returns the error for a database that a later version wrote. The database is left unchanged."""
+    """Returns the error for a database that a later version wrote. The database is left unchanged.
+
+    >>> str(newer_schema(Path("own.sqlite"), got=3, expected=2))
+    'own.sqlite: the store was written by a newer lobench; got schema version 3; expected 2 or older; upgrade lobench'
+    """
     return StoreError(
         "the store was written by a newer lobench",
         where=str(where),
@@ -371,6 +402,12 @@ class StoreLock:
     Raises:
       StoreBusy: Another process holds the lock. The message names it.
       StoreError: The folder cannot be written or locked.
+
+    >>> lock = StoreLock(Path("locked"))
+    >>> StoreLock(Path("locked"))
+    Traceback (most recent call last):
+    lobench.core.errors.StoreBusy: ...
+    >>> lock.release()
     """
 
     FILE = "chief.lock"

@@ -57,6 +57,9 @@ def leave_mark(folder: Path) -> str:
 
     Returns:
       Path of the marker; "" if the folder cannot be written, so that no states are saved.
+
+    >>> marked_folder(leave_mark(Path("results")))
+    PosixPath('results')
     """
     mark = folder / f"{_MARK}{uuid.uuid4().hex}"
     try:
@@ -67,7 +70,11 @@ def leave_mark(folder: Path) -> str:
 
 
 def marked_folder(mark: str) -> Path | None:
-    """Returns the folder of a marker; None if this machine does not see it."""
+    """Returns the folder of a marker; None if this machine does not see it.
+
+    >>> marked_folder("/nowhere/mark") is None
+    True
+    """
     return Path(mark).parent if mark and Path(mark).is_file() else None
 
 

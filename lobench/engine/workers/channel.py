@@ -40,6 +40,11 @@ class Channel:
     Attributes:
       is_closed: Whether the other end is closed. All its messages have then been received.
       problem: Description of an invalid message or a stall, in one line; "" if there was none.
+
+    >>> one, other = socket.socketpair()
+    >>> channel = Channel(one)
+    >>> other.close(), channel.close()
+    (None, None)
     """
 
     def __init__(self, end: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
@@ -154,6 +159,11 @@ class ChiefEnd(Generic[M]):
       connection: Connection to the chief.
       codec: Codec of the messages that the chief may send.
       owns_process: Whether to exit this process if the chief is lost, because its results are no longer needed.
+
+    >>> one, other = multiprocessing.Pipe()
+    >>> ChiefEnd(one, Codec(Exit), owns_process=False).send(Exit())
+    >>> kind_of(other.recv_bytes())
+    'exit'
     """
 
     def __init__(self, connection: Connection, codec: Codec[M], *, owns_process: bool) -> None:

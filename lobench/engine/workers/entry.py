@@ -27,7 +27,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_worker(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
-    """Runs the function named in the configuration; see `Configure.serve`."""
+    """Runs the function named in the configuration; see `Configure.serve`.
+
+    >>> near, far = multiprocessing.Pipe()
+    >>> far.send_bytes(Exit().to_bytes())
+    >>> serve = "lobench.testing.contract_worker:serve"
+    >>> configure = Configure(num_cpus=1, arguments=(), layers=Layers(), compilation_cache="", serve=serve)
+    >>> run_worker(near, configure, owns_process=False)
+    >>> kind_of(far.recv_bytes())
+    'ready'
+    """
     settle_blas(configure.num_cpus)
     serve = pkgutil.resolve_name(configure.serve)
     serve(connection, configure, owns_process=owns_process)

@@ -35,6 +35,10 @@ class Parcel:
       base: Folder on this machine that the names in the archive are relative to.
       sha256: Hash (hex) of names and contents.
       data: The archive.
+
+    >>> parcel = Parcel.pack(["quadratic.gin"], [])
+    >>> len(parcel.sha256)
+    64
     """
 
     base: Path

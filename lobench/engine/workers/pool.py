@@ -48,6 +48,12 @@ class WorkerConfig:
       argument: Text after `NAME:` in `--executor NAME:ARGUMENT`; "" if omitted.
       address: Address of a cluster, for an executor of many machines; "" if it needs none.
       insecure: Whether machines without access control may be used.
+
+    >>> config = WorkerConfig(
+    ...     arguments=(), layers=Layers(), serve="", log_folder=Path("logs"), compilation_cache=Path("cache")
+    ... )
+    >>> config.max_cores is None
+    True
     """
 
     arguments: tuple[str, ...]
@@ -92,6 +98,14 @@ class LocalPool:
       config: Configuration of the workers.
       wakeup: Descriptor for which `wait` also returns, such as that of a signal.
       has_detached_keeper: See `Keeper`.
+
+    >>> config = WorkerConfig(
+    ...     arguments=(), layers=Layers(), serve="", log_folder=Path("logs"), compilation_cache=Path("cache")
+    ... )
+    >>> pool = LocalPool(config)
+    >>> pool.pids
+    {}
+    >>> pool.close()
     """
 
     def __init__(

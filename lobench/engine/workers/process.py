@@ -41,6 +41,10 @@ class WorkerProcess:
       log_problem: Reason why the log cannot be written; "" if it can.
     Raises:
       OSError: No process can be started.
+
+    >>> process = WorkerProcess({}, Path("worker.log"))
+    >>> process.pid > 0, process.end()
+    (True, None)
     """
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:

@@ -60,6 +60,11 @@ class Configure(Message):
       state_folder: Folder in which trainings save their states. "": states are not saved.
       working_folder: Working directory of the process, if this machine has it. "": not changed.
       with_tests: Whether ordinary tests of the suites are cases, because all subjects are checkpoints.
+
+    >>> serve = "lobench.pytest_plugin.worker:serve"
+    >>> first = Configure(num_cpus=1, arguments=(), layers=Layers(), compilation_cache="", serve=serve)
+    >>> kind_of(first.to_bytes())
+    'configure'
     """
 
     num_cpus: int
@@ -149,7 +154,11 @@ class Describe(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit(Message):
-    """Request to exit after the current job."""
+    """Request to exit after the current job.
+
+    >>> kind_of(Exit().to_bytes())
+    'exit'
+    """
 
 
 # Messages of a worker to its chief.

@@ -51,6 +51,15 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
 
     Raises:
       ConfigError: The object lacks these methods.
+
+    >>> class Halving:
+    ...     def init(self, key):
+    ...         return {"rate": jnp.ones(())}
+    ...
+    ...     def opt_fn(self, theta):
+    ...         return optax.sgd(theta["rate"] / 2)
+    >>> isinstance(as_learned_optimizer(Halving()), lobench.LearnedOptimizer)
+    True
     """
     if isinstance(candidate, LearnedOptimizer):
         return candidate
@@ -114,6 +123,11 @@ def as_task(candidate: Any) -> Task | TaskFamily:
 
     Raises:
       ConfigError: The object is neither a task nor a family.
+
+    >>> class Bowl(lobench.Task):
+    ...     pass
+    >>> isinstance(as_task(Bowl()), Bowl)
+    True
     """
     if isinstance(candidate, Task | TaskFamily):
         return candidate

@@ -72,6 +72,10 @@ def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0, *, result: _
       result: Function of (params, updates) for the parameters that `step` returns.
     Raises:
       ConfigError: The object is neither.
+
+    >>> stepper = as_stepper(optax.sgd(0.1), num_steps=10)
+    >>> callable(stepper.init)
+    True
     """
     stepper = _stepper(optimizer, num_steps, result)
     watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.extra_inputs, num_steps, first_step)

@@ -86,6 +86,14 @@ def with_extra_inputs(
       eval_params, initial_params, metrics: As of `InnerOptimizer`. `initial_params` may accept `scale_invariant`.
     Raises:
       ConfigError: An input is unknown.
+
+    >>> scaled = lobench.with_extra_inputs(
+    ...     lambda params: (),
+    ...     lambda grads, state, params, task_losses: (jax.tree.map(lambda g: -task_losses[0] * g, grads), state),
+    ...     ["task_losses"],
+    ... )
+    >>> isinstance(scaled, optax.GradientTransformationExtraArgs)
+    True
     """
     name = name or update.__qualname__.partition(".")[0]
     extra_inputs = _known(extra_inputs, name)

@@ -51,6 +51,10 @@ class Schedule:
         @lobench.configurable
         def square_root(peak=0.1):
             return lobench.Schedule(lambda num_steps: lambda count: peak / jnp.sqrt(count + 1), "square_root")
+
+    >>> rate = lobench.Schedule(lambda num_steps: lambda count: 1 - count / num_steps, "linear")
+    >>> rate.resolve(10)(5)
+    0.5
     """
 
     __array_ufunc__ = None  # numpy's numbers leave arithmetic to the operators below
@@ -156,6 +160,9 @@ class LossSchedule(Schedule):
     """A schedule that depends on the losses of the training. Its state is kept with that of the optimizer.
 
     It observes the loss of each update's batch, including the present one, from its first update on.
+
+    >>> LossSchedule("plateau").name
+    'plateau'
     """
 
     def __init__(self, name: str) -> None:

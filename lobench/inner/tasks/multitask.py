@@ -34,6 +34,17 @@ class MultiTask(MeasuredTask):
 
     Attributes:
       num_losses: Number of losses.
+
+    >>> class TwoBowls(lobench.MultiTask):
+    ...     num_losses = 2
+    ...
+    ...     def init(self, key):
+    ...         return jnp.ones(2)
+    ...
+    ...     def losses(self, params, state, key, batch):
+    ...         return params**2
+    >>> float(TwoBowls().loss_with_state(jnp.array([1.0, 3.0]), None, None, None)[0])
+    5.0
     """
 
     num_losses: int = 0

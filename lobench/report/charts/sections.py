@@ -17,7 +17,12 @@ View: TypeAlias = Literal["overview", "cases", "searches", "alarms"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Chart with its caption."""
+    """Chart with its caption.
+
+    >>> chart = Chart(title="Loss", description="", x_label="step", y_label="loss", series=())
+    >>> Figure(chart=chart, note="No curve yet.").title
+    ''
+    """
 
     chart: Chart | HeatMap
     title: str = ""
@@ -46,6 +51,9 @@ class Section:
       has_one_legend: Whether a style means the same in all charts, so that one legend is enough.
       view: Part of the page that shows the section.
       lines: Notes shown as a list.
+
+    >>> Section(id="spread", title="Spread", note="Of the seeds.", kind="wide", figures=()).view
+    'overview'
     """
 
     id: str

@@ -47,6 +47,9 @@ class Series:
       steps: Whether the line is a step function.
       dots: Whether points have markers.
       line: Whether points are joined.
+
+    >>> Series(label="adam", x=[0.0, 1.0], y=[2.0, 1.0]).style
+    's1'
     """
 
     label: str
@@ -104,6 +107,10 @@ class Chart:
       x_names, y_names: Names at 0, 1, ... on an axis without numbers.
       rules: Positions of vertical axes inside the chart. Each has its own scale, so the chart has no data for scripts.
       notes: Texts in the chart.
+
+    >>> series = (Series(label="adam", x=[0.0, 1.0], y=[2.0, 1.0]),)
+    >>> Chart(title="Loss", description="", x_label="step", y_label="loss", series=series).width
+    420
     """
 
     title: str

@@ -63,6 +63,10 @@ def charts_html(figures: Sequence[Figure], kind: str = "wide") -> Markup:
     Args:
       figures: The charts.
       kind: Their size: "wide" or "small".
+
+    >>> chart = Chart(title="Loss", description="", x_label="step", y_label="loss", series=())
+    >>> "<figure>" in charts_html([Figure(chart=chart)])
+    True
     """
     return Markup(_template(_TEMPLATES, "parts.html").module.charts(kind, figures))  # type: ignore[attr-defined]
 
@@ -73,6 +77,9 @@ def table_html(label: str, rows: Sequence[Sequence[str]]) -> Markup:
     Args:
       label: Description for screen readers.
       rows: Rows of cells. The first one is the header.
+
+    >>> "<td" in table_html("Losses", [["method", "loss"], ["adam", "0.1"]])
+    True
     """
     header, *others = rows
     made = _template(_TEMPLATES, "parts.html").module.table(label, header, others, len(header))  # type: ignore[attr-defined]
@@ -80,5 +87,9 @@ def table_html(label: str, rows: Sequence[Sequence[str]]) -> Markup:
 
 
 def plain_page(title: str, body: Markup) -> str:
-    """Returns a page without scripts, in the common style. `body` must be escaped."""
+    """Returns a page without scripts, in the common style. `body` must be escaped.
+
+    >>> "<h1>" in plain_page("Results", markupsafe.Markup("<p>None yet.</p>"))
+    True
+    """
     return rendered("plain.html", title=title, body=body)

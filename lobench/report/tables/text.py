@@ -172,6 +172,10 @@ def text_table(
       left: Indices of left-aligned columns. Others, such as numbers, are right-aligned. None: all are left-aligned.
       keys: Number of columns, from the first one on, that name a row.
       width: Largest width of a line in columns. None: that of the terminal. 0: unlimited.
+
+    >>> print(text_table([["method", "loss"], ["adam", "0.1"]]))
+    method  loss
+    adam    0.1
     """
     cells: _Cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]

@@ -108,6 +108,11 @@ def ablate(
       UsageError: The arguments do not fit together, or A and B differ in more than settings.
       LobenchError: An evaluation cannot start, or gave no result.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> a, b = "sgd(); sgd.learning_rate = 0.1", "sgd(); sgd.learning_rate = 0.5"
+    >>> made = lobench.ablate(a, b, "quadratic.gin", seeds=4)
+    >>> made.knobs.knobs[0].path
+    'sgd.learning_rate'
     """
     progress = progress or default_progress()
     folder = Path(store) if store else None

@@ -125,6 +125,9 @@ def alarm(
       StoreError: The run has no store of a watch.
       StoreBusy: Another call follows the run.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> lobench.alarm("run", "quadratic.gin").is_empty
+    False
     """
     wanted = kinds_of(texts(kinds))
     rules = settings_from(AlarmRules, options)

@@ -81,6 +81,10 @@ def best(
       StoreError: The folder is not a store, or its `best.json` is damaged.
       LobenchError: No candidate could be evaluated again.
       KeyboardInterrupt: Ctrl-C was pressed.
+
+    >>> best = lobench.best("run", "quadratic.gin", top=1, executor="inline")
+    >>> Path(best.uri).name
+    'theta_1.npz'
     """
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run, places, store = watched.run, watched.suites, watched.store

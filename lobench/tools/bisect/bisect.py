@@ -90,6 +90,9 @@ def bisect(
       UnknownDirection: The metric's direction is not declared.
       LobenchError: Fewer than two checkpoints could be evaluated, or every evaluation diverged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> lobench.bisect("run", "quadratic.gin", case="small", most=2).status
+    'undecided'
     """
     settings = settings_from(BisectSettings, options, case=case)
     metric, from_step, to_step = settings.metric, settings.from_step, settings.to_step

@@ -119,6 +119,10 @@ def import_curves(
     Raises:
       UsageError: A file cannot be read, a point occurs twice, or the store has other values for a curve.
       StoreBusy, StoreError: The store cannot be written.
+
+    >>> made = lobench.import_curves("adam_seed0.csv", store="imported")
+    >>> lobench.open_results("imported")
+    StoredResults('imported': 1 evaluation, 1 imported method, 1 case)
     """
     settings, folder, notes = ImportSettings(**options), Path(store), list[str]()
     with removed_if_refused(folder, (BaseException,)), contextlib.ExitStack() as stack:

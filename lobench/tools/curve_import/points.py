@@ -52,6 +52,9 @@ class CurveRun:
       seed: Name of the seed.
       training: Name of the training, if other cases may have curves of it too: the logger's name or id of the run. "":
         none.
+
+    >>> CurveRun("adam", "mnist", "3").seed
+    '3'
     """
 
     method: str
@@ -98,6 +101,14 @@ class Points:
       step: int64[num_points], inner steps.
       value: float64[num_points]; NaN and infinities from diverged runs.
       line: int64[num_points], line numbers in the file; 0 if unknown.
+
+    >>> ones = np.ones(1, np.int64)
+    >>> runs, values = [CurveRun("adam", "", "0")], 2.0 * ones
+    >>> points = Points(
+    ...     runs=runs, metrics=["loss"], run=0 * ones, metric=0 * ones, step=ones, value=values, line=ones
+    ... )
+    >>> points.value
+    array([2.])
     """
 
     runs: Sequence[CurveRun]
@@ -142,8 +153,8 @@ class Points:
 class RequestedMetrics(Mapping[str, str]):
     """Requested metrics: the name in the store by the name in the file. Keys match in any spelling.
 
-    >>> RequestedMetrics({"train/elbo": "train/elbo"})["train_elbo"]
-    'train/elbo'
+    >>> dict(RequestedMetrics({"loss": "train/loss"}))
+    {'loss': 'train/loss'}
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -186,6 +197,9 @@ class CurveRequest:
       paths: Spellings of the source's path that `--pattern` is matched with, in this order.
       is_one_of_many: Whether the source was found in a folder or by a pattern, or is one of several files, so that its
         name identifies the run. Otherwise a table has to contain the method.
+
+    >>> CurveRequest(method="adam", case="mnist").seed
+    ''
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -251,6 +265,10 @@ def named_run(name: str, asked: CurveRequest, *, is_file: bool = False) -> Curve
       is_file: Whether the name is that of the file.
     Raises:
       UsageError: The pattern does not match, or is invalid.
+
+    >>> run = named_run("adam_seed3", CurveRequest())
+    >>> run.method, run.seed
+    ('adam', '3')
     """
     parts = _parts_of(name, asked, is_file=is_file)
     are_seeds = bool(asked.method or (asked.pattern and "method" in parts))

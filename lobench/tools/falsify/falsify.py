@@ -113,6 +113,11 @@ def falsify(
       SuiteError: No case has this name.
       LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> options = {"grid": "defaults", "most_cells": 2, "seeds": 4, "executor": "inline"}
+    >>> found = lobench.falsify("run/theta_3.npz", suite="quadratic.gin", **options)
+    >>> found.found.smallest is None
+    True
     """
     rules = settings_from(FalsifySettings, options)
     seeds, against = rules.seeds, rules.against

@@ -116,6 +116,11 @@ def keep(
       UsageError: Wrong usage: a placeholder is missing, no such revision, equal revisions, other terms than the store.
       StoreError: The store is busy or damaged.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
+
+    >>> command = "python train.py {seed} {out}"
+    >>> found = lobench.keep(command, against="old", candidate="new", metric="loss", store="kept")
+    >>> found.decision.answer
+    <KeepAnswer.DISCARD: 'discard'>
     """
     progress = progress or default_progress()
     settings = settings_from(KeepSettings, options, command=command, metric=metric)

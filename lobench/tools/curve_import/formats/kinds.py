@@ -59,6 +59,11 @@ class FileKind:
       has_facts: Whether runs have data besides their names, such as a configuration, parameters or tags.
       primary: Default primary metric of files with several. "": the user has to choose one.
       may_repeat_runs: Whether a file or folder may contain a run twice, because its runs have no names.
+
+    >>> def read(path, asked, notes):
+    ...     yield from ()
+    >>> FileKind(about="nothing", read=read).last_counts
+    False
     """
 
     about: str

@@ -52,6 +52,10 @@ def wandb_rows(path: Path, start: int = 0, *, end: WandbEnd | None = None) -> It
       end: Updated once the last row was yielded.
     Raises:
       UsageError: wandb is not installed, or this is not a W&B file.
+
+    >>> list(wandb_rows(Path("nowhere.wandb")))
+    Traceback (most recent call last):
+    lobench.core.errors.UsageError: nowhere.wandb: cannot read this file; got No such file or directory
     """
     for record, place in _messages(path, start):
         kind = record.WhichOneof("record_type")
