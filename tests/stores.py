@@ -48,6 +48,7 @@ def curves(
     start: int = 0,
     untrained: float = 2.0,
     revision: str = "r1",
+    host: str = "h",
     directions: Mapping[str, str] | None = None,
     added: tuple[str, ...] | None = (),
     cost: StepCost | None = None,
@@ -73,7 +74,7 @@ def curves(
         diverged_at=tuple(7 if np.isnan(v) else -1 for v in ends),
         wall_seconds=0.5,
         num_params=3,
-        provenance=Provenance(host="h", device="cpu", git_revision=revision, bindings="x = 1"),
+        provenance=Provenance(host=host, device="cpu" if host else "", git_revision=revision, bindings="x = 1"),
         directions={name: Direction(value) for name, value in (directions or {}).items()},
         added=added,
         cost=cost,
@@ -90,6 +91,7 @@ def add(
     uri: str = "",
     optimizer: str = "",
     revision: str = "r1",
+    host: str = "h",
     identities: Mapping[str, str] | None = None,
     program_version: str = "1",
     test: str = "test",
@@ -131,7 +133,9 @@ def add(
         outcome = finals if lost else Outcome.PASSED
         found = None
         if not lost:
-            found = curves(finals, start=start, revision=revision, directions=directions, added=added, cost=cost)
+            found = curves(
+                finals, start=start, revision=revision, host=host, directions=directions, added=added, cost=cost
+            )
         ledger.record_evaluation(key, info, outcome, curves=found, message="it hung" if lost else "")
     ledger.finish_checkpoint(position, programs=[program_version], case_keys=keys)
     ledger.close()

@@ -227,9 +227,13 @@ def test_the_appendix_says_what_a_reviewer_asks(tmp_path: Path) -> None:
 
 
 def test_the_appendix_shows_hostile_names_as_they_are(tmp_path: Path) -> None:
-    add(tmp_path / "store", 1, {"a_b<script>`x`\n# no": {"train/loss": [1.0, 0.5]}}, uri="run/$x_{", sha256="y")
+    add(
+        tmp_path / "store", 1, {"a_b<script>`x`\n# no": {"train/loss": [1.0, 0.5]}}, uri="run/$x_{", sha256="y", host=""
+    )
     summary = summary_of(tmp_path / "store", [])
     assert "<script>" not in appendix_markdown(summary).replace("\\<", "") and "\n# no" not in appendix_markdown(
         summary
     )
+    machines = appendix_markdown(summary).partition("## Machines")[2].partition("## ")[0].strip()
+    assert machines == "- **not recorded**: 1 evaluation"
     compiled(tmp_path, appendix_latex(summary), "10pt")

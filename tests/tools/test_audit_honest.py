@@ -194,6 +194,8 @@ def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_ins
     code = suite / "valleys/__init__.py"
     code.parent.mkdir()
     (suite / "valleys.py").rename(code)
+    kernel = code.with_name("kernel.cu")
+    kernel.write_text("// one\n")
     (plugin / "noted-1.0.dist-info").mkdir(parents=True)
     (plugin / "noted-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: noted\nVersion: 1.0\n")
     (plugin / "noted-1.0.dist-info/entry_points.txt").write_text("[lobench]\nnoted = noted_metric\n")
@@ -207,12 +209,16 @@ def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_ins
         author.setenv("PYTHONPATH", str(plugin))
         author.syspath_prepend(plugin)
         lobench(*command, cwd=tmp_path)
-        code.write_text(_TASKS.replace("10.0", "11.0"))
+        code.write_text(_TASKS.replace("10.0", "11.0") + '\nSOURCES = ["kernel.cu"]\n')
         lobench(*command, cwd=tmp_path)
     found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"))
     assert found.contradictions == ()
     assert "results of code that was edited later, in no table (2)" in found.unaudited
     assert any("code that the bundle does not have: noted_metric.py" in line for line in found.unaudited)
+    assert "kernel.cu" not in "".join(found.unaudited)
+    kernel.write_text("// two\n")
+    found = audit(_publish(tmp_path / "store", tmp_path / "c.lobench"), sample="0")
+    assert "made by another valleys/kernel.cu than the bundle has" in _whats(found.contradictions)
 
 
 def test_audit_of_an_experiment_that_pytest_ran_passes(tmp_path: Path) -> None:

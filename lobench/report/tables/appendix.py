@@ -169,11 +169,11 @@ def _seeds(summary: Summary) -> _Part:
 
 def _machines(summary: Summary) -> _Part:
     found = Counter(
-        (curves.origin.host or "?", curves.origin.device or "?")
+        (curves.origin.host or "not recorded", f"{curves.origin.device}: " if curves.origin.device else "")
         for row in summary.snapshot.rows
         if (curves := row.measured) is not None
     )
-    lines = ((host, f"{device}: {counted(count, 'evaluation')}") for (host, device), count in sorted(found.items()))
+    lines = ((host, f"{device}{counted(count, 'evaluation')}") for (host, device), count in sorted(found.items()))
     return _Part("Machines", tuple(lines))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import PurePosixPath
 
@@ -32,6 +34,7 @@ _OF_TESTS = ("name", "node_id", "case_code", "places")
 _LATER = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
 # `--gin-param` may bind these, and the bindings of a result do not show it.
 _UNBOUND = ("scale", "minimum")
+_IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def case_findings(
@@ -68,7 +71,7 @@ def case_findings(
 
 def _has_packages(bound: BoundCase, name: str) -> bool:
     code = bound.case_code if name == "task_code" else bound.subject_code
-    return any(not part.endswith(".py") for part in code.parts)
+    return not all(map(_is_file, code.parts.values()))
 
 
 def _of_seeds(row: EvaluationRow, ours: CaseInfo) -> Iterator[Finding]:
@@ -166,8 +169,8 @@ def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterabl
     return {
         code
         for code in {code for row in rows for code in parts_of_code(row.key.code)}
-        for name in ledger.code_parts(code) or ()
-        if name.endswith(".py") and not any(names_code(path, [name]) for path in paths)
+        for name, digest in (ledger.code_parts(code) or {}).items()
+        if _is_file(digest) and not any(names_code(path, [name]) for path in paths)
     }
 
 
@@ -181,21 +184,23 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
                 "code", f"{row.where}: made by code {code}, of which the ledger does not know the files"
             )
             continue
-        if any(not name.endswith(".py") for name in parts):
+        if not all(map(_is_file, parts.values())):
             yield Unaudited("versions of packages that cases or optimizers import", is_usual=True)
         lacking = []
         for name, digest in parts.items():
-            found = [tree_sha256(content) for member, content in members.items() if names_code(_path(member), [name])]
-            if name.endswith(".py") and not found:
+            if not _is_file(digest):
+                continue
+            found = [_digest_of(member, content) for member, content in members.items() if _is_called(member, name)]
+            if not found:
                 lacking.append(name)
-            elif name.endswith(".py") and digest not in found:
+            elif digest not in found:
                 yield Contradiction("code", f"{row.where}: made by another {name} than the bundle has")
         if lacking:
             yield Unaudited(f"code that the bundle does not have: {first_of(sorted(lacking), 3)}")
 
 
 def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, bytes]) -> set[str]:
-    """Returns the Python files of a bundle that have the content from which one of these fingerprints was made."""
+    """Returns the files of a bundle that have the content from which one of these fingerprints was made."""
     digests: dict[str, set[str]] = {}
     for code in codes:
         for name, digest in (ledger.code_parts(code) or {}).items():
@@ -203,9 +208,21 @@ def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, 
     return {
         member
         for member, content in members.items()
-        if member.endswith(".py")
-        and any(names_code(_path(member), [name]) and tree_sha256(content) in known for name, known in digests.items())
+        if any(_is_called(member, name) and _digest_of(member, content) in known for name, known in digests.items())
     }
+
+
+def _is_file(part: str) -> bool:
+    """Returns whether a part of a fingerprint is the hash of a file, and not the version of a package."""
+    return _IS_SHA256.fullmatch(part) is not None
+
+
+def _is_called(member: str, name: str) -> bool:
+    return names_code(_path(member), [name])
+
+
+def _digest_of(name: str, content: bytes) -> str:
+    return tree_sha256(content) if name.endswith(".py") else hashlib.sha256(content).hexdigest()
 
 
 def _path(member: str) -> PurePosixPath:

@@ -220,7 +220,8 @@ def _of_files(
     for name in sorted({name for one in planned for name, digest in one.files.items() if digest != last[name]}):
         yield Unaudited(f"what {name} was under an earlier plan")
     codes = {code for one in planned for case in one.cases for code in parts_of_code(case.code)}
-    for changed, line in changed_files(planned, members, members_of_code(ledger, codes, members)):
+    of_code = members_of_code(ledger, codes, members)
+    for changed, line in changed_files(planned, members, of_code):
         if changed is None:
             yield Unaudited(f"files of suites that the bundle does not hold, and no result reaches: {line}")
         elif changed in used:
@@ -231,7 +232,7 @@ def _of_files(
         path = Path(name)
         if path.parent.name == BASELINES and not _is_shipped(path, members[name]):
             yield Unaudited(f"the baseline {path.name} of suite {path.parents[1].name}")
-        elif path.suffix not in (".py", ".gin") and path.parent.name != BASELINES:
+        elif path.suffix not in (".py", ".gin") and path.parent.name != BASELINES and name not in of_code:
             yield Unaudited(f"whether {path.name} was the same when the plan was written")
 
 
