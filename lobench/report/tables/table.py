@@ -68,6 +68,8 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     finals = final_columns((line.row.case.primary_metric for line in lines), added)
     if any("test/accuracy" in line.final for line in lines):
         finals["test/accuracy"] = "test acc"
+    has_failed_alone = not any(line.final for line in lines)
+    finals = {name: title for name, title in finals.items() if has_failed_alone or any(name in x.final for x in lines)}
     finals |= {name: name for name in metrics if name not in finals}
     who, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
     header = ["case", who, "seeds", "outcome", *finals.values()]
