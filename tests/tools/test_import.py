@@ -20,7 +20,9 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.compare import compare
 from lobench.core.errors import UsageError
 from lobench.pytest_plugin.references import _store_reference
+from lobench.tools.curve_import.evaluations import seeds_of
 from lobench.tools.curve_import.imports import import_curves
+from lobench.tools.curve_import.points import CurveRun
 
 ADAM, MINE = (0.31, 0.29, 0.35), (0.21, 0.24, 0.20, 0.22)
 
@@ -146,8 +148,13 @@ def test_seeds_that_are_said_to_be_the_same_draws_are_paired(tmp_path: Path) -> 
     (note,) = pair.primary.notes.values()
     assert note.endswith("; 3 common seeds of 3 and 4")  # the means that stand beside are over all
     text = write_csv(tmp_path / "b.csv", curve("adam", "first", [1.0]))
-    with pytest.raises(UsageError, match="--paired-seeds: a seed is not a number; got 'first'"):
+    with pytest.raises(UsageError, match="a seed of curves with equal draws is not a number; got 'first'"):
         import_curves(text, store=tmp_path / "other", paired_seeds=True)
+
+
+def test_seeds_of_equal_draws_may_be_the_fresh_ones_of_a_search() -> None:
+    run = CurveRun("t 1 on fresh seeds", "bowl", "1000000")
+    assert [seeds_of([run], are_draws=are_draws)[run] for are_draws in (True, False)] == [1_000_000, 0]
 
 
 def test_the_gates_verdict_is_the_exit_code(tmp_path: Path) -> None:

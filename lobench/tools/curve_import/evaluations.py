@@ -23,6 +23,7 @@ from lobench.tools.curve_import.spill import Curve
 __all__ = ["SUITE", "OwnCases", "curves_of", "new_case", "seeds_of"]
 
 SUITE = "imported"  # suite name of imported cases
+_MOST_SEEDS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +93,14 @@ def seeds_of(
         groups.setdefault((run.method, run.case), []).append(run)
     found: dict[CurveRun, int] = {}
     for group in groups.values():
-        odd = next((run for run in group if not _is_seed(run.seed)), None)
+        limit = _MOST_SEEDS if are_draws else FIRST_REPORT_SEED  # a search has fresh seeds from there on
+        odd = next((run for run in group if not _is_seed(run.seed, limit)), None)
         if odd is not None and are_draws:
-            expected = f"whole numbers below {FIRST_REPORT_SEED:,}"
             raise UsageError(
-                "--paired-seeds: a seed is not a number", got=f"{odd.seed!r} of {odd.method!r}", expected=expected
+                "a seed of curves with equal draws is not a number",
+                got=f"{odd.seed!r} of {odd.method!r}",
+                expected=f"whole numbers below {limit:,}",
+                next_step="without --paired-seeds, seeds are labels",
             )
         numbers = [int(run.seed) for run in group] if odd is None else []
         if len(set(numbers)) == len(group):  # 1 and 01 are the same number
@@ -108,8 +112,8 @@ def seeds_of(
     return found
 
 
-def _is_seed(text: str) -> bool:
-    return re.fullmatch(r"\d{1,9}", text) is not None and int(text) < FIRST_REPORT_SEED
+def _is_seed(text: str, limit: int) -> bool:
+    return re.fullmatch(r"\d{1,9}", text) is not None and int(text) < limit
 
 
 def curves_of(
