@@ -362,18 +362,19 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
     """Returns whether methods are not allowed to bind `selector.parameter`.
 
     Args:
-      selector: gin name of the configurable.
+      selector: gin name of the configurable; `my_package.Case` is not lobench's.
       parameter: Name of its parameter.
       reached: Names of configurables that a case reaches, except its optimizer's.
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
-    is_case = name == "Case" and parameter not in OPTIMIZER_FIELDS
+    is_own = selector in ("Case", "lobench.Case")
+    is_case = is_own and parameter not in OPTIMIZER_FIELDS
     for pattern in patterns:
         if pattern == "Case.*":
-            if is_case or name in reached:
+            if is_case or selector in reached or name in reached:
                 return True
-        elif fnmatch.fnmatchcase(f"{name}.{parameter}", pattern) and not (name == "Case" and not is_case):
+        elif fnmatch.fnmatchcase(f"{name}.{parameter}", pattern) and not (is_own and not is_case):
             return True
     return False
 

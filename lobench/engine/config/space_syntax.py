@@ -51,13 +51,17 @@ _KINDS = tuple(kind.capitalize() for kind in Kind)
 
 
 def is_space(value: object) -> bool:
-    """Returns whether a value is a search space: `@rate/Real()`."""
-    return isinstance(value, Reference) and value.name in _KINDS
+    """Returns whether a value is a search space: `@rate/Real()`. `@my_package.Real()` is a user's configurable."""
+    return isinstance(value, Reference) and _own_name(value.selector) in _KINDS
+
+
+def _own_name(selector: str) -> str:
+    return selector.removeprefix("lobench.")
 
 
 def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
     """Returns whether a binding is of a space, a search or a race: `rate/Real.low`, `optuna.sampler`, `race.margin`."""
-    name = binding.name
+    name = _own_name(binding.selector)
     return bool(binding.parameter) and (name in _KINDS or name in _searches(bindings))
 
 
@@ -73,7 +77,7 @@ def without_searches(statements: Sequence[Statement]) -> list[Statement]:
         if not isinstance(one, Binding)
         or not (
             is_space(one.value)
-            or (one.parameter and one.name in names)
+            or (one.parameter and _own_name(one.selector) in names)
             or (one.name == "Method" and one.parameter in SEARCH_KEYS)
             or (one.name, one.parameter) == _RACE
         )
@@ -82,7 +86,7 @@ def without_searches(statements: Sequence[Statement]) -> list[Statement]:
 
 def _searches(bindings: Iterable[Binding]) -> set[str]:
     return {
-        one.value.selector
+        _own_name(one.value.selector)
         for one in bindings
         if (one.name, one.parameter) in (("Method", "search"), _RACE) and isinstance(one.value, Reference)
     }
@@ -245,7 +249,8 @@ def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> 
     found: dict[str, Any] = {}
     for depth in range(len(parts) + 1):
         for one in bindings:
-            if (one.name, one.scope) == (reference.name, "/".join(parts[:depth])) and one.parameter:
+            is_read = _own_name(one.selector) == _own_name(reference.selector)
+            if is_read and one.scope == "/".join(parts[:depth]) and one.parameter:
                 found[one.parameter] = _plain(one, bindings)
     return found
 

@@ -29,6 +29,7 @@ __all__ = [
     "gin_file_text",
     "gin_text",
     "last_name",
+    "may_be_same",
     "only_bindings",
     "parse_data",
     "parse_file",
@@ -280,6 +281,19 @@ def only_bindings(statements: Iterable[Statement]) -> list[Binding]:
 def last_name(selector: str) -> str:
     """Returns the name in a selector without its modules: `MyLOpt` for `my_lopts.MyLOpt`."""
     return selector.rsplit(".", 1)[-1]
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Returns whether two selectors may name one configurable.
+
+    >>> may_be_same("adam", "lobench.adam"), may_be_same("lobench.adam", "mine.adam")
+    (True, False)
+    """
+    if one == other or last_name(one) != last_name(other):
+        return one == other
+    ours, theirs = one.split("."), other.split(".")
+    length = min(len(ours), len(theirs))
+    return ours[-length:] == theirs[-length:] or ours[0] == theirs[0]  # a package may export a class of its module
 
 
 def gin_text(value: Any) -> str:

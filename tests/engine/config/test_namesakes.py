@@ -13,6 +13,7 @@ import lobench.inner.schedules
 import lobench.inner.tasks  # noqa: F401  (registers their names)
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
@@ -92,6 +93,40 @@ def test_a_suite_without_the_namesakes_goes_on_with_short_names(package: Path) -
     after = bind(package / "plain.gin", "Case.optimizer = @adam()", "adam.learning_rate = 0.1", build=True)
     assert after.info == before.info
     assert after.optimizer_bindings == "lobench.Case.optimizer = @adam()\nlobench.adam.learning_rate = 0.1"
+
+
+EXPERIMENT = """
+import namesakes
+a/lobench.Case.task = @lobench.Quadratic()
+Experiment.num_sessions = 2
+searched/Method.optimizer = @lobench.adam()
+searched/lobench.adam.learning_rate = @rate/Real()
+searched/Method.search = @grid()
+rate/Real.low = 0.01
+rate/Real.high = 0.1
+rate/Real.num_values = 2
+grid.order = "given"
+"""
+
+
+def test_methods_of_an_experiment_may_be_namesakes_of_all_that_it_uses(tmp_path: Path) -> None:
+    names = sorted({*OWN, *KEYWORDS, "Categorical", "Discrete", "Int", "Real", "grid", "random"})
+    lines = [f"m{name}/Method.optimizer = @namesakes.{name}()\nm{name}/namesakes.{name}.value = 0.25" for name in names]
+    (tmp_path / "x.gin").write_text("\n".join([EXPERIMENT, *lines]))
+    found = read_experiment(tmp_path / "x.gin")
+    for name in names:
+        assert found.method(f"m{name}").bindings == (f"namesakes.{name}.value = 0.25",), name
+    searched = found.method("searched")
+    assert [one.path for one in searched.space] == ["lobench.adam.learning_rate"]
+    assert searched.search is not None and searched.search.keywords == (("order", "given"),)
+
+
+def test_a_method_that_binds_a_part_of_the_case_is_refused_beside_namesakes(tmp_path: Path) -> None:
+    for name in ("Quadratic", "lobench.Quadratic", "Case"):
+        line = f"searched/{name}.{'num_seeds' if name == 'Case' else 'dim'} = 3\n"
+        (tmp_path / "x.gin").write_text(EXPERIMENT + line)
+        with pytest.raises(ConfigError, match="must be equal for all methods"):
+            read_experiment(tmp_path / "x.gin")
 
 
 def test_a_name_that_gin_has_too_is_lobenchs(package: Path) -> None:

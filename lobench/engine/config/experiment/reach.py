@@ -15,6 +15,8 @@ from lobench.engine.config.syntax import (
     Reference,
     Statement,
     case_scopes,
+    last_name,
+    may_be_same,
     only_bindings,
     parse_file,
     references_in,
@@ -69,7 +71,8 @@ class Reach:
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
         """Returns the name of a field if a method binds it although it must be equal for all methods; "" otherwise."""
         name = binding.name
-        if is_fixed(name, binding.parameter, self._of_cases, patterns):
+        reached = (name,) if _is_among(binding, self._of_cases) else ()
+        if is_fixed(name, binding.parameter, reached, patterns):
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
 
@@ -81,13 +84,13 @@ class Reach:
         known = self._known(method, own)
         if known is None and not method.command:
             return list(own)
-        return [one for one in own if one.name in ("Case", "Checkpoint") or one.name in (known or self._of_cases)]
+        return [one for one in own if one.name in ("Case", "Checkpoint") or _is_among(one, known or self._of_cases)]
 
     def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
-        return sorted(self._known(method, own) or ())
+        return sorted({last_name(selector) for selector in self._known(method, own) or ()})
 
     def _known(self, method: Method, own: Sequence[Binding]) -> set[str] | None:
-        """Returns the names that a method's optimizer reaches; None if its optimizer is unknown here."""
+        """Returns the selectors that a method's optimizer reaches; None if its optimizer is unknown here."""
         values = [one.value for one in own if _is_optimizer(one)]
         if method.optimizer:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
@@ -96,7 +99,7 @@ class Reach:
         return self._reached(values, own) | self._of_cases if values else None
 
     def _reached(self, values: Iterable[object], own: Sequence[Binding] = ()) -> set[str]:
-        """Returns the last parts of the names that values reach, in any scope.
+        """Returns the selectors and macros that values reach, without their scopes.
 
         Args:
           values: Values to start from.
@@ -108,7 +111,7 @@ class Reach:
             for name in _names_in(waiting.pop()):
                 if name not in found:
                     found.add(name)
-                    waiting += [one.value for one in (*self._bindings, *own) if one.name == name]
+                    waiting += [one.value for one in (*self._bindings, *own) if may_be_same(one.selector, name)]
         return found
 
 
@@ -121,4 +124,8 @@ def _names_in(value: object) -> Iterator[str]:
         if isinstance(ref, Macro):
             yield ref.name.rsplit("/", 1)[-1]
         else:
-            yield ref.name
+            yield ref.selector
+
+
+def _is_among(binding: Binding, selectors: Iterable[str]) -> bool:
+    return any(may_be_same(binding.selector, selector) for selector in selectors)
