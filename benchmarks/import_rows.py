@@ -1,7 +1,10 @@
-"""How long `lobench import` takes for ten million rows, and how much memory: `python benchmarks/import_rows.py [ROWS]`.
+"""How long `lobench import` takes for ten million rows, and how much memory.
+
+Usage: python benchmarks/import_rows.py [ROWS] [FILES]
 
 A tidy csv of 10 methods x 4 cases x 25 seeds, every row of another run than the one before, as a program that trains
-all of them side by side would log them. Then the same file again, which adds nothing.
+all of them side by side would log them. Then the same file again, which adds nothing. With FILES (1000), the rows are
+in that many files instead, one for each run, in folders `methodM_seedS`.
 """
 
 from __future__ import annotations
@@ -33,8 +36,17 @@ def write(path: Path, num_rows: int) -> None:
             )
 
 
-def measure(file: Path, store: Path) -> tuple[float, float]:
-    """Returns seconds and megabytes of one import, in a process of its own."""
+def write_runs(folder: Path, num_rows: int, num_files: int) -> None:
+    losses = np.random.default_rng(0).random(num_files)
+    for number, loss in enumerate(losses):
+        run = folder / f"method{number % METHODS}_seed{number // METHODS}"
+        run.mkdir(parents=True)
+        rows = (f"{step},{2 + loss - step * 1e-5:.6f}\n" for step in range(num_rows // num_files))
+        (run / "metrics.csv").write_text("step,val_loss\n" + "".join(rows))
+
+
+def measure(file: Path, store: Path) -> tuple[float, float, float]:
+    """Returns seconds, processor seconds and megabytes of one import, in a process of its own."""
     begun = time.perf_counter()
     child = os.fork()
     if child == 0:
@@ -44,18 +56,24 @@ def measure(file: Path, store: Path) -> tuple[float, float]:
     if status:
         sys.exit("the import failed")
     peak = max(used.ru_maxrss, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-    return time.perf_counter() - begun, peak / 1024
+    return time.perf_counter() - begun, used.ru_utime + used.ru_stime, peak / 1024
 
 
 def main() -> None:
     num_rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    num_files = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "rows.csv"
-        write(file, num_rows)
-        print(f"{num_rows:,} rows, {file.stat().st_size / 2**20:.0f} MiB, {RUNS:,} runs", flush=True)
+        file = Path(folder) / ("rows.csv" if num_files == 1 else "runs")
+        if num_files == 1:
+            write(file, num_rows)
+        else:
+            write_runs(file, num_rows, num_files)
+        print(f"{num_rows:,} rows, {num_files:,} files, {RUNS if num_files == 1 else num_files:,} runs", flush=True)
         for what in ("first", "again"):
-            seconds, megabytes = measure(file, Path(folder) / "store")
-            print(f"{what}: {seconds:.1f} s, {megabytes:.0f} MiB at most", flush=True)
+            seconds, of_processor, megabytes = measure(file, Path(folder) / "store")
+            print(
+                f"{what}: {seconds:.1f} s ({of_processor:.1f} s of processor), {megabytes:.0f} MiB at most", flush=True
+            )
 
 
 if __name__ == "__main__":

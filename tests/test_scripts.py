@@ -59,7 +59,7 @@ SMALLEST = {
     "benchmarks/item_rates.py": "benchmarks/item_rates.py --worlds 4 --items 10",
     "benchmarks/keep_rates.py": "benchmarks/keep_rates.py --loops 2",
     "benchmarks/verdict_rates.py": "benchmarks/verdict_rates.py --worlds 1",
-    "benchmarks/import_rows.py": "benchmarks/import_rows.py 2000",
+    "benchmarks/import_rows.py": "benchmarks/import_rows.py 2000; benchmarks/import_rows.py 40 4",
     "benchmarks/inner.py": "benchmarks/run.py --quick --only scan_adam",
     "benchmarks/mnist1d.py": "benchmarks/mnist1d.py logistic",
     "benchmarks/pbt_digits.py": "benchmarks/pbt_digits.py --quick",

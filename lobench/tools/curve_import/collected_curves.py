@@ -227,20 +227,23 @@ def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]
     groups: dict[tuple[str, str], list[CurveFile]] = {}
     for source in sources:
         groups.setdefault((source.kind, source.name), []).append(source)
+    known: dict[tuple[str, str], list[ImportedFile]] = {}
+    for file in earlier:
+        if file.name:
+            known.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
     named: dict[Path, CurveFile] = {}
     for (kind, name), own in groups.items():
+        if any(found[source.path].root is not None for source in own):
+            named |= {source.path: source for source in own}
+            continue
         contents = {source.sha256 for source in own}
         places = {str(source.path) for source in own}
         others = {
             file.file: file.name
-            for file in earlier
-            if file.reader == kind
-            and file.name
-            and file.sha256 not in contents
-            and file.file not in places
-            and _own_name(Path(file.file)) == _own_name(own[0].path)
+            for file in known.get((kind, _own_name(own[0].path)), ())
+            if file.sha256 not in contents and file.file not in places
         }
-        if len(own) + len(others) == 1 or any(found[source.path].root is not None for source in own):
+        if len(own) + len(others) == 1:
             named |= {source.path: source for source in own}
             continue
         names = _names_apart([*(source.path for source in own), *map(Path, others)])

@@ -85,9 +85,14 @@ def _numeric_columns(path: Path) -> list[str]:
 
     found = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
     kinds: dict[str, bool] = {}
-    for part in parts_of(path, found, texts=found):
+    for part in parts_of(path, found):
         for name in found:
-            texts = part.frame[name].astype(object).dropna()
+            column = part.frame[name]
+            if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+                if column.notna().any():
+                    kinds.setdefault(name, True)
+                continue
+            texts = column.astype(object).dropna()
             texts = texts.astype(str).str.strip()
             texts = texts[texts != ""]
             if len(texts):
