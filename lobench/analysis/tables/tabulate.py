@@ -37,7 +37,7 @@ from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE, Overhead
 from lobench.core.wording import counted
 
-__all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "renamed", "tabulate", "tabulate_store"]
+__all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "race_notes", "renamed", "tabulate", "tabulate_store"]
 
 # Meaning of marked numbers.
 SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting; other numbers are of fresh seeds"
@@ -129,7 +129,7 @@ class _Maker:
         )
         self._metrics, self._tests = self._asked(), set[Method]()
         self._left = _left_race(summary, snapshot)
-        self._notes += _race_notes(summary)
+        self._notes += race_notes(summary)
         searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
         self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
         self._edges = edges_in(snapshot)
@@ -506,7 +506,7 @@ def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
     return f"{of}, 1 is best, over the {num_cases} cases that all of them have; 95% bootstrap over cases and seeds"
 
 
-def _race_notes(summary: Summary) -> list[str]:
+def race_notes(summary: Summary) -> list[str]:
     """Returns the notes on a race: its leader, and the looks at which methods were eliminated."""
     race, stored = summary.race, summary.snapshot.race
     if race is None or stored is None or race.leader is None:

@@ -13,6 +13,7 @@ from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.subjects import StoredSubject
+from lobench.analysis.tables.tabulate import race_notes
 from lobench.core.case import CaseInfo, replicate_of
 from lobench.core.result import Outcome, mean_of
 from lobench.core.wording import counted, duration, first_of, one_line
@@ -238,6 +239,7 @@ def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
         lines.append(f"scores are over {which}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
         lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
+    lines += race_notes(summary)
     chosen = [row.labels[0] for row in rows if (found := snapshot.search(row.place)) and not found.is_fresh]
     if chosen:
         lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _NAMED)}")
