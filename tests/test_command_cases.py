@@ -140,6 +140,11 @@ def test_commands_under_compare_and_pytest_have_equal_metrics(tmp_path: Path, ru
     kept = [(one["seeds"], one["curves"]) for one in results(store, "--curves") if one["checkpoint"]["outer_step"] == 1]
     found = [(one["seeds"], one["curves"]) for one in results(tmp_path / "other", "--curves")]
     assert sorted(found, key=str) == sorted(kept, key=str) and len(found) == 2
+    weights = run / "weights.bin"  # which no reader of lobench knows
+    weights.write_bytes(b"1")
+    done = pytest_session(suite, "--lobench-checkpoint", paths[1], "--lobench-against", weights, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "run `lobench compare OLD NEW" in done.stdout + done.stderr and "no reader" not in done.stdout + done.stderr
 
 
 EDITED_WHILE_IT_RUNS = """

@@ -306,8 +306,20 @@ def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) 
     try:
         reference_of(config, items)
     except LobenchError as error:
-        return f"--lobench-against: {error}"
+        # Checkpoints of commands may have any format. Their cases have no scale, whatever the reference is.
+        commands = [item for item in items if _is_of_command(item)]
+        problems = filter(None, (_problem_with_scale(config, item) for item in commands))
+        return next(problems, f"--lobench-against: {error}")
     return "; ".join(dict.fromkeys(filter(None, (_problem_with_scale(config, item) for item in items))))
+
+
+def _is_of_command(item: pytest.Item) -> bool:
+    """Returns whether an item evaluates a checkpoint by a command."""
+    if case_of(item) is None:
+        return False
+    with contextlib.suppress(LobenchError):
+        return bool(case_info(item, variant_of(item)).evaluator)
+    return False
 
 
 def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> str:
