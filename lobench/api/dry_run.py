@@ -19,7 +19,7 @@ from lobench.hookspecs import WorkerExited, WorkerMessage
 
 __all__ = ["Costs", "collected", "costs_of", "joined_problems"]
 
-_COLLECT_SECONDS = 600.0
+_COLLECT_SECONDS = 600.0  # without an answer of the worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,7 @@ def collected(
                 for event in pool.wait(1.0):
                     if isinstance(event, WorkerExited):
                         raise LobenchError(f"the worker that collects the suites {event.message}")
+                    num_found = len(found)
                     match FROM_WORKER.from_bytes(event.message) if isinstance(event, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
@@ -128,10 +129,16 @@ def collected(
                                 raise SuiteError("; ".join(messages))
                             problems[called.get(failed, "")] = "; ".join(messages)
                             found[failed] = ()
+                    if len(found) > num_found:
+                        deadline = time.monotonic() + _COLLECT_SECONDS
                 if len(found) == len(labels):
                     if problems:
                         raise joined_problems(problems)
                     return found
         finally:
             pool.close()
-    raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")
+    late = next((label for variant, label in labels.items() if variant.key not in found), "")
+    raise SuiteError(
+        f"{late!r} was not bound" if late and found else "the suites were not collected",
+        got=f"nothing after {_COLLECT_SECONDS:g} s",
+    )

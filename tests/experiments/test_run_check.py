@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
 from commands import lobench_here as lobench
 from tiny import make_run, make_suite, watch, write_checkpoint
 
+from lobench.api import dry_run
 from lobench.engine.workers.pool import LocalPool
+from lobench.engine.workers.protocol import FROM_WORKER, Described
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -71,6 +74,33 @@ def test_check_and_dry_run_with_the_inline_executor_start_no_process(
     folder = experiment.parent
     done = watch(make_run(folder, -1.0), folder / "tiny", "--dry-run", *inline)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("of_answer", "of_call", "expected"), [(400.0, 0.0, ""), (0.0, 700.0, "was not bound; got nothing after 600 s")]
+)
+def test_check_waits_for_each_method_for_some_time_and_names_the_one_that_took_longer(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, of_answer: float, of_call: float, expected: str
+) -> None:
+    now, steps = [0.0], [0.0]
+
+    def monotonic() -> float:
+        now[0] += steps[0]
+        return now[0]
+
+    def from_bytes(content: bytes) -> object:
+        message = FROM_WORKER.from_bytes(content)
+        if isinstance(message, Described):
+            now[0] += of_answer
+            steps[0] = of_call
+        return message
+
+    experiment.write_text(EXPERIMENT + "sgd/Method.optimizer = @sgd()\nlion/Method.optimizer = @lion()\n")
+    monkeypatch.setattr(dry_run, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(dry_run, "FROM_WORKER", SimpleNamespace(from_bytes=from_bytes))
+    done = lobench("run", experiment, "--check", "--executor", "inline")
+    assert done.returncode == (2 if expected else 0), done.stderr
+    assert expected in done.stderr
 
 
 WRONG = """
