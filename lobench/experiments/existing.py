@@ -99,7 +99,8 @@ def cases_of(
     config, found = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()
     if ledger is not None:
         known = KnownCases(ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location))
-        recalled = ((variant, known.recall(variant)) for variant in labels)
+        stamps: dict[str, tuple[str, int, int] | None] = {}
+        recalled = ((variant, known.recall(variant, stamps)) for variant in labels)
         found = {variant.key: cases for variant, cases in recalled if cases is not None}
     unknown = {variant: label for variant, label in labels.items() if variant.key not in found}
     if unknown and not is_offline:

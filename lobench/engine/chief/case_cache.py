@@ -71,8 +71,15 @@ class KnownCases:
         self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
         self._before: tuple[str, list[_Mark]] | None = None  # the same, recorded before a worker reads the files
 
-    def recall(self, variant: Variant) -> tuple[CaseInfo, ...] | None:
-        """Returns the recorded cases of a variant; None if unknown, or if an input has changed since."""
+    def recall(self, variant: Variant, stamps: dict[str, _Mark | None] | None = None) -> tuple[CaseInfo, ...] | None:
+        """Returns the recorded cases of a variant; None if unknown, or if an input has changed since.
+
+        Args:
+          variant: Variant of the subjects.
+          stamps: Stamps of files by path (None: no such file), of other variants that are recalled at the same time.
+            Those of this variant's files are added.
+        """
+        stamps = {} if stamps is None else stamps
         row = self._ledger.described(variant.key)
         if row is None:
             return None
@@ -85,7 +92,9 @@ class KnownCases:
         listed = row.files.get("listed", {})
         if {folder: listing_sha256(folder) for folder in listed} != listed:
             return None
-        if (row.fingerprint, around) != self._at_start or loaded != list(marks_of(Path(path) for path, _, _ in loaded)):
+        new = [path for path, _, _ in loaded if path not in stamps]
+        stamps |= {**dict.fromkeys(new), **{mark[0]: mark for mark in marks_of(map(Path, new))}}
+        if (row.fingerprint, around) != self._at_start or any(stamps[mark[0]] != mark for mark in loaded):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
         return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)

@@ -63,7 +63,8 @@ class Variants:
         self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
-        recalled = ((one.key, self._known.recall(one)) for one in variants)
+        stamps: dict[str, tuple[str, int, int] | None] = {}
+        recalled = ((one.key, self._known.recall(one, stamps)) for one in variants)
         known = {key: self._counting(cases) for key, cases in recalled if cases is not None}
         plan = Plan(history)
         for subject in subjects:
