@@ -73,6 +73,7 @@ def test_files_that_pages_and_docstrings_name_are_there() -> None:
     folders = ("lobench", "tests", "plugins", "docs", "benchmarks", "ci", "examples")
     known = {part for folder in folders for path in (ROOT / folder).rglob("*.py") for part in _ends(path)}
     known |= {f"{name}.py" for name in sys.stdlib_module_names}
+    known |= {"submission.py", "algoperf/spec.py"}  # of AlgoPerf: the file that an export writes, and its interface
     missing = []
     for path, output in text.items():
         named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", output)
