@@ -99,7 +99,8 @@ def assert_refused(refused: subprocess.CompletedProcess[str], lab: Path) -> None
 
 @pytest.mark.parametrize(("first", "second"), [(0o002, 0o077), (0o077, 0o002)], ids=["group-first", "private-first"])
 def test_store_of_users_with_different_umasks_is_continued_by_both(lab: Path, first: int, second: int) -> None:
-    store, sinks = lab / "store", ("--report", "--sink", "tensorboard")
+    # Not --report: on a busy machine its last page may come after the end of the watch, with the umask's mode.
+    store, sinks = lab / "store", ("--sink", "tensorboard")
     assert watch(lab, ALICE, first, *sinks).returncode == 0
     if first == 0o077:
         read = results(lab, BOB, second)
