@@ -133,9 +133,9 @@ class Case:
       files: Further files whose content belongs to the identity of a command's results, as patterns relative to the
         gin file: `("lib/*.py",)`. The scripts that the command names need not be listed.
       metric_directions: Directions of a command's metrics other than losses and accuracies: `{"bleu": "max"}`.
-      replicates: Of what a command's values are replicates: "seeds", or "items" of a data set. With "items" it runs
-        once, and `curves` is a file with a value for each item: lines such as `{"item": "q17", "correct": 1}`, or a
-        CSV with a column `item`. Comparisons are paired by item, and `num_seeds` is ignored.
+      replicates: Replicates of a command's evaluation: "seeds", or "items" of a data set. With "items" the command
+        runs once, and `curves` is a file with a value for each item: lines such as `{"item": "q17", "correct": 1}`, or
+        a CSV with a column `item`. Comparisons are paired by item, and `num_seeds` is ignored.
 
     >>> lobench.Case(num_inner_steps=500, num_seeds=8).eval_every
     50

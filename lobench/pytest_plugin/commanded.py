@@ -114,10 +114,11 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
             _show(shlex.join(words), log)
             kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise kind(f"the command {_how(result.message)}")
-        written = _Written(bound=bound, seconds=seconds, identified_by=files.identified_by if files is not None else "")
+        identified_by = files.identified_by if files is not None else ""
+        maker = _CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by)
         if case.replicates == ITEMS:
-            return written.of_items(_items(case.curves, values, folder, case.primary_metric))
-        return written.of_seed(block, _metrics(case.curves, values, folder, case.primary_metric))
+            return maker.of_items(_items(case.curves, values, folder, case.primary_metric))
+        return maker.of_seed(block, _metrics(case.curves, values, folder, case.primary_metric))
 
 
 class CheckpointFiles:
@@ -279,8 +280,14 @@ def _final_values(path: Path) -> _Metrics | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
-    """What is common to the curves of a command's metrics: the case, the seconds, and the checkpoint's identity."""
+class _CurvesMaker:
+    """Makes curves of the metrics that a command wrote.
+
+    Attributes:
+      bound: The case.
+      seconds: Seconds that the command took.
+      identified_by: `FileIdentity.by` of the checkpoint.
+    """
 
     bound: BoundCase
     seconds: float

@@ -49,14 +49,6 @@ class RunSink(ABC, Generic[R]):
     After a failed delivery all runs are closed, since it is unknown what was written. The next attempt opens them
     again, and a run then reads back what it has.
 
-    Example:
-        class FileSink(RunSink[FileRun]):
-            def run_key(self, delivery):
-                return delivery.run, delivery.event.checkpoint.generation
-
-            def open_run(self, delivery, key):
-                return FileRun(self.context.store / "files" / delivery.run)
-
     Args:
       context: Arguments of the sink.
     Attributes:
@@ -65,10 +57,10 @@ class RunSink(ABC, Generic[R]):
 
     >>> class FileSink(RunSink):
     ...     def run_key(self, delivery):
-    ...         return delivery.run
+    ...         return delivery.run, delivery.event.checkpoint.generation
     ...
     ...     def open_run(self, delivery, key):
-    ...         return FileRun(self.context.store / "files" / key)
+    ...         return FileRun(self.context.store / "files" / delivery.run)
     >>> FileSink(SinkContext(store=Path("results"))).context.store
     PosixPath('results')
     """

@@ -78,9 +78,19 @@ def stratified_t_mean(
     has no variance, so the bounds are NaN. If all seeds of each case are equal, both bounds equal the mean, unless
     `least` has a variance.
 
-    >>> found = stratified_t_mean([[0.1, 0.2], [0.5, 0.7]])
-    >>> round(found.mean, 6)
-    0.375
+    >>> found = stratified_t_mean([[0.9, 1.1], [0.4, 0.6]])
+    >>> round(found.mean, 3), round(found.lower, 3), round(found.upper, 3)
+    (0.75, 0.446, 1.054)
+
+    Args:
+      cells: Values of each case's seeds. Cases may have different numbers of seeds.
+      confidence: Confidence level, strictly between 0 and 1.
+      least: Least variance of a seed's value of each case, such as that of rounding. (): 0.
+
+    Raises:
+      ValueError: `cells` or a case in it is empty, or the confidence is out of range.
+
+    Source: Satterthwaite 1946; Cochran 1977, section 5.4, for stratified sampling.
     """
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("stratified_t_mean needs at least one case, and a seed in each")
@@ -217,9 +227,13 @@ def metric_mean(metric: str, values: Sequence[float]) -> Interval:
 
     The bounds are those of `metric_bounds`. They are NaN for a single seed, or if a seed diverged.
 
-    >>> found = metric_mean("train/loss", [0.1, 0.2, 0.3])
-    >>> round(found.mean, 6), found.lower < 0.1
-    (0.2, True)
+    >>> found = metric_mean("test/loss", [0.2, 0.3, 0.25])
+    >>> round(found.mean, 3), round(found.lower, 3), round(found.upper, 3), found.method
+    (0.25, 0.152, 0.411, 'log-t')
+
+    Args:
+      metric: Name of the metric.
+      values: Value of each seed, at least one.
     """
     return metric_means(metric, [values])[0]
 

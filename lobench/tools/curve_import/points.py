@@ -153,8 +153,8 @@ class Points:
 class RequestedMetrics(Mapping[str, str]):
     """Requested metrics: the name in the store by the name in the file. Keys match in any spelling.
 
-    >>> dict(RequestedMetrics({"loss": "train/loss"}))
-    {'loss': 'train/loss'}
+    >>> RequestedMetrics({"train/elbo": "train/elbo"})["train_elbo"]
+    'train/elbo'
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:

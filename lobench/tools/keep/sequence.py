@@ -120,7 +120,7 @@ class Sequence:
     Attributes:
       terms: Terms of all decisions.
       decisions: The decisions.
-      totals: MeasuredTotal totals, one for each pair of revisions.
+      totals: Measured totals, one for each pair of revisions.
     """
 
     terms: Terms
@@ -157,7 +157,7 @@ class Sequence:
 
     @property
     def total(self) -> Total | None:
-        """MeasuredTotal total of the chain; None if it is not measured."""
+        """Measured total of the chain; None if it is not measured."""
         if not self.chain:
             return None
         ends = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
