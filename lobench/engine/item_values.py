@@ -121,7 +121,7 @@ def _number(value: Any) -> float | None:
 
 def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
     """Yields the objects of JSON lines, or of a list, with their places."""
-    lines = enumerate(text.splitlines(), 1)
+    lines = enumerate(text.split("\n"), 1)  # `splitlines` also splits at U+2028, which texts in JSON may have
     is_list = text.lstrip()[0] == "["
     parts = [(where, text)] if is_list else [(f"{where}, line {place}", line) for place, line in lines if line.strip()]
     for place, part in parts:
@@ -138,11 +138,14 @@ def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
 def _csv_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
     """Yields the rows of a CSV with their places."""
     reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
-    if ITEM not in (reader.fieldnames or ()):
-        got = ", ".join(map(str, reader.fieldnames or ()))[:60]
-        raise UsageError(f"the file has no column {ITEM}", where=where, got=got or "an empty file", expected=ITEM)
-    for row in reader:
-        if None in row:
-            expected = f"{len(reader.fieldnames or ())} values"
-            raise UsageError("a row is too long", where=f"{where}, line {reader.line_num}", expected=expected)
-        yield f"{where}, line {reader.line_num}", row
+    try:
+        if ITEM not in (reader.fieldnames or ()):
+            got = ", ".join(map(str, reader.fieldnames or ()))[:60]
+            raise UsageError(f"the file has no column {ITEM}", where=where, got=got or "an empty file", expected=ITEM)
+        for row in reader:
+            if None in row:
+                expected = f"{len(reader.fieldnames or ())} values"
+                raise UsageError("a row is too long", where=f"{where}, line {reader.line_num}", expected=expected)
+            yield f"{where}, line {reader.line_num}", row
+    except csv.Error as error:  # such as a field of more than 131,072 characters
+        raise UsageError("this is no CSV", where=f"{where}, after line {reader.line_num}", got=str(error)) from error

@@ -43,6 +43,7 @@ def test_each_format_has_the_values_of_the_items(tmp_path: Path, text: str) -> N
         ('{"correct": 1}', "line 1: no item; got None"),
         ("question,correct\nq1,1\n", "the file has no column item; got question, correct"),
         ("item,correct\nq1,1,2\n", "line 2: a row is too long"),
+        (f"item,correct,answer\nq1,1,{'x' * 200_000}\n", "after line 1: this is no CSV; got field larger"),
         ("", "the file has no column item; got an empty file"),
     ],
 )
@@ -51,6 +52,13 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, text: str, message
     with pytest.raises(LobenchError) as raised:
         read_items(tmp_path / "answers.txt", "correct")
     assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_line_of_json_may_have_separators_of_unicode_in_its_texts(tmp_path: Path) -> None:
+    rows = [{"item": "q\u20281", "correct": 1, "answer": "a\x85b"}, {"item": "q2", "correct": 0, "answer": "\u2029"}]
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "a.jsonl").write_text(text, encoding="utf-8")
+    assert set(read_items(tmp_path / "a.jsonl", "correct").items) == {"q\u20281", "q2"}
 
 
 def test_metric_that_some_items_lack_is_left_out_with_a_line(tmp_path: Path) -> None:
