@@ -142,13 +142,19 @@ def _outputs() -> set[tuple[int, int]]:
 
 
 def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
-    """Returns the inodes of the files that processes have open whose standard input is a pipe. Empty without /proc."""
+    """Returns the inodes of the files that the processes that read a pipe as standard input have open for writing.
+
+    Empty without /proc.
+    """
     found = set[tuple[int, int]]()
     for process in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if _inode(process / "0") == pipe:
-                statuses = [os.stat(entry) for entry in process.iterdir()]
-                found |= {(one.st_dev, one.st_ino) for one in statuses if stat.S_ISREG(one.st_mode)}
+                for entry in process.iterdir():
+                    # The mode of the link is that of the descriptor. Data that the process reads are no output.
+                    is_writable, status = os.lstat(entry).st_mode & stat.S_IWUSR, os.stat(entry)
+                    if is_writable and stat.S_ISREG(status.st_mode):
+                        found.add((status.st_dev, status.st_ino))
     return found
 
 

@@ -1,5 +1,6 @@
 """Data files that the code of a suite or of a command names: a line after a change, once."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,12 @@ import pytest
 from stores import add
 
 from lobench.engine.config.user_code import fingerprint_of
-from lobench.engine.store.data_files import changed_data, changed_data_of_command, note_named_data
+from lobench.engine.store.data_files import (
+    _written_by_readers,
+    changed_data,
+    changed_data_of_command,
+    note_named_data,
+)
 from lobench.engine.store.ledger import Ledger
 
 
@@ -102,6 +108,18 @@ with Ledger.open(Path(sys.argv[1])) as ledger:
             subprocess.run(command, check=True, stdout=tee.stdin)
             tee.stdin.close()
             assert tee.stdout.read() == b"notice: \n"
+
+
+def test_file_that_a_reader_of_the_output_reads_is_no_output(tmp_path: Path) -> None:
+    data, log = tmp_path / "data.csv", tmp_path / "log.txt"
+    data.touch()
+    words = ["sh", "-c", 'exec 3<"$1" 4>"$2"; echo; cat', "sh", str(data), str(log)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as reader:
+        assert reader.stdin is not None and reader.stdout is not None
+        assert reader.stdout.readline() == b"\n", "it has opened the files"
+        pipe, written = os.fstat(reader.stdin.fileno()), log.stat()
+        assert _written_by_readers((pipe.st_dev, pipe.st_ino)) == {(written.st_dev, written.st_ino)}
+        reader.stdin.close()
 
 
 def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledger, suite: Path) -> None:
