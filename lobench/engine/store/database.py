@@ -223,8 +223,12 @@ def _open_to_group(path: str, group: int) -> None:
 
 
 def _umask() -> int:
-    """Returns the umask. The system has no call that only reads it."""
-    umask = os.umask(0o077)
+    """Returns the umask, without a change that files of other threads would see if /proc has it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    umask = os.umask(0o077)  # no call only reads it
     os.umask(umask)
     return umask
 
