@@ -20,7 +20,7 @@ import lobench
 from lobench.core.case import CaseSpec
 from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError, UsageError
-from lobench.engine.config.python_cases import gin_of, specs_of_python
+from lobench.engine.config.python_cases import gin_of, specs_of_python, statements_of
 from lobench.engine.config.suite import specs_of
 
 IN_PYTHON = """
@@ -163,13 +163,20 @@ def test_cases_that_belong_to_an_existing_file_are_refused(tmp_path: Path) -> No
         specs_of_python(tmp_path / "test_yours.py", {"a": Ridge()})
 
 
+def test_test_file_that_skips_itself_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "test_skipped.py").write_text("import pytest\npytest.importorskip('not_there')\n")
+    with pytest.raises(ConfigError, match="cannot import the file of the cases") as raised:
+        statements_of(CaseSpec(path=str(tmp_path / "skipped.gin"), scope="a", root=str(tmp_path)))
+    assert "not_there" in str(raised.value) and "\n" not in str(raised.value)
+
+
 def test_objects_without_a_name_train_in_this_process() -> None:
     case = lobench.Case(num_inner_steps=3, num_seeds=2, eval_every=3, task=Ridge(inner=lambda: 1.0))
     plain = lobench.evaluate(case=case, optimizer=optax.sgd(0.1))
     steeper = lobench.evaluate(case=case.replace(task=Ridge(inner=lambda: 2.0)), optimizer=optax.sgd(0.1))
     np.testing.assert_allclose(plain.final("train/loss"), plain.metrics["train/loss"][:, 0] * 0.8**6, rtol=1e-5)
     np.testing.assert_allclose(steeper.final("train/loss"), steeper.metrics["train/loss"][:, 0] * 0.6**6, rtol=1e-5)
-    for wrong in ({}, {"suite": "quick/quick.gin", "task": Ridge()}, {"task": Ridge()}):
+    for wrong in ({}, {"suite": "quick/quick.gin", "task": Ridge()}, {"task": Ridge()}, {"task": Ridge(), "case": "a"}):
         with pytest.raises(UsageError):
             lobench.evaluate(**wrong)
 

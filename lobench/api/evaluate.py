@@ -106,8 +106,10 @@ def _case_of(suite: str | Path | None, case: str | Case | None, task: object, op
         raise UsageError("lobench.evaluate takes a suite or objects, and not both", got=f"the suite {suite}")
     if suite is not None:
         return None
-    if isinstance(case, Case) == (task is not None):
-        raise UsageError("lobench.evaluate without a suite", expected="case=lobench.Case(...) or task=..., one of them")
+    if isinstance(case, str) or isinstance(case, Case) == (task is not None):
+        got = f"the case {case!r}" if isinstance(case, str) else ""
+        expected = "case=lobench.Case(...) or task=..., one of them"
+        raise UsageError("lobench.evaluate without a suite", got=got, expected=expected)
     own = case if isinstance(case, Case) else Case(task=task)
     return own if is_text else own.replace(optimizer=optimizer)
 

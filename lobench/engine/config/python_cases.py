@@ -95,7 +95,9 @@ def _texts_in(test_file: Path, changed_ns: int) -> dict[str, str]:
     with isolated_gin(str(test_file.parent), str(test_file.parent.parent)):
         try:
             module = importlib.import_module(test_file.stem)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # `pytest.skip` and `pytest.importorskip` raise no `Exception`
             got = headline(error)
             raise ConfigError("cannot import the file of the cases", where=str(test_file), got=got) from error
     if module.__file__ is None or not test_file.samefile(module.__file__):
