@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,16 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
     with pytest.raises(LobenchError, match="no result store found"):
         ReportSink(SinkContext(store=tmp_path))._make()
+
+
+def test_answer_of_the_process_is_found_behind_other_output(tmp_path: Path) -> None:
+    sink = ReportSink(SinkContext(store=tmp_path))
+    for answer, problem in (("made", ""), ("failed: no disk", "no disk")):
+        text = f"import sys\nfor _ in sys.stdin: print('a warning', end=''); print('lobench: {answer}', flush=True)"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        sink._maker = subprocess.Popen([sys.executable, "-c", text], **pipes)  # type: ignore[call-overload]
+        assert sink._ask_maker().endswith(problem) and bool(sink._ask_maker()) == bool(problem)
+        sink._end_maker()
 
 
 def test_page_after_its_process_was_killed_is_made_by_another(tmp_path: Path) -> None:

@@ -92,9 +92,10 @@ class ReportSink:
         self._made_at, self._is_stale = time.monotonic(), False
 
     def _ask_maker(self) -> str:
-        """Has the page written by a process of its own, and returns the reason if it was not.
+        """Writes the page in a process of its own. Returns the reason if that failed, else "".
 
-        So the chief stays responsive. The process yields to workers, and reads only what is new since its last page.
+        A separate process keeps the chief responsive. It yields to workers, and reads only what is new since its last
+        page.
         """
         if self._maker is None or self._maker.poll() is not None:
             self._end_maker()
@@ -114,10 +115,10 @@ class ReportSink:
             self._maker.stdin.write("make\n")
             self._maker.stdin.flush()
         for line in self._maker.stdout:
-            if line == _MADE:
+            if line.endswith(_MADE):  # a library may have written before it without a line break
                 return ""
             said.append(line)
-            if line.startswith(_FAILED):
+            if _FAILED in line:
                 break
         return "".join(said).replace(_FAILED, "").strip() or "its process ended"
 
