@@ -16,6 +16,7 @@ from tiny import watch_here as watch
 from lobench.api.load_optimizer import load_learned
 from lobench.engine.checkpoints.given import run_variant
 from lobench.engine.store.ledger import Ledger
+from lobench.tools.convert.model_card import ExportedCheckpoint
 
 OPTIONS = ("--once", "--checkpoints", "all", "--workers", "1")
 MOMENTUM = "Case.learned_optimizer = @LearnableSGDM()\n"
@@ -90,6 +91,8 @@ def test_commands_that_evaluate_again_bind_a_runs_config_over_that_of_the_folder
     assert hashes(store / "bisect", "one") == of_one
     learned: Any = load_learned("one/theta_1.npz", store=store)[0]
     assert np.exp(learned.init(None)["log_lr"]) == pytest.approx(0.5)
+    exported = ExportedCheckpoint.of(f"{store}@one/theta_1.npz", "LearnableSGD", "", ())
+    assert CONFIG.strip() in exported.config and "initial_lr = 0.5" in exported.config
 
 
 def test_watch_after_edit_of_a_runs_config_evaluates_its_checkpoints_again_and_none_after_the_return(

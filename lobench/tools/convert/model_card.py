@@ -11,7 +11,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.resolve import find_trained
 from lobench.core.subject import optimizer_bindings
 from lobench.core.wording import counted
-from lobench.engine.checkpoints.given import trainer_config_at
+from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.spool import checkpoint_sha256
 from lobench.engine.store.bundle import has_ledger, store_and_name
 from lobench.report.tables.text import fenced, interval_cell, markdown_line, markdown_table
@@ -30,7 +30,8 @@ class ExportedCheckpoint:
       sha256: Hash of theta, under which stores hold its evaluations.
       optimizer: Class of its optimizer.
       bindings: gin statements over those of the `config.gin`.
-      config: Content of the `config.gin` next to it; "" without one.
+      config: Content of the `config.gin` that a watch bound, or else of the one next to it, with the files that it
+        includes; "" without one.
       stores: Stores that may hold evaluations of it.
     """
 
@@ -52,7 +53,9 @@ class ExportedCheckpoint:
           stores: Stores to look into. (): that of the name, or those in `lobench_results` next to the checkpoint.
         """
         found = find_trained(text, "checkpoint", None)
-        config = trainer_config_at(found.checkpoint)
+        config = found.trainer_config
+        if config is None:
+            config = given_checkpoint(found.checkpoint).variant.trainer_config or ""
         named = store_and_name(text)[0]
         bindings = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
         places = [Path(named)] if has_ledger(named) else sorted(Path(found.checkpoint).parent.glob("lobench_results/*"))
@@ -61,7 +64,7 @@ class ExportedCheckpoint:
             sha256=checkpoint_sha256(found.checkpoint),
             optimizer=name,
             bindings=(*found.gin_params, *bindings),
-            config="" if config is None else config.read_text(encoding="utf-8"),
+            config=config,
             stores=tuple(stores) or tuple(place for place in places if has_ledger(place)),
         )
 
