@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import pickle
 import re
 import runpy
 import shlex
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -283,3 +285,17 @@ def test_a_table_with_a_row_for_each_run_has_no_steps(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "all.csv", [("a", "finished", 0.5)], ("Name", "State", "val/loss"))
     with pytest.raises(UsageError, match="it has no steps"):
         import_curves(file, store=tmp_path / "store")
+
+
+def test_flags_in_a_database_of_trackio_are_no_metrics(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "p.db")) as db, db:
+        db.execute("CREATE TABLE configs (run_id TEXT, config TEXT)")
+        db.execute(
+            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
+        )
+        for step, row in enumerate(({"loss": 2.0, "is_warm": False}, {"loss": "NaN", "is_warm": True})):
+            db.execute("INSERT INTO metrics VALUES (NULL, 'id', 'adam_seed3', ?, ?)", (step, json.dumps(row)))
+    import_curves(tmp_path / "p.db", store=tmp_path / "store", case="c")
+    ((run, curves),) = held(tmp_path / "store").items()
+    assert run == ("adam", "imported/c", 3) and [*curves] == ["loss"]
+    assert curves["loss"][0] == (0, 2.0) and len(curves["loss"]) == 2

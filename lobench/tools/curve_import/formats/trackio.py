@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.core.errors import UsageError
+from lobench.core.number_checks import is_number
 from lobench.core.wording import one_line_of
 from lobench.tools.curve_import.points import CurveRequest, LoggedRun, Points, named_runs
 
@@ -63,7 +64,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _is_number(value: object) -> bool:
-    return value in _SPECIAL if isinstance(value, str) else isinstance(value, int | float) and value is not True
+    return value in _SPECIAL if isinstance(value, str) else is_number(value)
 
 
 def _facts(text: str | bytes) -> dict[str, str]:
