@@ -39,7 +39,8 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
 
 
 def _record(label: str, stored: StoredSubject, results: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    model = f"lobench/{stored.who.sha256[:12]}"
+    bindings = stored.who.variant.key if stored.who.has_theta else ""  # of an optimizer, its hash has them
+    model = f"lobench/{'-'.join(filter(None, [stored.who.sha256[:12], bindings]))}"
     details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored.who.kind}
     if stored.who.has_theta:
         details |= {"sha256": stored.who.sha256, "outer_step": str(stored.who.outer_step)}
