@@ -272,6 +272,7 @@ def test_the_default_is_a_ranking_with_the_best_in_the_first_line(
     assert rows == [[str(rank), "adam();", "adam.learning_rate", "=", str(rank - 1)] for rank in range(1, 10)]
     assert "s/a" in run("--store", tmp_path, "--evaluations").stdout
     assert run("--store", tmp_path, "--cases").stdout == run("--store", tmp_path, "--by", "method").stdout
+    assert run("--store", tmp_path, "--cases", "--sort", "train").returncode == 2
 
 
 def test_by_method_of_many_methods_prints_the_best_and_their_number(
@@ -286,7 +287,6 @@ def test_by_method_of_many_methods_prints_the_best_and_their_number(
     assert best.rstrip().endswith("the best 2 of 4 methods; --all shows all")
     assert all(name in every for name in ("adam()", "sgd()", "lion()", "adamw()")) and "of 4 methods" not in every
     assert len({record["method"] for record in json.loads(run(*words, "--format", "json").stdout)}) == 4
-    assert run("--store", tmp_path, "--cases", "--sort", "train").returncode == 2
 
 
 def test_a_ranking_of_200_methods_fits_a_screen_and_counts_the_others(
