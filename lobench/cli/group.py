@@ -206,11 +206,11 @@ def main() -> None:
     atexit.register(gc.freeze)  # otherwise Python scans all objects before the process ends
     open_streams()
     with json_alone(sys.argv[1:]):
-        code = _ended()
+        code = _run()
     sys.exit(code)
 
 
-def _ended() -> int:
+def _run() -> int:
     """Runs the command, reports its errors, and returns the exit code."""
     try:
         code = cli(standalone_mode=False)

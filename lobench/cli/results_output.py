@@ -99,14 +99,16 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
         rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
         unread = list(_unread(ledger))
-    found = evaluation_summaries(rows)
-    known = {name for one in found for name in one.final}
-    shown = _stored(metrics, known)
-    lines = [results_table(found, sort=sort, metrics=shown)] if rows or not unread else []
+    summaries = evaluation_summaries(rows)
+    stored_metrics = {name for summary in summaries for name in summary.final}
+    extra_metrics = _stored(metrics, stored_metrics)
+    lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread else []
     primary = {row.case.primary_metric for row in rows}
-    added = {name for one in found for name in one.added}
-    more = _more_metrics(known - {*shown, *primary, *added, "train/loss", "test/loss", "test/accuracy"})
-    return "\n".join([*lines, *more, *_notes(rows, current, unread)])
+    added = {name for summary in summaries for name in summary.added}
+    others = _more_metrics(
+        stored_metrics - {*extra_metrics, *primary, *added, "train/loss", "test/loss", "test/accuracy"}
+    )
+    return "\n".join([*lines, *others, *_notes(rows, current, unread)])
 
 
 def _stored(metrics: Sequence[str], known: Collection[str]) -> list[str]:

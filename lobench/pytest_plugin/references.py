@@ -343,8 +343,8 @@ def _chosen_store(text: str, store: str) -> Path | None:
 def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Sequence[Choice] = ()) -> GateReference:
     """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
     chosen = choose_reference(read_store(path), candidates, kept)
-    place = str(path.resolve())
-    choices = [Choice(candidate=one, chosen_in=place, reference=chosen.who.key) for one in candidates]
+    resolved = str(path.resolve())
+    choices = [Choice(candidate=key, chosen_in=resolved, reference=chosen.who.key) for key in candidates]
     return dataclasses.replace(_reference_to(chosen, path), choices=choices)
 
 

@@ -87,7 +87,10 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
 
 
 def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
-    """Yields the layers and variants of a chief that may have stored these cases, with and without a given subject."""
+    """Yields the layers and variants under which a chief may have stored the cases of this session.
+
+    A chief stores a given checkpoint or optimizer in the variant, where a session of pytest has it in its layers.
+    """
     layers = layers_of(config)
     if EXPERIMENT in config.stash:
         yield layers, variant

@@ -41,9 +41,9 @@ class Bold:
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
     """Returns the cells with the best mean, and those that a comparison does not find worse.
 
-    The means are the printed ones. A cell with a diverged or exploded seed, or without a planned seed, cannot be the
-    best. The comparison is that of `lobench compare` on the case, at level .05 for all cells together: the probability
-    of leaving out the cell that is truly best is at most .05.
+    The means are those that the table prints. A cell with a diverged or exploded seed, or without a planned seed,
+    cannot be the best. The comparison is that of `lobench compare` on the case, at level .05 for all cells together:
+    the probability of leaving out the cell that is truly best is at most .05.
 
     Args:
       cells: Results of each method on one case. None if a method was not evaluated.

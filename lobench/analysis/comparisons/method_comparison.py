@@ -230,7 +230,7 @@ def compare_subjects(
       rules: Rules of the gate. None: the defaults.
       scales: Scales of all content of the subjects' stores. None: scales of these subjects only.
       margin: Margin of the gate on all cases. None: the default of each case's scale.
-      design: Rule by which cases are grouped. The seeds of a group have one value each.
+      design: Rule by which cases are grouped; see `shared_trainings`. Each seed has one value per group.
 
     Raises:
       UsageError: The subjects have no case in common, or none has the metric.

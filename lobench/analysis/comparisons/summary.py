@@ -372,8 +372,7 @@ class Summary:
     def race(self) -> RaceResult | None:
         """State of the race between the snapshot's methods. None without a race, or if no case has a scale.
 
-        It uses the baselines recorded with the evaluations, not those of this summary, so that it is as it was when
-        run.
+        It uses the baselines recorded with the evaluations, because those of this summary may have been tuned later.
         """
         if self.snapshot.race is None:
             return None
@@ -397,16 +396,16 @@ class Summary:
 
     def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
         """Returns the scores of the tuned baseline's own seeds, by identity of the case."""
-        found = {}
-        for place, info in enumerate(self.snapshot.cases):
-            baseline, name = self.baseline(place), self.metric_of(place, metric)
+        scores = {}
+        for index, case in enumerate(self.snapshot.cases):
+            baseline, name = self.baseline(index), self.metric_of(index, metric)
             if baseline is not None and name in baseline.tuned:
                 tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
-                found[info.identity] = self.scales.seed_scores(info, name, tuned)
-        return found
+                scores[case.identity] = self.scales.seed_scores(case, name, tuned)
+        return scores
 
     def against_tuned(self, metric: str) -> AgainstTuned:
-        """Compares the shown subject with the seeds that the baselines were tuned on."""
+        """Compares the shown subject with the final values of the tuned baselines, on the baselines' own seeds."""
         found: dict[str, Samples] = {}
         for identity, cell in self.snapshot.subjects[self.shown].cells.items():
             name = _asked(metric) or cell.case.primary_metric

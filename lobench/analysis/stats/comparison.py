@@ -216,7 +216,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
         lower=lower,
         upper=upper,
         sd=found.error * math.sqrt(len(kept)) if not math.isnan(p_converged) else math.nan,
-        p_value=_either(p_converged, p_diverged),
+        p_value=_combined_p_value(p_converged, p_diverged),
         degrees=found.estimate.degrees,
         method=found.method,
         num_converged=len(kept),
@@ -247,7 +247,7 @@ def _p_diverged(counts: Sequence[Counts]) -> float:
     return max(LEAST_P, two_sided(p_more(counts), p_fewer(counts)))
 
 
-def _either(p_converged: float, p_diverged: float) -> float:
+def _combined_p_value(p_converged: float, p_diverged: float) -> float:
     """Returns the p-value of both parts together, or that of the mean if no seed diverged."""
     if math.isnan(p_diverged):
         return p_converged
@@ -410,7 +410,7 @@ class MeanParts:
         found = mean_over_cases(self.tested, self.located)
         mean = found.location
         p_converged = mean.p_value() if mean else math.nan
-        p_value = _either(p_converged, p_diverged)
+        p_value = _combined_p_value(p_converged, p_diverged)
         fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
         verdict = capped(verdict, _sum_of_missing(self.lacking))
@@ -439,7 +439,7 @@ def _verdict(
       adjusted: p-value of both parts, adjusted by Holm if there are several cases.
       alpha: Level of the verdict.
     """
-    p_value = _either(p_converged, p_diverged)
+    p_value = _combined_p_value(p_converged, p_diverged)
     if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
         return Effect.UNDECIDED
     level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # level of each part

@@ -94,7 +94,7 @@ def are_ahead(
 
 
 def _ordered(values: Sequence[float]) -> NDArray[np.float64] | None:
-    """Returns the values from best to worst, failed trials as the worst other one. None if all failed."""
+    """Returns the values from best to worst. Failed trials (NaN) have the worst other value. None if all failed."""
     known = [value for value in values if not math.isnan(value)]
     return np.sort([min(known) if math.isnan(value) else value for value in values])[::-1] if known else None
 

@@ -736,16 +736,16 @@ def _repeated(cells: Sequence[Cell]) -> set[str]:
         if case.problem and cell.num_seeds:
             key = case.problem, case.num_inner_steps, case.primary_metric, case.scale, case.minimum, cell.draws
             groups.setdefault(key, []).append(cell)
-    found = set[str]()
+    repeated = set[str]()
     for group in groups.values():
         if len(group) < 2:
             continue
         group.sort(key=lambda cell: (-cell.num_seeds, place_of(cell.case), cell.case.identity))
-        for place, cell in enumerate(group):
-            kept = (one for one in group[:place] if one.case.identity not in found)
-            if any(_is_same(one, cell) for one in kept):
-                found.add(cell.case.identity)
-    return found
+        for position, cell in enumerate(group):
+            counted = (other for other in group[:position] if other.case.identity not in repeated)
+            if any(_is_same(other, cell) for other in counted):
+                repeated.add(cell.case.identity)
+    return repeated
 
 
 def _is_same(one: Cell, other: Cell) -> bool:

@@ -94,14 +94,14 @@ class RecordedPlanner(Planner):
     """
 
     def __init__(self, start: Start, policy: AdmissionPolicy) -> None:
-        self._asked = _Asked(policy)
-        super().__init__(start.max_cores, self._asked, start.history, max_gpus=start.max_gpus, together=start.together)
+        self._policy = _RecordingPolicy(policy)
+        super().__init__(start.max_cores, self._policy, start.history, max_gpus=start.max_gpus, together=start.together)
         self._pending: list[tuple[Event, Answer, tuple[Action, ...]]] = []
         self._quiet: Tick | None = None
 
     def handle(self, event: Event) -> tuple[Action, ...]:
-        self._asked.answer = _NOTHING
-        actions, answer = super().handle(event), self._asked.answer
+        self._policy.answer = _NOTHING
+        actions, answer = super().handle(event), self._policy.answer
         if isinstance(event, Tick) and not actions and answer == _NOTHING:
             self._quiet = event
             return actions
@@ -118,15 +118,15 @@ class RecordedPlanner(Planner):
             yield LoggedStep(event=event, answer=answer, digest=digest_of(actions))
 
 
-class _Asked:
+class _RecordingPolicy:
     """Admission policy that remembers its last answer."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
-        self._policy = policy
+        self._inner = policy
         self.answer = _NOTHING
 
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> Answer:
-        run, skip = self._policy.admit(waiting, idle=idle, last=last)
+        run, skip = self._inner.admit(waiting, idle=idle, last=last)
         self.answer = tuple(run), tuple(skip)
         return self.answer
 

@@ -1,6 +1,6 @@
 """File spool: one unchanged copy of each checkpoint, by hard links if the file system allows them.
 
-A checkpoint that can only be copied, and is too large for that, is evaluated in its place.
+A checkpoint that cannot be linked and is too large to be copied is evaluated from its original path.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def is_registered(selector: str) -> bool:
     matches = CONFIGURABLES.matching_selectors(selector)
     if any(match not in FOUND_ON_USE for match in matches):
         return True
-    return "." in selector and bool(_found_on_use(selector) or _found_in_python(selector))
+    return "." in selector and bool(_found_on_use(selector) or _configurable_in_python(selector))
 
 
 def matching_names(selector: str) -> list[str]:
@@ -196,7 +196,7 @@ def complete_selector(selector: str, where: str) -> str:
       UnknownName: No configurable has this name.
       ConfigError: The name is ambiguous.
     """
-    found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
+    found = matching_names(selector) or _found_on_use(selector) or _configurable_in_python(selector)
     if len(found) > 1:
         raise ConfigError(
             f"{selector!r} is ambiguous",
@@ -265,12 +265,14 @@ def _in_python(path: str) -> Any:
     return None
 
 
-def _found_in_python(selector: str) -> list[str]:
+def _configurable_in_python(selector: str) -> list[str]:
     """Returns the full name in gin of the configurable with a name in Python, as a list of at most one."""
     if "." not in selector or (target := _in_python(selector)) is None:
         return []
     registered = CONFIGURABLES.items()
-    return [name for name, one in registered if target is one.wrapped or target is one.wrapper][:1]
+    return [
+        name for name, configurable in registered if target is configurable.wrapped or target is configurable.wrapper
+    ][:1]
 
 
 def _unregistered(selector: str) -> str | None:

@@ -176,15 +176,15 @@ class CodeWalk:
         for one in source.paths:
             self._add_named(place, one, source.paths)
 
-    def _follow_link(self, file: str, place: str) -> None:
+    def _follow_link(self, file: str, link: str) -> None:
         """Adds what a file names, searched from a link to it, if the link is imported from another folder."""
-        if place == file or place in self._sources:
+        if link == file or link in self._sources:
             return
-        root = self._import_root(os.path.dirname(place))
+        root = self._import_root(os.path.dirname(link))
         if root not in self._real:
             self._real[root] = os.path.realpath(root)
         if self._real[root] != self._import_root(os.path.dirname(file)):
-            self._add_what_it_names(place, self._sources[file])
+            self._add_what_it_names(link, self._sources[file])
 
     def add_module(self, name: str) -> None:
         """Adds a module by name, from the file that was loaded or that would be found."""

@@ -529,7 +529,10 @@ def _folder_of(path: str) -> str:
 
 
 def _cleaned(path: str) -> str:
-    """Returns a path without an unknown beginning: that counts as any folder of the user."""
+    """Returns a path in its shortest form: `a***b` becomes `a*b`, and unknown folders at its start (`*/`) are removed.
+
+    A path that starts with an unknown folder is searched in all of the user's folders.
+    """
     path = "/".join(one if one == "**" else re.sub(r"\*+", _UNKNOWN, one) for one in path.split("/"))
     while path.startswith(("*/", "./")):
         path = path[2:]

@@ -135,7 +135,7 @@ def parse_trainer_config(path: Path) -> list[Statement]:
     if not retried(path.is_file):
         raise ConfigError("cannot read the gin file", where=str(path), expected="a regular file")
     try:
-        return _parse_file(path, (), functools.partial(_below, path.resolve().parent))
+        return _parse_file(path, (), functools.partial(_included_file, path.resolve().parent))
     except ConfigError as error:
         if path.is_symlink():  # its target may be another person's file, so its content is not quoted
             raise ConfigError("the file that it links to is not a gin file", where=str(path)) from error
@@ -168,7 +168,7 @@ def gin_file_text(path: Path) -> str:
         raise ConfigError("cannot read the gin file", where=str(path), got=reason) from error
 
 
-def _below(root: Path, folder: Path, name: str, where: str) -> Path:
+def _included_file(root: Path, folder: Path, name: str, where: str) -> Path:
     path = (folder / name).resolve()
     if not path.is_relative_to(root) or not path_exists(path, kind="file"):
         raise ConfigError(

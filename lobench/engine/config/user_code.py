@@ -106,10 +106,10 @@ def edited_files(fingerprint: CodeFingerprint) -> list[str]:
 
 
 def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
-    """Returns the parts of a case's code of which a training may have run other content than its fingerprint states.
+    """Returns the hashes of code that a training may have run instead of the code in the case's fingerprint, by name.
 
-    A module that was imported during the training may have been edited since the fingerprint was taken. A file that no
-    module of this process is from may have been read, as by `runpy.run_path`: it counts if it has changed on the disk.
+    These are modules that were imported with other content than that of the fingerprint, and files that have changed
+    on the disk and are not modules of this process: the training may have read them, as by `runpy.run_path`.
     """
     found: dict[str, str] = {}
     for one in fingerprints_here([case]).values():

@@ -159,8 +159,8 @@ class CurveWriter:
           UsageError: The store has other values of this subject, case and seed.
         """
         key = _key(subject, case, curves.seeds[0])
-        place = (subject.sha256, case.identity, curves.seeds[0])
-        stored = _stored(self._ledger, key) if place in self._known else None
+        identity = (subject.sha256, case.identity, curves.seeds[0])
+        stored = _stored(self._ledger, key) if identity in self._known else None
         if stored is not None and _are_equal(stored, curves):
             self._added.known += 1
             return key
@@ -169,7 +169,7 @@ class CurveWriter:
         self._ledger.record_evaluation(
             *(key, case, Outcome.PASSED), curves=curves, positions=(), replace=replaces, program=self._program
         )
-        self._known.add(place)
+        self._known.add(identity)
         self._program = None
         self._added.replaced += stored is not None
         self._added.new += stored is None

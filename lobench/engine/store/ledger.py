@@ -432,13 +432,13 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             their seeds only, evaluations outside these blocks do not count. None: every seed counts.
         """
         ranges = [
-            [key, min(one.start for one in own), max(one.start + one.size for one in own)]
-            for key, own in (blocks or {}).items()
-            if own
+            [key, min(block.start for block in case_blocks), max(block.start + block.size for block in case_blocks)]
+            for key, case_blocks in (blocks or {}).items()
+            if case_blocks
         ]
         with self.transaction():
-            done = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
-            if done is None or done[0]:
+            finished = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
+            if finished is None or finished[0]:
                 return
             self._db.execute(
                 "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "

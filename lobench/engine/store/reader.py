@@ -188,7 +188,7 @@ class LedgerReader(Places, Codes):
             return deliveries
 
     def _names_of_runs(self) -> Mapping[int, str]:
-        """Returns the run's name of each position. Names are kept once returned."""
+        """Returns the run's name of each position. Names are cached, so that a call reads only new positions."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
         is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
         rows = self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall()
@@ -300,13 +300,13 @@ class LedgerReader(Places, Codes):
     # Reading, for reports.
 
     def unchanged_part(self) -> tuple[object, ...] | None:
-        """Returns a value that is equal in two readings if the evaluations of the first one are as they were.
+        """Returns a value that changes if recorded evaluations change, and not if evaluations or subjects are added.
 
-        Evaluations that were added later, and sightings of new subjects, do not change it.
+        A reader can thus keep the evaluations that it has read, and read only those added since.
 
         Returns:
-          None if the store does not show this: an older lobench wrote it, or it has results of experiments, of a theta
-          with several bindings, or without the program that made them.
+          None if the store cannot tell: an older lobench wrote it, or it has results of experiments, of a theta with
+          several bindings, or without the program that made them.
         """
         with store_errors(self.store), intact_rows(self.store):
             changes = self._db.execute("SELECT value FROM meta WHERE key = 'num_changes'").fetchone()

@@ -154,8 +154,8 @@ def _heights(axis: Axis) -> list[float]:
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:
-    known = [value for value in values if math.isfinite(value)]
-    return (min(known), max(known)) if known else (0.0, 0.0)
+    finite = [value for value in values if math.isfinite(value)]
+    return (min(finite), max(finite)) if finite else (0.0, 0.0)
 
 
 def _ends(x: float, axis: Axis) -> list[Note]:

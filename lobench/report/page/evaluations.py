@@ -26,7 +26,7 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     """
     rows = snapshot.rows
     summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])
-    added = {name for one in summaries for name in one.added}
+    added = {name for summary in summaries for name in summary.added}
     finals = final_columns((row.case.primary_metric for row in rows), added)
     columns: list[dict[str, Any]] = [
         {"name": "case"},
@@ -41,28 +41,50 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
         {"name": "exploded", "number": True},
         {"name": "wall s", "number": True, "measured": True},
     ]
-    cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
-    subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
-    ends = [_final([one.final for one in summaries], name) for name in finals]
+    cases = {case.identity: index for index, case in enumerate(snapshot.cases)}
+    subjects = {
+        (stored.who, optimizer_hash): index
+        for index, stored in enumerate(snapshot.subjects)
+        for optimizer_hash in stored.optimizer_hashes
+    }
+    ends = [_final([summary.final for summary in summaries], name) for name in finals]
     numbers = zip(
-        *ends, short([one.best for one in summaries]), short([one.wall_seconds for one in summaries]), strict=True
+        *ends,
+        short([summary.best for summary in summaries]),
+        short([summary.wall_seconds for summary in summaries]),
+        strict=True,
     )
-    found = []
-    for one, (*last, best, wall_seconds) in zip(summaries, numbers, strict=True):
-        row, who, has_curves = one.row, one.subject, one.diverged >= 0
-        counts = [one.diverged, one.exploded] if has_curves else [None, None]
-        name = (who.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1] if who.kind == "checkpoint" else who.label
-        stands = (who.outer_step, who.generation) if who.has_theta else (None, None)
-        case = f"{row.case.suite}/{row.case.name}"
-        leads = subjects.get((who, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
-        found.append(
-            [case, *stands, name, row.key.seed_block.span, str(row.outcome), *last, best, *counts, wall_seconds, *leads]
+    lines = []
+    for summary, (*finals_of_row, best, wall_seconds) in zip(summaries, numbers, strict=True):
+        row, subject, has_curves = summary.row, summary.subject, summary.diverged >= 0
+        counts = [summary.diverged, summary.exploded] if has_curves else [None, None]
+        name = (
+            (subject.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1]
+            if subject.kind == "checkpoint"
+            else subject.label
         )
-    if not any(line[2] for line in found):
+        outer_place = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
+        case = f"{row.case.suite}/{row.case.name}"
+        indices = subjects.get((subject, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
+        lines.append(
+            [
+                case,
+                *outer_place,
+                name,
+                row.key.seed_block.span,
+                str(row.outcome),
+                *finals_of_row,
+                best,
+                *counts,
+                wall_seconds,
+                *indices,
+            ]
+        )
+    if not any(line[2] for line in lines):
         columns.pop(2)
-        for line in found:
+        for line in lines:
             line.pop(2)
-    return {"columns": columns, "rows": found}
+    return {"columns": columns, "rows": lines}
 
 
 def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_points: int) -> dict[str, Any] | None:

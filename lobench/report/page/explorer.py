@@ -87,7 +87,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
         ],
         "cells": [number for row in snapshot.subjects for case in snapshot.cases
                   for number in _cell(row.cells.get(case.identity), texts)],
-        "texts": texts.known,
+        "texts": texts.shown,
         **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _packed(viewer_index, found),
@@ -163,15 +163,15 @@ class _Texts:
     """Texts that many cells share, by index."""
 
     def __init__(self) -> None:
-        self.known: list[str] = []
-        self._places: dict[str, int] = {}
+        self.shown: list[str] = []
+        self._indices: dict[str, int] = {}
         self.seeds: dict[tuple[object, ...], tuple[str, str]] = {}  # texts on seeds, shared by many cells
 
-    def place(self, text: str) -> int:
-        if text not in self._places:
-            self._places[text] = len(self.known)
-            self.known.append(_shown(text))
-        return self._places[text]
+    def index(self, text: str) -> int:
+        if text not in self._indices:
+            self._indices[text] = len(self.shown)
+            self.shown.append(_shown(text))
+        return self._indices[text]
 
 
 def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
@@ -180,7 +180,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
         return -1, -1, -1
     failures = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.failures]
     if not cell.sources:
-        return texts.place("; ".join(["no curves", *failures])), -1, -1
+        return texts.index("; ".join(["no curves", *failures])), -1, -1
     curves = [curves for curves, _ in cell.sources.values()][-1]
     blocks = frozenset((one.seeds[0], len(one.seeds)) for one, _ in cell.sources.values())
     key = id(cell.case), cell.seeds, blocks
@@ -193,7 +193,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
     exploded = [f"{name} exploded" for name in exploded_names(cell)]
     about = "; ".join([seeds_text, *diverged, *exploded, *lost, *imported, *failures])
-    return texts.place(about), texts.place(origin.bindings), texts.place(arguments)
+    return texts.index(about), texts.index(origin.bindings), texts.index(arguments)
 
 
 def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:

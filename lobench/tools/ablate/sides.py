@@ -56,13 +56,18 @@ def named_sides(
     Raises:
       LobenchError: No suite is given, or a subject is neither a checkpoint nor an optimizer, or cannot be read.
     """
-    places = tuple(str(find_suite(suite)) for suite in suites)
-    if not places:
+    paths = tuple(str(find_suite(suite)) for suite in suites)
+    if not paths:
         raise UsageError("an ablation needs a suite", next_step="--suite quick, say")
-    folder = store or _default_store(Path(places[0]).resolve().stem)
-    (given_a, read), (given_b, _) = named_subjects([a, b], folder, places, progress)
+    folder = store or _default_store(Path(paths[0]).resolve().stem)
+    (given_a, read_subject), (given_b, _) = named_subjects([a, b], folder, paths, progress)
     return Sides(
-        names=(a, b), given=(given_a, given_b), read=read, store=folder, suites=places, gin_params=tuple(gin_params)
+        names=(a, b),
+        given=(given_a, given_b),
+        read=read_subject,
+        store=folder,
+        suites=paths,
+        gin_params=tuple(gin_params),
     )
 
 

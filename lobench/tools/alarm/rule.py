@@ -286,9 +286,9 @@ class TwoStages:
 
     def _best_readable(self, worths: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
-        known = [place for place in range(self.place) if not math.isnan(worths[place])]
-        known.sort(key=lambda place: -worths[place])  # the first of equal ones
-        return next((one for one in known if self.can_refer_to(one, self.kind, self.number + 1)), None)
+        earlier = [place for place in range(self.place) if not math.isnan(worths[place])]
+        earlier.sort(key=lambda place: -worths[place])  # the first of equal ones
+        return next((one for one in earlier if self.can_refer_to(one, self.kind, self.number + 1)), None)
 
     def _confirm(self, asked: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:

@@ -178,9 +178,9 @@ def renamed(
 ) -> Iterator[tuple[str, bool]]:
     """Yields a line for each label that differs from the plan, and whether it is only a second name.
 
-    An experiment whose results are all in the store of a comparison adds second names, and plans nothing. A label that
-    was planned for another subject is not a second name, unless the forms of an experiment give the subject both: its
-    methods were edited, and their results were there.
+    If the store already has all results of an experiment, the experiment plans nothing and only adds second names. A
+    label that was planned for another subject is not a second name, unless experiments have given the subject both the
+    label and a planned one. This happens if the methods of an experiment were edited after their results were stored.
 
     Args:
       planned: Planned subjects.

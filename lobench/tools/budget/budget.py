@@ -169,7 +169,10 @@ def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[
 
 
 def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
-    """Returns by number of trials whether a search is shown to be ahead of each other one, stopped trials at best."""
+    """Returns by number of trials whether a search is shown to be ahead of every other one.
+
+    Its own stopped trials count with their lower bounds, those of the others with their upper bounds.
+    """
     ours, others = trials[leader], [one for place, one in enumerate(trials) if place != leader]
     if not others:
         return [False] * len(ours.low)

@@ -110,7 +110,7 @@ def _answer(found: Budgets) -> list[str]:
 
 
 def _spans(found: Budgets, *, is_shown: bool) -> list[str]:
-    """Returns the numbers of trials of each lead that is shown, or of the others."""
+    """Returns texts such as "adam leads from 3 trials to 8", for the leads that are shown or for the other ones."""
     spans = []
     for lead in found.leads:
         until = "on" if lead is found.leads[-1] else f"to {lead.last}"

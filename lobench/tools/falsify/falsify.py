@@ -215,20 +215,20 @@ class _Oracle:
 
     def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
         block = self._block(number, factor)
-        what = f"test {number + 1} on {counted(block.size, 'seed')}, {self._name(cell)}"
+        title = f"test {number + 1} on {counted(block.size, 'seed')}, {self._name(cell)}"
         if self._tuned(cell, self.grid) is None:
             return math.nan, 1.0
-        other = self._other(cell)
-        self._evaluate([self.theta[0], other[0]], [self.file(cell)], block)
-        sides, _ = self._scores(cell, [self.theta[1], other[1]], block, self._baseline_file(self.grid))
+        opponent = self._other(cell)
+        self._evaluate([self.theta[0], opponent[0]], [self.file(cell)], block)
+        sides, _ = self._scores(cell, [self.theta[1], opponent[1]], block, self._baseline_file(self.grid))
         if any(len(side) < block.size or not all(map(math.isfinite, side.values())) for side in sides):
-            self.progress.log(f"{what}: no scores: {self._failure(cell)}")
+            self.progress.log(f"{title}: no scores: {self._failure(cell)}")
             return math.nan, 1.0
         location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
         gap, p_value = location.estimate.mean, location.above(self.rules.margin)
-        line = "loses" if p_value <= self.rules.level else "not shown to lose"
-        sure = f"p = {p_value:.2g}, threshold {self.rules.level:.2g}"
-        self.progress.log(f"{what}: {line}, its score is lower by {gap:.3f} ({sure})")
+        verdict = "loses" if p_value <= self.rules.level else "not shown to lose"
+        evidence = f"p = {p_value:.2g}, threshold {self.rules.level:.2g}"
+        self.progress.log(f"{title}: {verdict}, its score is lower by {gap:.3f} ({evidence})")
         return gap, p_value
 
     @property

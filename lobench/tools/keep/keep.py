@@ -54,14 +54,14 @@ _GIN = """# Written by `lobench keep`.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Result of one call.
+    """Result of one call of `keep`.
 
     Attributes:
       decision: The decision. Its answer is None if a run had an error.
       terms: Terms of the store.
       error: Description of the run that had an error; "" without one.
-      is_new: Whether this call had to run something, or to decide.
-      num_tests, num_kept: Numbers of tests and of KEEP of the store, this decision included.
+      is_new: Whether this call ran something or made the decision. False: the store already had the decision.
+      num_tests, num_kept: Numbers of tests and of KEEP decisions in the store, including this decision.
     """
 
     decision: Decision

@@ -158,7 +158,7 @@ class RevisionFiles:
         )
 
     def _leave_out_store(self, root: Path, target: Path) -> None:
-        """Removes a store that was committed: it is no part of any revision."""
+        """Removes the store from the copy of a revision in which it was committed."""
         store = self.home.parent.resolve()
         if store.is_relative_to(root) and store != root:
             shutil.rmtree(target / store.relative_to(root), ignore_errors=True)

@@ -117,10 +117,10 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
     """Writes a bundle's own pages: its report, and the curves, bindings, command and audit of each number."""
     snapshot = bundle.snapshot
     parts = []
-    for place in bundle.shown:
-        subject = snapshot.subjects[place]
-        for number, case in enumerate(snapshot.cases):
-            cell = snapshot.cell(place, number)
+    for index in bundle.shown:
+        subject = snapshot.subjects[index]
+        for case_index, case in enumerate(snapshot.cases):
+            cell = snapshot.cell(index, case_index)
             if cell is None:
                 continue
             blocks = sorted({_block(curves.seeds) for curves, _ in cell.sources.values()})
@@ -129,9 +129,9 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
             )
             parts.append(
                 {
-                    "id": f"of-{place}-{number}",
-                    "title": f"{snapshot.labels[place]} on {snapshot.name(number)}",
-                    "chart": _chart(cell, snapshot.name(number)),
+                    "id": f"of-{index}-{case_index}",
+                    "title": f"{snapshot.labels[index]} on {snapshot.name(case_index)}",
+                    "chart": _chart(cell, snapshot.name(case_index)),
                     "bindings": _bindings(cell),
                     "command": f"{command}\n{shown_by(case)}",
                     "audit": _verdicts(bundle, subject.label, case),

@@ -217,9 +217,9 @@ def _mean(summary: Summary, place: int) -> float:
     return mean if mean == mean else -float("inf")
 
 
-def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, group: int) -> BoardLine:
-    subject = summary.snapshot.subjects[place]
-    cells = [summary.snapshot.cell(place, case) for case in range(len(summary.snapshot.cases))]
+def _line(summary: Summary, entries: Sequence[PublishedBundle], index: int, group: int) -> BoardLine:
+    subject = summary.snapshot.subjects[index]
+    cells = [summary.snapshot.cell(index, case) for case in range(len(summary.snapshot.cases))]
     machines = {
         curves.cost.machine
         for cell in cells
@@ -232,15 +232,15 @@ def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, grou
         values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
         finals.append(mean_of(values) if values else None)
     key = subject.who.key
-    bundles = tuple(one for one in entries if any(one.has_rows(key, case) for case in summary.snapshot.cases))
+    bundles = tuple(bundle for bundle in entries if any(bundle.has_rows(key, case) for case in summary.snapshot.cases))
     checked = tuple(
-        bool(bundles) and all(one.is_checked(key, case) for one in bundles) for case in summary.snapshot.cases
+        bool(bundles) and all(bundle.is_checked(key, case) for bundle in bundles) for case in summary.snapshot.cases
     )
     return BoardLine(
         group=group,
-        label=summary.snapshot.labels[place],
+        label=summary.snapshot.labels[index],
         key=key,
-        score=summary.mean_score(place, "primary").interval,
+        score=summary.mean_score(index, "primary").interval,
         finals=tuple(finals),
         bundles=bundles,
         checked=checked,

@@ -56,17 +56,17 @@ class Evolution:
         """Returns the settings that determine the run's decisions and bits."""
         strategy: TruncationGA | AntitheticES = self.ga if self.run.strategy == "ga" else self.es
         # The number of generations may be increased later, unless the outer learning rate depends on it.
-        fixed = dataclasses.asdict(self.run) | {"checkpoint_every": None}
+        run_settings = dataclasses.asdict(self.run) | {"checkpoint_every": None}
         if self.run.strategy == "ga":
-            fixed["num_generations"] = None
+            run_settings["num_generations"] = None
         if not self.run.first_generation:
-            del fixed["first_generation"]
-        found = {
+            del run_settings["first_generation"]
+        settings = {
             "seed": str(self.seed),
-            "settings": json.dumps([fixed, dataclasses.asdict(strategy)], sort_keys=True),
+            "settings": json.dumps([run_settings, dataclasses.asdict(strategy)], sort_keys=True),
             "bindings": hashlib.sha256(self.bindings.encode()).hexdigest(),
         }
-        return found | ({"extends": hashlib.sha256(self.parent_state).hexdigest()} if self.parent_state else {})
+        return settings | ({"extends": hashlib.sha256(self.parent_state).hexdigest()} if self.parent_state else {})
 
 
 def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_params: Sequence[str] = ()) -> Evolution:

@@ -116,7 +116,7 @@ class MlflowSink(RunSink["_Run"]):
             self._take_given(tag, name)
             return _Run(client, folder, self._given)
         tags = {_KEY: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
-        found = _found(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
+        found = _run_with_key(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
         for each, value in tags.items() if found else ():
             client.set_tag(found, each, value)
         id = found or client.create_run(experiment, run_name=name, tags=tags).info.run_id
@@ -178,7 +178,7 @@ def _client(uri: str) -> MlflowClient:
     return MlflowClient(tracking_uri=uri)
 
 
-def _found(client: MlflowClient, experiment: str, key: str) -> str:
+def _run_with_key(client: MlflowClient, experiment: str, key: str) -> str:
     """Returns the id of the run with a key, or ""."""
     runs = client.search_runs([experiment], f"tags.`{_KEY}` = '{key}'", max_results=1)
     return str(runs[0].info.run_id) if runs else ""

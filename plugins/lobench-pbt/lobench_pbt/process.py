@@ -77,14 +77,14 @@ def _started(pid: int) -> str:
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return ""
-        return _known_by_signal(pid)
+        return _start_by_signal(pid)
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _known_by_signal(pid: int) -> str:
-    """Returns whether a process exists, on systems without /proc."""
+def _start_by_signal(pid: int) -> str:
+    """Returns a constant for the start of an existing process, which is unknown without /proc; "" for a dead one."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

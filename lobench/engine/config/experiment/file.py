@@ -446,11 +446,11 @@ def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where:
 
 def _files_of_curves(method: Method, folder: Path, where: str) -> str:
     """Returns an absolute pattern of a method's files of curves, which at least one file matches."""
-    pattern, mark, name = method.curves.partition("#")
-    place = os.path.normpath(folder / Path(pattern).expanduser())
-    if not glob.glob(place, recursive=True):
-        raise ConfigError(f"method {method.name!r}: no such file of curves", where=where, got=place)
-    return place + mark + name
+    pattern, separator, name = method.curves.partition("#")
+    absolute = os.path.normpath(folder / Path(pattern).expanduser())
+    if not glob.glob(absolute, recursive=True):
+        raise ConfigError(f"method {method.name!r}: no such file of curves", where=where, got=absolute)
+    return absolute + separator + name
 
 
 def _check_command(method: Method, paths: Sequence[str], folder: Path, where: str) -> None:

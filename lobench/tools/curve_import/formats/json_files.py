@@ -97,12 +97,12 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
         return None  # an incomplete line, or not JSON
     text = text_of(path).strip()
     try:
-        found, place = [], 0
-        while place < len(text):
-            one, place = json.JSONDecoder().raw_decode(text, place)
-            found.append(one)
-            while place < len(text) and text[place] in " \t\r\n,":
-                place += 1
+        documents, position = [], 0
+        while position < len(text):
+            document, position = json.JSONDecoder().raw_decode(text, position)
+            documents.append(document)
+            while position < len(text) and text[position] in " \t\r\n,":
+                position += 1
     except (ValueError, RecursionError) as error:
         is_cut = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1
         raise UsageError(
@@ -111,7 +111,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
             got=cause(error),
             next_step="import it again when it is written" if is_cut else "",
         ) from error
-    return found[0] if len(found) == 1 else found
+    return documents[0] if len(documents) == 1 else documents
 
 
 def _is_object(line: str) -> bool:

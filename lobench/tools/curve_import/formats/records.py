@@ -159,9 +159,9 @@ def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]
     return {f"val/{one.metric}": Direction.MAX if one.higher else Direction.MIN for one in found}
 
 
-def _targets(path: Path, asked: CurveRequest) -> Any:
-    if asked.targets is None:
+def _targets(path: Path, request: CurveRequest) -> Any:
+    if request.targets is None:
         raise UsageError(
             "the metrics of AlgoPerf and their directions are missing", where=str(path), next_step="--targets FILE"
         )
-    return read_targets(asked.targets)
+    return read_targets(request.targets)
