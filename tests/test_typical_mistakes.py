@@ -37,9 +37,13 @@ MISTAKES = {
     "watch runs/today --suite tiny --store notes.txt --once": "notes.txt: cannot use the result store",
     "tune train.py --optimizer adam": "train.py: this file is not a suite",
     "tune tinny --optimizer adam": "did you mean 'tiny'?",
+    "tune tiny/tiny.gin/a --optimizer adam": "a case, and not a suite; give 'tiny/tiny.gin', and --case a",
+    "tune tiny/tiny.gin:a --optimizer adam": "a case, and not a suite; give 'tiny/tiny.gin', and --case a",
     "baseline train.py": "train.py: this file is not a suite",
     "baseline tinny": "did you mean 'tiny'?",
-    "run tiny/tiny.gin": "the experiment has no method",
+    "run tiny/tiny.gin": "`lobench compare A B --suite tiny.gin`",
+    "compare a points.csv": "`lobench import points.csv --store STORE`",
+    "debug tiny/tiny.gin": "a suite, and not one of its cases; expected one of tiny/tiny.gin/a, tiny/tiny.gin/b",
     "run train.py": "expected `Name.parameter = value`",
     "run experimnt.gin": "experimnt.gin: cannot read the gin file",
     "best runs/tody --suite tiny": "runs/tody: no run found; did you mean 'today'?",
@@ -79,6 +83,9 @@ MISTAKES = {
     "watch runs/today --suite tiny --workers 0 --once": "--workers; got '0'; expected a number >= 1, MIN:MAX, or auto",
     "watch runs/today --suite tiny --workers two --once": "--workers; got 'two'",
     "watch runs/today --suite tiny --checkpoints every:0 --once": "expected every:N with N >= 1",
+    "tune tiny --optimizer adam --sessions two": "'two' is not an integer",
+    "compare a b --store store --margin 5%": "'5%' is not a number",
+    "import points.csv --kind csv --store imported": "tables in csv are 'tidy'",
     "compare a b --store store --alpha 5": "5.0 is not in the range",
     "report store --output out.pdf": "expected --format pdf --output FOLDER",
     "report store --output out.pdf --format html": "expected --format pdf --output FOLDER",
@@ -89,6 +96,7 @@ MISTAKES = {
     "watch runs/today --suite tiny --gin-param Case.num_seeds:3 --once --executor inline": "'Case.num_seeds = 3'?",
     "watch runs/today --suite tiny --gin-param Case.num_sedes=3 --once --executor inline": "did you mean 'num_seeds'?",
     "watch runs/today --suite tiny --gin-file nothere.gin --once --executor inline": "cannot read the gin file",
+    "debug tiny/a --optimizer adam() --gin-param 'a/Case.task = @Bowl'": "the class Bowl, not called; write @Bowl()",
     "debug tiny/a --optimizer 'sgd(0.1)'": "'sgd.PARAMETER = 0.1'",
     "run experiment.gin --gin-param 'Experiment.num_session = 1'": "did you mean 'num_sessions'?",
     # something is missing, or too much
@@ -112,6 +120,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(folder / "runs", -3.0, -2.0).rename(folder / "runs" / "today")
     (folder / "train.py").write_text("open('executed', 'w').write('x')\n")
     (folder / "notes.txt").write_text("hello\n")
+    (folder / "points.csv").write_text("seed,step,loss\n0,1,0.5\n")
     (folder / "experiment.gin").write_text(EXPERIMENT)
     with Ledger.open(folder / "store") as ledger:
         for text in ("a", "b"):

@@ -178,6 +178,7 @@ def is_chosen(text: str, store: Path | None) -> bool:
     return _place_and_name(text, store)[1] in _LAST
 
 
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 _LAST = ("", "last")  # names of the last subject of a store
 
 
@@ -200,7 +201,9 @@ def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
         raise UsageError(
             "neither a store nor a folder with one",
             got=repr(text),
-            next_step="give --suite to evaluate it now, or --store to look it up there (or STORE@NAME)",
+            next_step=f"if it is a table of curves, import it: `lobench import {text} --store STORE`"
+            if Path(text).suffix in _TABLES and path_exists(text, kind="file")
+            else "give --suite to evaluate it now, or --store to look it up there (or STORE@NAME)",
         )
     return store, text
 
@@ -356,7 +359,7 @@ def _in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: 
         return Stored(subject=chosen, snapshot=snapshot)
     snapshot = _snapshot_for(store, name)
     if not snapshot.subjects:
-        raise UsageError("the store holds no evaluation yet", where=str(store))
+        raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store))
     place = one_called(snapshot, name, candidates)
     return Stored(subject=snapshot.subjects[place], snapshot=snapshot)
 

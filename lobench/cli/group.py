@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -239,7 +240,7 @@ def _run() -> int:
         import traceback
 
         traceback.print_exc()
-        click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
+        click.echo("lobench: internal error in lobench or in a plugin; this is not a verdict", err=True)
         emit_error(headline(error), ExitCode.ERROR)
         return ExitCode.ERROR
 
@@ -247,6 +248,9 @@ def _run() -> int:
 def _usage_line(error: click.ClickException) -> str:
     """Returns one line on a wrong command line, with the command that lists the options."""
     message = " ".join(error.format_message().split()).rstrip(".")
+    message = message.replace("is not a valid integer range", "is not an integer")
+    message = message.replace("is not a valid integer", "is not an integer")
+    message = re.sub("is not a valid float( range)?", "is not a number", message)
     return f"{message}; see `{_command_of(error)} --help`" if isinstance(error, click.UsageError) else message
 
 

@@ -57,10 +57,10 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} {verb} missing in {plan.store}")
     unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
     if missing:
-        seconds = plan.seconds
-        known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
-        but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
-        lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
+        cost = f"{plan.seconds / max_cores:.3g} s on {counted(max_cores, 'core')} ({plan.seconds:.3g} core-seconds)"
+        parts = [f"{cost} by recorded durations"] * (plan.seconds > 0)
+        parts += [f"unknown for {', '.join(sorted(unknown))}, without a recorded duration"] * bool(unknown)
+        lines.append(f"estimated time: {'; '.join(parts) or cost}")
     if plan.is_race:
         lines.append("it is a race: eliminated methods get no more evaluations, so this is the largest possible cost")
     if plan.unbound:

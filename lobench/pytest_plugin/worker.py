@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import queue
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,9 +143,7 @@ class Loop:
         items = [item for item in session.items if case_of(item) is not None]
         if self.errors or not items:
             problems = tuple(dict.fromkeys(self.errors))
-            self._chief.send(
-                Failed(messages=problems or ("the suite holds no case; `lobench list suites` shows some",))
-            )
+            self._chief.send(Failed(messages=problems or (_without_cases(session.config.args),)))
             return True
         self._cases = VariantCases(items)
         self.is_ready = True
@@ -330,6 +328,11 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if code not in fine and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
+
+
+def _without_cases(suites: Sequence[object]) -> str:
+    expected = "expected a .gin file with a scope that binds Case.task, or tests"
+    return f"{', '.join(map(str, suites))}: the suite holds no case; {expected}; `lobench list suites` shows examples"
 
 
 def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:

@@ -72,4 +72,4 @@ def test_what_nobody_foresaw_is_no_failed_verdict(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(inventory.plugins, "callback", lambda **_: 1 / 0)
     done = lobench("plugins")
     assert done.returncode == 3
-    assert "ZeroDivisionError" in done.stderr and done.stderr.rstrip().endswith("and no verdict")
+    assert "ZeroDivisionError" in done.stderr and done.stderr.rstrip().endswith("this is not a verdict")

@@ -38,7 +38,7 @@ def test_a_plan_is_said_and_nothing_is_made(experiment: Path) -> None:
     assert lines[0] == "Adam: 2 evaluations, 0 of them recorded (@adam())"
     assert lines[1].startswith("mine: 3 trainings and 6 evaluations, 0 of them recorded (python train.py")
     assert lines[2] == f"2 methods x 2 cases: 8 of 8 evaluations are missing in {store}"
-    assert "tiny/a, tiny/b, which never ran here" in lines[3]
+    assert lines[3] == "estimated time: unknown for tiny/a, tiny/b, without a recorded duration"
     assert not store.exists()
 
 

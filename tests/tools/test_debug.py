@@ -37,7 +37,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         assert done.returncode == 2 and not done.stdout and len(done.stderr.strip().splitlines()) == 1, done
         return done.stderr
 
-    assert "the case insists on no optimizer; give --checkpoint PATH or --optimizer" in refused(f"{suite}/a")
+    assert "the case has no optimizer of its own; give --checkpoint PATH or --optimizer" in refused(f"{suite}/a")
     assert "no case 'c'" in (line := refused(f"{suite}/c", "--optimizer", "adam()")) and "one of a, b" in line
     (suite / "other.gin").write_text((suite / "tiny.gin").read_text())
     twice = refused(f"{suite}/a", "--optimizer", "adam()")

@@ -157,10 +157,11 @@ def grid_values(parameter: Parameter) -> tuple[Value, ...]:
     (0.0, 0.5, 1.0)
     """
     if parameter.is_range and parameter.num_values is None:
+        kind = parameter.kind.capitalize()
         raise ConfigError(
-            "a grid takes single values, and this is a range",
+            "a grid takes single values, and this range has no number of values",
             where=f"parameter {parameter.path!r}",
-            next_step=f"bind num_values of its {parameter.kind.capitalize()}",
+            next_step=f"bind num_values of its {kind}, or with --vary write {kind}(LOW, HIGH, num_values=7)",
         )
     return parameter.grid(parameter.num_values or 1)
 

@@ -65,7 +65,7 @@ class Variants:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
         recalled = ((one.key, self._known.recall(one, stamps)) for one in variants)
-        known = {key: self._counting(cases) for key, cases in recalled if cases is not None}
+        known = {key: self._selected(cases) for key, cases in recalled if cases is not None}
         plan = Plan(history)
         for subject in subjects:
             cases = known.get(subject.variant.key, ())
@@ -79,7 +79,7 @@ class Variants:
         Returns the cases to report: those of all variants, once the last one is described.
         """
         self._known.keep(self._variants[described.variant_key], described)
-        return self._take(described.variant_key, self._counting(described.cases))
+        return self._take(described.variant_key, self._selected(described.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
         """Records that a variant has no cases because they cannot be bound. Returns the same as `describe`."""
@@ -95,8 +95,8 @@ class Variants:
 
     def has_changed(self, described: Described) -> bool:
         """Returns whether a worker found other cases than were reported, which means that the suite was changed."""
-        found = self._counting(described.cases)
+        found = self._selected(described.cases)
         return self._reported.get(described.variant_key, found) != found
 
-    def _counting(self, cases: _Cases) -> _Cases:
-        return tuple(one for one in cases if not self._names or self._names & {*one.names})
+    def _selected(self, cases: _Cases) -> _Cases:
+        return tuple(case for case in cases if not self._names or self._names & {*case.names})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,9 @@ __all__ = ["check_case", "role_of"]
 
 def check_case(case: Case, expectations: Expectations, where: str) -> None:
     """Raises ConfigError, with the name of the case, if its values are invalid."""
+    if inspect.isclass(case.task) or inspect.isroutine(case.task):
+        kind, name = "class" if inspect.isclass(case.task) else "function", case.task.__name__
+        raise ConfigError(f"Case.task is the {kind} {name}, not called", where=where, next_step=f"write @{name}()")
     _check_numbers(case, where)
     _check_expectations(expectations, where)
     _check_sessions(case, where)

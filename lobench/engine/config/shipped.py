@@ -63,6 +63,10 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     shipped = shipped_suite(suite)
     if shipped is not None:
         return shipped
+    file, _, case = suite.rpartition(":") if ":" in path.name else suite.rpartition("/")
+    if file.endswith(".gin") and path_exists(Path(file) if folder is None else folder / file, kind="file"):
+        next_step = f"give {file!r}, and --case {case} if the command has this option"
+        raise UsageError("this is a case, and not a suite", where=suite, next_step=next_step)
     try:
         beside = sorted(other.name for other in path.parent.iterdir() if other.is_dir() or other.suffix == ".gin")
     except OSError:
@@ -72,7 +76,9 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     found = suggestion(path.name, near.values())
     advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in found), "")
     own = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
-    raise UsageError("no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases")
+    raise UsageError(
+        "no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows lobench's suites"
+    )
 
 
 def _is_test_file(path: Path) -> bool:

@@ -244,6 +244,9 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
     if suite:
         path = find_suite(suite)
         return path, spec_called(text, path)
+    if Path(text).suffix == ".gin" and Path(text).is_file():
+        names = ", ".join(f"{text}/{spec.name}" for spec in specs_of(text))
+        raise UsageError("this is a suite, and not one of its cases", where=text, expected=f"one of {names}")
     file, _, _ = name.partition(".")
     if not place and file != name:  # digits.relu32: a case of digits.gin, or of a suite called digits
         place, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)

@@ -14,6 +14,7 @@ from typing import Any
 from gin import config_parser
 
 from lobench.core.errors import ConfigError
+from lobench.core.search.space import Kind
 from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried
 
@@ -155,9 +156,12 @@ def parse_data(text: str, where: str, *, is_file: bool = False) -> list[Statemen
     return list(_statements(text, where, Path(where) if is_file else None, (), _nothing))
 
 
-def gin_file_text(path: Path) -> str:
+def gin_file_text(path: Path, included_in: str = "") -> str:
     """Returns the text of a gin file. A disk that fails for a while is tried again.
 
+    Args:
+      path: Path of the file.
+      included_in: File and line of the statement that includes it, for error messages.
     Raises:
       ConfigError: The file cannot be read, or is not text.
     """
@@ -165,7 +169,8 @@ def gin_file_text(path: Path) -> str:
         return retried(lambda: path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError("cannot read the gin file", where=str(path), got=reason) from error
+        next_step = f"it is included in {included_in}" if included_in else ""
+        raise ConfigError("cannot read the gin file", where=str(path), got=reason, next_step=next_step) from error
 
 
 def _included_file(root: Path, folder: Path, name: str, where: str) -> Path:
@@ -183,11 +188,11 @@ def _nothing(folder: Path, name: str, where: str) -> Path:
     )
 
 
-def _parse_file(path: Path, includers: tuple[Path, ...], included: _Included) -> list[Statement]:
+def _parse_file(path: Path, includers: tuple[Path, ...], included: _Included, included_in: str = "") -> list[Statement]:
     path = path.resolve()
     if path in includers:
         raise ConfigError("the file includes itself", where=str(path), got=" -> ".join(p.name for p in includers))
-    return list(_statements(gin_file_text(path), str(path), path, includers, included))
+    return list(_statements(gin_file_text(path, included_in), str(path), path, includers, included))
 
 
 def _statements(
@@ -208,7 +213,7 @@ def _statements(
                 yield Import(module=statement.module, where=line)
             elif isinstance(statement, config_parser.IncludeStatement):
                 file = included(path.parent if path else Path.cwd(), statement.filename, line)
-                yield from _parse_file(file, (*includers, path) if path else includers, included)
+                yield from _parse_file(file, (*includers, path) if path else includers, included, line)
     except SyntaxError as error:
         line_number = error.lineno
         message, content = (
@@ -242,6 +247,8 @@ _EXPECTED = {
     "Expected ')'.": "`@Name()`, with the arguments as bindings of their own",
 }
 
+_SPACES = tuple(kind.capitalize() for kind in Kind)
+
 
 def _corrected(message: str, content: str) -> tuple[str, str]:
     """Returns the form that gin's parser expected, in gin's syntax, and the corrected text if it is obvious."""
@@ -253,6 +260,10 @@ def _corrected(message: str, content: str) -> tuple[str, str]:
         if all(re.match(r"\w+ *=", part) for part in bindings):
             return expected, f"write {'; '.join([line, *(f'{name}.{part}' for part in bindings)])!r}"
         return expected, f"write {line!r} and '{name}.PARAMETER = {bindings[0]}'"
+    if space := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACES)})\(.*\)", content):
+        parameter, kind = space[1].rpartition(".")[2], space[2]
+        field = "values" if kind in ("Discrete", "Categorical") else "low"
+        return f"`{space[1]} = @{parameter}/{kind}()`, with lines such as `{parameter}/{kind}.{field} = ...`", ""
     if pair := re.fullmatch(r"((?:\w+/)*\w[\w.]*\.\w+)\s*:\s*([^\s:]+)", content):
         return expected, f"did you mean '{pair[1]} = {pair[2]}'?"
     return expected, ""

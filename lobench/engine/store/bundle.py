@@ -180,7 +180,7 @@ class ResultBundle:
 
     def _damaged(self, error: Exception) -> StoreError:
         return StoreError(
-            "not a bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="take a copy anew"
+            "not a bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="copy it again"
         )
 
 

@@ -105,7 +105,7 @@ def debug(
     )
     if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError(
-            "the case insists on no optimizer",
+            "the case has no optimizer of its own",
             where=f"{spec.suite}/{spec.name}",
             next_step="give --checkpoint PATH or --optimizer 'adam()'",
         )

@@ -52,7 +52,10 @@ def score(
     --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
     """
     if (targets_file is None) == (normaliser is None):
-        raise UsageError("--targets and --normaliser: give one of them")
+        raise UsageError(
+            "--targets and --normaliser: give one of them",
+            next_step="--targets FILE scores logs of AlgoPerf, --normaliser FILE those of VeLO",
+        )
     if normaliser is not None:
         if version is not None or self_tuning:
             raise UsageError("--rules and --self-tuning are AlgoPerf's", expected="--targets")

@@ -42,6 +42,7 @@ from lobench.engine.config.syntax import (
     binding_text,
     case_scopes,
     gin_text,
+    last_name,
     only_bindings,
     parse_file,
     parse_text,
@@ -253,6 +254,9 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
             "the experiment has no method",
             where=str(path),
             expected="a scope that binds Method.optimizer, Method.checkpoint, Method.command or Method.curves",
+            next_step=f"if it is a suite, name it in Experiment.suites, or in `lobench compare A B --suite {path.name}`"
+            if cases
+            else "",
         )
     if both := sorted(set(names) & set(cases)):
         raise ConfigError("a scope is a method and a case", where=str(path), got=repr(both[0]), next_step="rename one")
@@ -273,7 +277,8 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
             raise ConfigError(
                 f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case",
                 where=binding.where,
-                next_step=suggestion(outermost, sorted(known)) or "a method binds Method.optimizer, for example",
+                next_step=suggestion(outermost, sorted(known))
+                or f"a method has a line such as `{outermost}/Method.optimizer = @adam()`",
             )
 
 
@@ -319,7 +324,7 @@ def _method(
             raise ConfigError(
                 f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
                 where=binding.where,
-                next_step=_why_unread(method) or suggestion(binding.name, reach.names_of(method, own)),
+                next_step=_why_unread(method, binding) or suggestion(binding.name, reach.names_of(method, own)),
             )
     return replace(
         method,
@@ -362,10 +367,12 @@ def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> lis
     return found
 
 
-def _why_unread(method: Method) -> str:
+def _why_unread(method: Method, binding: Binding) -> str:
     if method.command:
         return "put {gin} into its command, which hands it the method's bindings, or {NAME} of one of them"
-    return f"its optimizer is {method.optimizer}" if method.optimizer else ""
+    name = last_name(method.optimizer.strip("@()"))
+    is_misspelt = name != binding.name and suggestion(binding.name, [name])
+    return f"its optimizer is {method.optimizer}{f', not @{binding.name}()' if is_misspelt else ''}" if name else ""
 
 
 def _bare(name: str, binding: Binding) -> str:

@@ -284,7 +284,8 @@ def kind_of(path: Path, asked: str = "") -> str:
     """
     known = kinds()
     if asked and asked not in known:
-        raise UsageError("--kind", got=repr(asked), expected=", ".join(known), next_step=suggestion(asked, known))
+        next_step = "tables in csv are 'tidy'" if asked == "csv" else suggestion(asked, known)
+        raise UsageError("--kind", got=repr(asked), expected=", ".join(known), next_step=next_step)
     if not path.exists():
         raise UsageError("no such file", where=str(path))
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
