@@ -35,7 +35,7 @@ from lobench.api.resolve import (
     subjects_beside,
     subjects_setting_scales,
 )
-from lobench.api.settings import WatchSettings, texts
+from lobench.api.settings import WatchSettings, check_options, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
@@ -172,7 +172,8 @@ def compare(
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
-    WatchSettings(location="", suites=places, **options)  # raises if there is no such option
+    check_options("compare", WatchSettings, options)
+    WatchSettings(location="", suites=places, **options)  # raises if a value is wrong
     given = [Path(path) for path in texts(baselines)]
     check_baselines(given or map(Path, places))
     asked = None if target is None else parse_target(str(target))

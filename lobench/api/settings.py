@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +24,7 @@ __all__ = [
     "ImportSettings",
     "TuneSettings",
     "WatchSettings",
+    "check_options",
     "command_text",
     "default_store",
     "min_workers",
@@ -262,6 +263,20 @@ def command_text(*words: str, **options: object) -> str:
         for one in value if isinstance(value, tuple) else (value,):
             command += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
     return shlex.join(command)
+
+
+def check_options(function: str, settings: type[WatchSettings | BaselineSettings], options: Collection[str]) -> None:
+    """Raises TypeError if a function was called with an option that its settings do not have.
+
+    >>> check_options("watch", WatchSettings, {"worker": 2})
+    Traceback (most recent call last):
+    TypeError: watch() got an unexpected keyword argument 'worker'; did you mean 'workers'?
+    """
+    known = [field.name for field in fields(settings)]
+    for name in options:
+        if name not in known:
+            problem = f"{function}() got an unexpected keyword argument {name!r}"
+            raise TypeError("; ".join(filter(None, [problem, suggestion(name, known)])))
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from lobench.api.components import components_of, worker_config
 from lobench.api.dry_run import Costs, costs_of
 from lobench.api.engine_run import Watched, run_rounds
-from lobench.api.settings import WatchSettings, num_workers, texts
+from lobench.api.settings import WatchSettings, check_options, num_workers, texts
 from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.files import exists
 from lobench.engine.checkpoints.places import path_of
@@ -52,6 +52,7 @@ def watch(
     >>> watched.ending.outcomes[lobench.Outcome.PASSED]
     3
     """
+    check_options("watch", WatchSettings, options)
     return run_watch(WatchSettings(location=str(location), suites=texts(suites), **options), progress)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, trained_by
 from lobench.analysis.scores.baseline_grids import GRIDS, BaselineGrid, BaselineSearch, named_grid
-from lobench.api.settings import BaselineSettings, TuneSettings, command_text, texts
+from lobench.api.settings import BaselineSettings, TuneSettings, check_options, command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
@@ -60,6 +60,7 @@ def baseline(
     """
     for name in ("optimizers", "cases", "vary"):
         options |= {name: texts(options[name])} if name in options else {}
+    check_options("baseline", BaselineSettings, options)
     settings = BaselineSettings(**options)
     log = (progress or default_progress()).log
     forget_edited_code()

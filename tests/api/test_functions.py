@@ -68,5 +68,9 @@ def test_bad_input_is_an_error_and_no_exit(tmp_path: Path) -> None:
         lobench.compare("adam()", suites=suite)
     with pytest.raises(UsageError, match="no such suite"):
         lobench.baseline(tmp_path / "tin")
-    with pytest.raises(TypeError, match="one_time"):
+    with pytest.raises(TypeError, match=r"^watch\(\) got an unexpected keyword argument 'one_time'"):
         lobench.watch(tmp_path, suite, one_time=True)
+    with pytest.raises(TypeError, match=r"^compare\(\) .* 'worker'; did you mean 'workers'"):
+        lobench.compare("adam()", "sgd()", suites=suite, worker=2)
+    with pytest.raises(TypeError, match=r"^baseline\(\) .* 'optimizer'; did you mean 'optimizers'"):
+        lobench.baseline(suite, optimizer="adam")

@@ -249,7 +249,7 @@ class _Written:
         selector = next((name for name, one in CONFIGURABLES.items() if one.wrapped is value), None)
         name = getattr(value, "__qualname__", repr(value))
         if selector is None:
-            advice = "@lobench.configurable above it" if name.isidentifier() else _ADVICE
+            advice = "put @lobench.configurable above it" if name.isidentifier() else _ADVICE
             raise self._refusal(path, name, "a class or function that gin knows", advice)
         module = value.__module__
         if module == "__main__":

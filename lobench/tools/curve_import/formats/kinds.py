@@ -305,8 +305,14 @@ def table_files(folder: Path) -> list[Path]:
 
 def nothing_reads(path: Path) -> NotCurves:
     """Returns the error for a file or folder of unknown format."""
-    expected = "; ".join(f"{name}: {kind.about}" for name, kind in kinds().items())
-    return NotCurves("nothing reads this", where=str(path), expected=expected, next_step="name its format with --kind")
+    known = kinds()
+    others = ", ".join(name for name in known if name != "tidy")
+    return NotCurves(
+        "nothing reads this",
+        where=str(path),
+        expected=f"a table ({known['tidy'].about}), or a format of another program ({others})",
+        next_step="name its format with --kind",
+    )
 
 
 def _of_folder(path: Path) -> str:

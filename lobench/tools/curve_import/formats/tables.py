@@ -451,6 +451,8 @@ def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     missing = [place[role] for role in needed if place[role] not in found]
     missing += [name for name in wide if name not in found]
     missing += [name for name in asked.columns.values() if name not in found and name not in missing]
+    if missing and (other := _other_separator(found)):
+        raise NotCurves("not a table with commas", where=str(path), got=", ".join(found)[:200], next_step=other)
     if missing:
         raise NotCurves(
             f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
@@ -503,8 +505,6 @@ def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: M
 
 def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
     """Returns advice on what to type if columns are missing."""
-    if other := _other_separator(found):
-        return other
     try:
         numeric = _numeric_columns(path)
     except UsageError:
@@ -533,11 +533,11 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
     typed = " ".join(words[role] for role in words if role in missing and words[role])
     for_all = [f"--{role}" for role in ("method", "case", "seed") if words[role].startswith(f"--{role}")]
     of_all = [option for option in for_all if option in typed.split()]
-    hold = "holds" if len(of_all) == 1 else "hold"
+    apply = "applies" if len(of_all) == 1 else "apply"
     parts = [f"add {typed}"] * bool(typed)
-    parts += [f"{' and '.join(of_all)} {hold} for all rows"] * bool(of_all)
-    parts += ["--column ROLE=COLUMN names the column of a role"] * bool(typed)
-    parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and bool(values))
+    parts += [f"{' and '.join(of_all)} {apply} to all rows"] * bool(of_all)
+    parts += ["or name a column that the table has: --column ROLE=COLUMN"] * bool(typed)
+    parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and len(values) > 1)
     return "; ".join(parts)
 
 
