@@ -135,3 +135,12 @@ def test_two_single_values_have_no_verdict_and_the_reason(watched: tuple[Path, P
     names = [str(run / f"checkpoint-{step}") for step in (0, 1)]
     done = lobench("compare", *names, "--store", store, "--case", "one")
     assert "a single value of each shows no noise" in done.stdout, done.stdout + done.stderr
+
+
+def test_bisect_of_items_without_any_result_is_one_line(tmp_path: Path) -> None:
+    suite, run = write_run(tmp_path, [None, None])
+    (run / "checkpoint-1/trainer_state.json").write_text('{"global_step": 1}')  # another checkpoint than the first
+    done = lobench(
+        "bisect", run, "--suite", suite, "--case", "qa", "--executor", "inline", "--store", tmp_path / "store"
+    )
+    assert done.returncode == 2 and "no such data" in done.stderr.splitlines()[-1], done.stdout + done.stderr

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -112,6 +112,13 @@ class Ridge(lobench.Task):
         return slope * (params**2).sum()
 
 
+@lobench.configurable
+class Slope(NamedTuple):
+    """Class whose arguments its `__new__` takes."""
+
+    size: float = 1.0
+
+
 class Steep(Ridge):
     """Subclass that gin does not know."""
 
@@ -147,6 +154,7 @@ def test_text_has_what_the_constructors_were_given() -> None:
         (lambda: copy.deepcopy(Ridge(width=5)), "Ridge"),  # of which the arguments are not known
         (lambda: types.SimpleNamespace(), "types.SimpleNamespace"),
         (lambda: Ridge(slopes=(float("nan"),)), "nan"),
+        (lambda: Ridge(inner=Slope(2.0)), "Slope"),
     ],
 )
 def test_value_without_a_name_is_refused_in_one_line(make: Any, got: str) -> None:

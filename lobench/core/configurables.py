@@ -34,7 +34,9 @@ def record_calls(target: object) -> None:
         return
     original: Any = target.__init__  # type: ignore[misc]
     if original is object.__init__:
-        _without_arguments.add(target)
+        make: Any = target.__new__
+        if make is object.__new__:  # else it may take arguments, as that of a named tuple does
+            _without_arguments.add(target)
         return
 
     @functools.wraps(original)

@@ -279,7 +279,8 @@ def probed(
     probes, blocks = {}, sorted({row.key.seed_block for row in own})
     scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
     # Items that some checkpoint lacks are left out of the comparison.
-    items = sorted(set.intersection(*(set(one) for one in scores.values() if one))) if case.has_items else []
+    of_items = [set(one) for one in scores.values() if one] if case.has_items else []
+    items = sorted(set.intersection(*of_items)) if of_items else []
     for row in own:
         block = row.key.seed_block
         values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in items or block.seeds)
