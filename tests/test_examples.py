@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import socket
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def public_objects(module: str) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("module", PUBLIC)
 def test_public_names_have_examples_that_hold(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands add folders of suites
     for name, text in FILES.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
