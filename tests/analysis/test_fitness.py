@@ -7,12 +7,16 @@ import math
 from pathlib import Path
 
 import pytest
-from stores import add, case_info
+from stores import add, case_info, curves
 
 from lobench.analysis.scores.trial_fitness import fitness
+from lobench.core.case import SeedBlock
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
+from lobench.core.items import seeds_of_items
 from lobench.core.metric import UnknownDirection
-from lobench.core.result import Outcome
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 NAN = math.nan
@@ -83,3 +87,51 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
     add(signed, 1, {"a": {"train/loss": [-3.0] * 4}})
     with pytest.raises(LobenchError, match="s/a: no fitness: a loss lies below 0: set Case"):
         worth(signed, "a")
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "better", "worse", "expected"),
+    [
+        ("valid/loss", "", [0.1, 0.001], [3.0, 4.0], 2.0),
+        ("valid/accuracy", "", [0.75, 0.25], [0.25, 0.5], 0.5),
+        ("valid/perplexity", "min", [20.0, 30.0], [40.0, 50.0], -25.0),
+    ],
+)
+def test_single_values_of_a_command_are_told_apart(
+    tmp_path: Path, metric: str, direction: str, better: list[float], worse: list[float], expected: float
+) -> None:
+    def add_values(step: int, values: list[float]) -> None:
+        finals = {"a": {metric: [[value] for value in values]}}
+        directions = {metric: direction} if direction else None
+        add(tmp_path, step, finals, primary_metric=metric, directions=directions, evaluator="command")
+
+    def worth_of(step: int) -> float | None:
+        return worth(tmp_path, "a", seeds=range(2), metric=metric, step=step)
+
+    for step, values in enumerate((better, worse, [NAN, 1.0], [-0.5, 1.0]), start=1):
+        add_values(step, values)
+    assert worth_of(1) == pytest.approx(expected, abs=1e-6)
+    assert (second := worth_of(2)) is not None and second < expected
+    assert worth_of(3) is None
+    if metric == "valid/loss":
+        with pytest.raises(LobenchError, match="no fitness"):
+            worth_of(4)
+
+
+def test_fitness_of_items_is_over_all_of_them(tmp_path: Path) -> None:
+    case = dataclasses.replace(case_info("a", 1, primary_metric="valid/accuracy"), evaluator="command")
+    case = dataclasses.replace(case, replicates="items", fixed_seeds=True)
+    named = seeds_of_items(["q1", "q2", "q3"])
+    made = curves({"valid/accuracy": [[1.0], [0.0], [1.0]]})
+    made = dataclasses.replace(made, seeds=tuple(named), items=tuple(named.values()))
+    key = EvaluationKey(
+        checkpoint_sha256=f"{1:064x}",
+        optimizer_hash=case.optimizer_hash,
+        case_identity=case.identity,
+        seed_block=SeedBlock(start=0, size=1),
+        program_version="1",
+    )
+    with Ledger.open(tmp_path) as ledger:
+        ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="a.npz", sha256=f"{1:064x}", outer_step=1)))
+        ledger.record_evaluation(key, case, Outcome.PASSED, curves=made)
+    assert fitness(rows_of(tmp_path), [case], range(1), []) == pytest.approx(2 / 3)

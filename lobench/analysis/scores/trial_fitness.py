@@ -5,6 +5,9 @@ suite, -1 a diverged seed. If a case has no baseline, the score 1 in tables is t
 every trial. A search uses the case's fallback scale in its place: on a log scale 1 is a tenth of the start.
 
 Example: A loss begins at 2.4. A trial that ends at .24 has the fitness 1, and one that ends at .0024 has 3, unclipped.
+
+A case with a single value for each seed, as of a command, has no start. A loss then counts by its decimal logarithm,
+and any other metric by its value: losses of .24 and .0024 have the fitness 0.62 and 2.62.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pathlib import Path
 from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.fallback_scale import own_scale
 from lobench.analysis.scores.scales import Scales, seed_scores
-from lobench.analysis.scores.score_scale import SIGNED, is_signed
+from lobench.analysis.scores.score_scale import SIGNED, ScaleKind, is_signed
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
@@ -26,11 +29,15 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["fitness", "fitness_of_sessions"]
 
+_LEAST = 1e-12  # of a loss above its minimum; smaller ones count as this one
+
 
 def fitness(
     rows: Sequence[EvaluationRow], cases: Sequence[CaseInfo], seeds: range | None, places: Sequence[str | Path]
 ) -> float | None:
     """Returns the mean over cases of the mean score over seeds; None if a seed of a case has no curve.
+
+    It is also None if a case has single values and one of them diverged, because no score stands for it.
 
     Cases whose results have the same bits, because they are one training, count once.
 
@@ -52,12 +59,19 @@ def fitness(
     for case in cases:
         if case.identity in subject.repeated:
             continue  # the other case counts for both
-        wanted = {seed for block in case.blocks() for seed in block.seeds if seeds is None or seed in seeds}
         cell = subject.cells.get(case.identity)
-        if cell is None or not wanted or wanted - set(cell.seeds):
+        if cell is None:
             return None
-        direction = _direction(scales, case, subject)
-        means.append(_mean_score(case, cell, wanted, scales.tuned.get(case.identity), direction))
+        wanted = {seed for block in case.blocks() for seed in block.seeds if seeds is None or seed in seeds}
+        wanted = set(cell.seeds) if case.has_items else wanted
+        if not wanted or wanted - set(cell.seeds):
+            return None
+        direction, tuned = _direction(scales, case, subject), scales.tuned.get(case.identity)
+        mean = _mean_value if cell.has_single_values and tuned is None else _mean_score
+        found = mean(case, cell, wanted, tuned, direction)
+        if found is None:
+            return None
+        means.append(found)
     return math.fsum(means) / len(means)
 
 
@@ -88,9 +102,35 @@ def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direct
     return direction
 
 
+def _mean_value(
+    case: CaseInfo, cell: Cell, seeds: Collection[int], tuned: BaselineCase | None, direction: Direction
+) -> float | None:
+    """Returns the mean of single values, on a logarithmic scale for a loss; higher is better. None if one diverged."""
+    finals = [cell.final.get(case.primary_metric, {}).get(seed, math.nan) for seed in sorted(seeds)]
+    if not all(map(math.isfinite, finals)):
+        return None
+    # The kind must not depend on the values, because trials are compared.
+    kind = own_scale(case.primary_metric, direction, [1.0], declared=case.scale or "").kind
+    if kind is ScaleKind.LINEAR:
+        sign = 1.0 if direction is Direction.MAX else -1.0
+        return sign * math.fsum(finals) / len(finals)
+    above = [value - (case.minimum or 0.0) for value in finals]
+    if min(above) < 0:
+        raise _no_fitness(case, SIGNED)
+    return -math.fsum(math.log10(max(value, _LEAST)) for value in above) / len(above)
+
+
+def _no_fitness(case: CaseInfo, why: str) -> LobenchError:
+    return LobenchError(
+        f"no fitness: {why}",
+        where=f"{case.suite}/{case.name}",
+        next_step="finished evaluations stay in the store",
+    )
+
+
 def _mean_score(
     case: CaseInfo, cell: Cell, seeds: Collection[int], tuned: BaselineCase | None, direction: Direction
-) -> float:
+) -> float | None:
     metric = case.primary_metric
     finals = {seed: cell.final.get(metric, {}).get(seed, math.nan) for seed in sorted(seeds)}
     starts = {seed: cell.untrained.get(metric, {}).get(seed, math.nan) for seed in finals}
@@ -100,10 +140,6 @@ def _mean_score(
         scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
     kept = [value for seed, value in finals.items() if seed not in cell.diverged_at]
     if not scale.is_usable or is_signed(kept, scale):
-        raise LobenchError(
-            f"no fitness: {SIGNED}" if scale.is_usable else f"no fitness: {metric} has no scale",
-            where=f"{case.suite}/{case.name}",
-            next_step="finished evaluations stay in the store",
-        )
+        raise _no_fitness(case, SIGNED if scale.is_usable else f"{metric} has no scale")
     scores = seed_scores(finals, starts, cell.diverged_at, scale)
     return math.fsum(scores.values()) / len(scores)
