@@ -107,7 +107,7 @@ def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
         ("[b]tuned", "2 of 2"),
         ("sgd", "2 of 2"),
     ]
-    assert methods.left() == ""
+    assert methods.time_left() == ""
 
 
 def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:

@@ -135,7 +135,7 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
         values = [case.by_seed(side) for case in cases]
         own = [seed for seed in values[0] if all(seed in one for one in values[1:])]
         seeds.append(own)
-        sides.append([_weighted([one[seed] for one in values], weights) for seed in own])
+        sides.append([_weighted_sum([one[seed] for one in values], weights) for seed in own])
     if is_paired and seeds[0] != seeds[1]:  # only for inconsistent input, because each case is paired by seed
         raise ValueError("pairs of a group have other seeds on either side")
     floor = math.fsum(weight**2 * case.converged().floor for case, weight in zip(cases, weights, strict=True))
@@ -152,7 +152,7 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
     )
 
 
-def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+def _weighted_sum(values: Sequence[float], weights: Sequence[float]) -> float:
     if DIVERGED in values:
         return DIVERGED
     return math.fsum(value * weight for value, weight in zip(values, weights, strict=True))

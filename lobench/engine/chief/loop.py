@@ -220,7 +220,9 @@ class Chief:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in found):
             known = counted(num_known, "checkpoint" if self._has_source else "subject")
-            self._progress.announce(f"going on: {known} known, {sum(one[2] for one in found)} of them finished before")
+            self._progress.announce(
+                f"resuming: {known} known, {sum(one[2] for one in found)} of them already evaluated"
+            )
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()

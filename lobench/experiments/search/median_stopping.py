@@ -39,7 +39,7 @@ class StoppingSearch(SubjectSearch):
     def _is_ours(self, key: Key) -> bool:
         return key in self._parts or super()._is_ours(key)
 
-    def _give(self, trials: Sequence[Trial]) -> None:
+    def _start_trials(self, trials: Sequence[Trial]) -> None:
         share = self.method.median_stopping
         for trial in trials:
             method = self.method.with_values(trial.parameters)
@@ -65,7 +65,7 @@ class StoppingSearch(SubjectSearch):
                 self._judged.update(trial.number for trial in wave)
                 stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
                 without = [trial.number for trial in wave if self._so_far[trial.number] is None]
-                super()._give([trial for trial in wave if trial.number not in (*stopped, *without)])
+                super()._start_trials([trial for trial in wave if trial.number not in (*stopped, *without)])
                 self._free_states(stopped)
                 self._set(without, "infeasible")
                 self._set(list(stopped), "stopped", notes=stopped)

@@ -54,7 +54,7 @@ class ProcessSearch(SearchRun):
     def num_subjects(self) -> int:
         return len(self._place.experiment.sessions or (0,))
 
-    def _give(self, trials: Sequence[Trial]) -> None:
+    def _start_trials(self, trials: Sequence[Trial]) -> None:
         known = {run.folder: runs for runs in self._runs.values() for run in runs}
         for trial in trials:
             runs = self._runs_of(self._method_of(trial), None)

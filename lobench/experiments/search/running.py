@@ -89,7 +89,7 @@ class SearchRun(ABC):
     def begin(self) -> None:
         """Continues from the trials in the ledger, and requests the next ones."""
         self._record(list(self.history.recorded))
-        self._give(self.history.trials)
+        self._start_trials(self.history.trials)
         self._go_on()
 
     @property
@@ -182,7 +182,7 @@ class SearchRun(ABC):
         """Returns whether a subject is a trial, or the best one on fresh seeds."""
 
     @abstractmethod
-    def _give(self, trials: Sequence[Trial]) -> None:
+    def _start_trials(self, trials: Sequence[Trial]) -> None:
         """Starts the evaluation of trials."""
 
     @abstractmethod
@@ -243,7 +243,7 @@ class SearchRun(ABC):
             self._written = {number: trial for number, trial in self._written.items() if number < num_left}
             self._forget(num_left)
         self._record(new)
-        self._give(new)
+        self._start_trials(new)
         if self.history.is_over and self._unreported is None:
             self._report()
 
@@ -297,7 +297,7 @@ class SubjectSearch(SearchRun):
     def _is_ours(self, key: Key) -> bool:
         return key in self._numbers or key in self._reports
 
-    def _give(self, trials: Sequence[Trial]) -> None:
+    def _start_trials(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             method = self.method.with_values(trial.parameters)
             self._add(self._numbers, trial, given_method(method, label=f"{self.method.title} {trial.number}"))

@@ -216,7 +216,7 @@ class Methods:
         best = max(alike)
         return beside_best(found.interval.mean, *best), found.interval.mean > best[0]
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """Returns the estimated time for the rest, from the work of this call so far; "" if unknown."""
         num_left = sum(max(planned - self._done[name], 0) for name, planned in self._planned.items())
         if self._began is None or not self._num_new or not num_left:
@@ -277,7 +277,7 @@ class _Methods(PlainProgress):
         state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
         change, is_best = self._methods.through(state.name)
         self.log_compiled()
-        self.log(state.line(self._methods.left(), change), BEST if is_best else "")
+        self.log(state.line(self._methods.time_left(), change), BEST if is_best else "")
 
 
 class PlainMethods(_Methods):
@@ -301,7 +301,7 @@ class PlainMethods(_Methods):
         if state.is_through or now - self._reported_at.get(state.name, -math.inf) >= _PLAIN_SECONDS:
             self._reported_at[state.name] = now
             if not state.is_through:
-                self.log(state.line(self._methods.left()))
+                self.log(state.line(self._methods.time_left()))
         super().report_state(state)
 
 
@@ -330,7 +330,7 @@ class _LiveMethods(_Methods, LiveProgress):
         self._update()
 
     def _update(self) -> None:
-        self._states = (self._methods.states(), self._methods.left().removeprefix(", "))
+        self._states = (self._methods.states(), self._methods.time_left().removeprefix(", "))
 
     def shown(self) -> Any:
         from rich.console import Group

@@ -124,7 +124,7 @@ class NotebookProgress(PlainProgress):
                 [one.name, _bar(one.num_done, one.num_planned), one.count, one.trials or one.score] for one in states
             ]
             parts.append(table(["method", "", "evaluations", "so far"], shown))
-            parts.append(paragraph(self._methods.left().removeprefix(", ")))
+            parts.append(paragraph(self._methods.time_left().removeprefix(", ")))
         else:
             parts.append(paragraph(f"{counted(self._running.num_done, 'evaluation')} done"))
         if rows:

@@ -216,7 +216,7 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
         found["speed-up"] = f"{speedup}; over the best single setting"
         found["speed-up, envelope"] = (
             f"{speedup}; over the envelope of all settings, a per-step oracle (smoothed over about 20 evaluations: "
-            "on short budgets it lags, and the speed-up over it is flattering)"
+            "on short budgets it lags, and the speed-up over it is optimistic)"
         )
         found["tuned"] = f"final value of {summary.baseline_label}"
     if comparison is not None:

@@ -290,7 +290,7 @@ def _compare(
         if isinstance(found, str):
             compared.checked[place] = Checked(row=row, verdict="not auditable", why=found)
         elif row.payload is None and row.outcome in _OF_THE_MACHINE:
-            why = f"it has no curves ({row.outcome}), which hangs on the machine"
+            why = f"it has no curves ({row.outcome}), which depends on the machine"
             compared.checked[place] = Checked(row=row, verdict="not auditable", why=why)
         else:
             asked.append((place, row, found))

@@ -150,7 +150,7 @@ def published_text(record: PublishRecord) -> str:
         f"root {record['root']}" + (", signed" if record["is_signed"] else ""),
         *([f"{record['croissant']}: the curves as a Croissant data set"] if record["croissant"] else []),
         *(f"left out: {line}" for line in record["left_out"]),
-        "publish the root before the beacon of an audit is known: a draw then hangs on nothing that you chose",
+        "publish the root before the beacon of an audit is known, so that you cannot have chosen the sample",
     ]
     return "\n".join(lines)
 

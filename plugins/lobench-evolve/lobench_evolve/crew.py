@@ -68,7 +68,7 @@ class WorkerJob:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Known:
+class _Sent:
     """Genomes and number of updates that a worker has been sent."""
 
     genomes: set[int] = field(default_factory=set)
@@ -101,7 +101,7 @@ class Crew:
         self._executor, self._timeout_seconds, self._log, self._clock = executor, timeout_seconds, log, clock
         self._size = schedule.Size(num_cpus, num_gpus)
         self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
-        self._known: dict[int, _Known] = {}  # by worker
+        self._sent: dict[int, _Sent] = {}  # by worker
         self._leases: dict[int, int] = {}  # lease by worker, for workers with a job
         self._jobs: dict[int, WorkerJob] = {}  # unfinished jobs by number
         self._genomes: Mapping[int, Genome] = {}
@@ -150,13 +150,13 @@ class Crew:
             match event:
                 case Notice(message=line):
                     self._log(line)
-                case WorkerMessage(worker=number, message=data) if number in self._known:
+                case WorkerMessage(worker=number, message=data) if number in self._sent:
                     try:
                         results += self._receive(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
                         self._lost(number, f"sent a message that its crew does not understand: {error}", is_blamed=True)
-                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._known:
+                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent:
                     self._lost(number, reason, is_blamed=not lost)
         self._handle(schedule.Tick(self._clock()))
         return results
@@ -192,7 +192,7 @@ class Crew:
         self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
 
     def _forget(self, number: int, reason: str) -> None:
-        del self._known[number]
+        del self._sent[number]
         has_job = self._leases.pop(number, None) is not None
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
@@ -202,7 +202,7 @@ class Crew:
         for action in actions:
             match action:
                 case schedule.StartWorker(number, size):
-                    self._known[number] = _Known()
+                    self._sent[number] = _Sent()
                     self._executor.start(number, size.num_cpus, size.num_gpus)
                 case schedule.KillWorker(number, reason):
                     self._executor.kill(number)
@@ -216,16 +216,16 @@ class Crew:
                     raise LobenchError("workers do not start", got=message, next_step="see the store's folder logs/")
 
     def _send(self, number: int, job_number: int) -> None:
-        job, known, genomes = self._jobs[job_number], self._known[number], self._genomes
-        gone = sorted(known.genomes - genomes.keys())
-        known.genomes.difference_update(gone)
+        job, sent, genomes = self._jobs[job_number], self._sent[number], self._genomes
+        gone = sorted(sent.genomes - genomes.keys())
+        sent.genomes.difference_update(gone)
         theta_path, given = job.theta_path, []
         moved = None
         if theta_path is not None:
-            given, moved = [theta_path.theta], theta_path.after(known.step)
-            known.step = theta_path.step + len(theta_path.updates)
-        new = lineage(genomes, job.wanted, [*known.genomes, *given])
-        known.genomes.update(genome.id for genome in new)
+            given, moved = [theta_path.theta], theta_path.after(sent.step)
+            sent.step = theta_path.step + len(theta_path.updates)
+        new = lineage(genomes, job.wanted, [*sent.genomes, *given])
+        sent.genomes.update(genome.id for genome in new)
         learn = Learn(forget=tuple(gone), genomes=tuple(new), theta_path=moved)
         self._executor.send(number, learn.to_bytes())
         self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
