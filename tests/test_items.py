@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tiny import results
 from lobench import open_results
 from lobench.core.errors import LobenchError
 from lobench.pytest_plugin.tested import MetricRecorder
+from lobench.report.tables.failures import curve_lines
 
 EVAL = """
 import csv, json, pathlib, sys
@@ -109,8 +111,12 @@ def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: 
     found = lobench("bisect", run, "--suite", run.parent / "lm", "--case", "qa", "--store", store)
     assert found.returncode in (0, 4) and "diverged" not in found.stdout.partition("scores:")[0], found.stdout
     assert "no fresh seeds of lm/qa; items are always the same" in found.stderr
-    frame = open_results(store).frame()
-    assert {"q1", "new"} <= set(frame["seed"])
+    appendix = lobench("report", "--store", store, "--format", "appendix").stdout
+    assert re.search(r"lm/qa.*: items of a data set", appendix), appendix
+    found_rows = open_results(store)
+    row = next(row for row in found_rows.rows if row.case.name == "qa" and row.curves is not None)
+    assert re.search(r"by item  \w+: [01]", curve_lines(row.case, [row.curves])[0])
+    assert {"q1", "new"} <= set(found_rows.frame()["seed"])
 
 
 def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:

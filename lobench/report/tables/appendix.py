@@ -155,15 +155,14 @@ def _budgets(summary: Summary) -> _Part:
 
 
 def _seeds(summary: Summary) -> _Part:
-    """Returns the seeds of each case, over all methods."""
+    """Returns the seeds of each case, over all methods. A case whose values are of items has none."""
     found: dict[str, set[int]] = {}
     for row in summary.snapshot.rows:
-        block = row.key.seed_block
         name = f"{row.case.suite}/{row.case.name}"
-        found.setdefault(name, set()).update(block.seeds)
+        found.setdefault(name, set()).update(() if row.case.has_items else row.key.seed_block.seeds)
     by_seeds: dict[str, list[str]] = {}
     for name, seeds in found.items():
-        by_seeds.setdefault(seed_ranges(sorted(seeds)), []).append(name)
+        by_seeds.setdefault(seed_ranges(sorted(seeds)) or "items of a data set", []).append(name)
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in by_seeds.items()))
 
 

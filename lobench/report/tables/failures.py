@@ -39,13 +39,14 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
 def _line(name: str, blocks: Sequence[Curves]) -> str:
     curve = np.concatenate([np.asarray(block.metrics[name], np.float64) for block in blocks]).mean(axis=0)
     bars = sparkline(curve[evenly(len(curve), _MOST_BARS)])
-    seeds = [
-        (seed, f"{value:.4g}" if at < 0 else f"diverged at step {at}", value)
+    replicates = [
+        (replicate, f"{value:.4g}" if at < 0 else f"diverged at step {at}", value)
         for block in blocks
-        for seed, value, at in zip(block.seeds, block.final(name), block.diverged_at, strict=True)
+        for replicate, value, at in zip(block.items or block.seeds, block.final(name), block.diverged_at, strict=True)
     ]
-    shown = [f"{seed}: {text}" for seed, text, _ in seeds[:_MOST_SEEDS]]
-    if rest := [value for *_, value in seeds[_MOST_SEEDS:]]:
+    shown = [f"{replicate}: {text}" for replicate, text, _ in replicates[:_MOST_SEEDS]]
+    if rest := [value for *_, value in replicates[_MOST_SEEDS:]]:
         finite = [value for value in rest if math.isfinite(value)]
         shown.append(f"{len(rest)} more" + (f" from {min(finite):.4g} to {max(finite):.4g}" if finite else ""))
-    return f"{bars}  {curve[0]:.4g} to {curve[-1]:.4g}; by seed  {'  '.join(shown)}"
+    kind = "item" if any(block.items for block in blocks) else "seed"
+    return f"{bars}  {curve[0]:.4g} to {curve[-1]:.4g}; by {kind}  {'  '.join(shown)}"
