@@ -274,7 +274,7 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
     (run / "half\n2.npz").write_bytes(b"PK")
     done = python(*watch_command(run, suite, *ONCE)[1:], timeout=PATIENCE, cwd=suite.parent)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"conftest.py does not import: SystemExit: {text}; its hooks do not take part" in done.stdout
+    assert f"conftest.py cannot be imported: SystemExit: {text}; its hooks are ignored" in done.stdout
     assert "unreadable: " in done.stdout and "half\\n2.npz: cannot read it as npz" in done.stdout
 
 

@@ -252,7 +252,7 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
-            progress.log(f"{file} does not import: {headline(error)}; its hooks do not take part")
+            progress.log(f"{file} cannot be imported: {headline(error)}; its hooks are ignored")
             continue
         manager.register_conftest(module)
     return manager

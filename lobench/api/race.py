@@ -128,7 +128,7 @@ def play(
             return found
         if found.looks < look:
             raise LobenchError(
-                "a round is not whole, and nothing can be decided by a part of it",
+                "a round is incomplete, and a race decides on complete rounds only",
                 got=_few(found.missing),
                 next_step="see the lines above; the same command tries again",
             )

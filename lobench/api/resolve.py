@@ -75,8 +75,8 @@ class Stored:
                 f"the file of {self.subject.label!r} holds another theta now",
                 where=str(self.store),
                 got=who.uri,
-                expected=f"the theta {who.sha256[:12]}, by which it was found",
-                next_step="choose another one, or evaluate what lies there now by its path",
+                expected=f"the theta {who.sha256[:12]}, which was evaluated",
+                next_step="choose another subject, or evaluate the present file by its path",
             )
         variant = who.variant
         if variant.trainer_config is None:  # of a watch, whose run has the `config.gin`

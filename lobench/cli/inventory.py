@@ -100,7 +100,9 @@ _KINDS = {
     type=click.Path(path_type=Path),
     help="For suites: folder of suites (default: ./suites, and lobench's own).",
 )
-@click.option("-v", "--verbose", is_flag=True, help="For what gin files bind: show settings and sources too.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="For names of gin (tasks, optimizers, ...): show settings and sources too."
+)
 @format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
 def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: str) -> None:
     """List the names that gin files, suites and options accept.

@@ -98,7 +98,7 @@ class Replay:
             case events.Skip(position):
                 return f"{self._subject(position)} is skipped by the policy"
             case events.Reopen(position):
-                return f"{self._subject(position)} goes on: something of today's plan is missing"
+                return f"{self._subject(position)} is reopened: an evaluation of the present plan is missing"
             case events.FinishCheckpoint(position):
                 return f"{self._subject(position)} is finished"
             case events.Forget(evaluations):

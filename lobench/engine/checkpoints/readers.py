@@ -253,7 +253,7 @@ def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent
     while not retried(lambda: reader.is_complete(path)):
         if time.monotonic() > deadline:
             raise CheckpointError(
-                "half-written: the marks of completeness are missing",
+                "half-written: its end is missing, or a file that marks it as complete",
                 where=str(path),
                 next_step="wait until it is written; if nothing writes it any more, remove its temporary files",
             )

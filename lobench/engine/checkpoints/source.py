@@ -141,7 +141,7 @@ class DirectorySource:
             is_complete, is_awaited = self._state(reader, path, mark, is_done=is_done)
         if not is_complete:
             why = "it may still be written" if is_awaited else "half-written"
-            why += ": the marks of completeness are missing"
+            why += ": its end is missing, or a file that marks it as complete"
             self._pending[name] = Unfinished(reason=why, is_awaited=is_awaited)
             return None
         self._yielded[name] = mark

@@ -112,7 +112,7 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
     if process.returncode:
         return None, "", f"no patch: `git diff HEAD` ended with status {process.returncode}"
     if not size:
-        return None, "", "no patch: what differs is inside of a submodule"
+        return None, "", "no patch: the changes are inside a submodule"
     if size >= LARGEST_PATCH:
         return (
             None,

@@ -454,7 +454,7 @@ def _test(
         claim, ours = compared.to_test[place]
         errors = [one for one in moved if isinstance(one, LobenchError)]
         if errors:
-            why = f"what rounding does cannot be measured: {headline(errors[0])}"
+            why = f"the effect of rounding cannot be measured: {headline(errors[0])}"
             compared.checked[place] = Checked(row=rows[place], verdict="not auditable", why=why)
             continue
         names = common_metrics(claim, ours)
@@ -466,7 +466,7 @@ def _test(
     for place, own in zip(table, test.excess, strict=True):
         claim, ours = compared.to_test[place]
         is_beyond = own > test.limit
-        size = f"at most {math.exp(min(own, 690)):.3g} times what rounding does"
+        size = f"at most {math.exp(min(own, 690)):.3g} times the effect of rounding"
         where = f"; first {_first_difference(claim, ours)}" if is_beyond else ""
         compared.checked[place] = Checked(
             row=rows[place], verdict="differs" if is_beyond else "consistent", why=f"{size}{where}"

@@ -46,7 +46,7 @@ def bisection_text(found: Bisection) -> str:
             f"first broken: {_named(found, broken)}",
         ]
         if before or after:
-            then = f"{after} of {num_after} from it on"
+            then = f"{after} of {num_after} from there on"
             lines.append(f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, {then}")
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step

@@ -89,7 +89,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     if found.run.first_generation:
         raise UsageError(
             "Evolve.first_generation", where=str(config), got=str(found.run.first_generation),
-            expected="nothing: `lobench evolve --extend` binds it",
+            expected="no such binding: `lobench evolve --extend` sets it",
         )  # fmt: skip
     modules = tuple(load_plugins().gin_modules())
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)

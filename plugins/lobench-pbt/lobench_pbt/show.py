@@ -156,7 +156,7 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
     ]
     found = {f"Front of {aims}: what no trial beats": [(*header, "lineage"), *now]}
     if before:
-        found["Of the front once"] = [(*header, "dominated by", "when", "lineage"), *before]
+        found["Earlier on the front"] = [(*header, "dominated by", "when", "lineage"), *before]
     return found
 
 

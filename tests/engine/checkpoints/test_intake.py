@@ -278,7 +278,7 @@ def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nob
     assert not any(found.is_awaited for found in start.source.pending().values())
     assert reasons == {
         "loop_2.npz": "Too many levels of symbolic links",
-        "folder_5.npz": "half-written: the marks of completeness are missing",
+        "folder_5.npz": "half-written: its end is missing, or a file that marks it as complete",
         "pipe_6.npz": "neither a file nor a folder",
     }
     start.ledger.close()
