@@ -301,7 +301,10 @@ class CommandRuns:
         source = self._source(run)
         seen = _polled(source)
         pending = source.pending().items()  # incomplete for good: the command has ended
-        left_out = "; ".join(f"{path} is left out: it is half-written ({found.reason})" for path, found in pending)
+        left_out = "; ".join(
+            f"{path} is left out: it is half-written ({found.reason.removeprefix('half-written: ')})"
+            for path, found in pending
+        )
         return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
 
     def _has_checkpoint(self, run: CommandRun) -> bool:
