@@ -122,7 +122,7 @@ def scalars_of(store: Path) -> dict[str, Counter[tuple[str, int]]]:
 
 
 def faults_of(store: Path) -> list[str]:
-    """Returns what is not there exactly once."""
+    """Returns a line for each evaluation or scalar that is missing or repeated, or that failed."""
     words = [sys.executable, "-m", "lobench.cli", "results", "--store", str(store), "--format", "json"]
     found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     counts = Counter((one["checkpoint"]["outer_step"], one["case"]["name"], tuple(one["seeds"])) for one in found)

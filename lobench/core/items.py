@@ -11,7 +11,7 @@ _FIRST = 1 << 52  # above all seeds, and with 52 further bits below 2**53, up to
 
 
 def item_seed(name: str) -> int:
-    """Returns the number that stands for an item where others have a seed.
+    """Returns the number of an item, which takes the place of a seed.
 
     It depends on the name alone, so that an item has the same number whatever other items a data set has.
 

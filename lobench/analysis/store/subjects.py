@@ -198,7 +198,7 @@ class Cell:
 
     @property
     def has_single_values(self) -> bool:
-        """Whether each seed has one value, at step 0, as final values of commands and tests do. It is no start."""
+        """Whether each seed has a single value, at step 0, as commands and tests may record. It is not a start."""
         return self.ends() == {0}
 
     @property

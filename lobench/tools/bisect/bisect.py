@@ -47,7 +47,7 @@ __all__ = ["bisect"]
 
 _MOST_AT_ONCE = 8
 _FEW_ROUNDS = 3
-_SAME_SHARE = 0.01  # a change of the probability of a fall that is none
+_SAME_SHARE = 0.01  # smaller changes of the probability of a fall count as none
 _MANY_PROBES = 4  # seed blocks of a checkpoint after which further ones hardly change its mean
 _LEAST_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
 

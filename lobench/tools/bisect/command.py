@@ -20,8 +20,7 @@ Examples:
   lobench bisect runs/today --suite quick --case relu32 --format json
   lobench bisect mine-0 --store .lobench/experiment --suite quick --case relu32
 
-Exit codes: 0, also where no fall was found; 2 usage, or nothing could be evaluated; 4 undecided after --most
-evaluations."""
+Exit codes: 0, also if no fall was found; 2 usage, or nothing could be evaluated; 4 undecided."""
 )
 @click.argument("location", metavar="RUN")
 @watched_run_options
