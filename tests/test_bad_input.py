@@ -270,7 +270,7 @@ def lobench_result_sinks():
 @pytest.mark.parametrize(("leave", "text"), [("sys.exit(7)", "7"), ("os._exit(7)", "os._exit(7)")])
 def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: str, text: str, tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    (suite / "conftest.py").write_text(f"import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    {leave}\n")
+    (suite / "conftest.py").write_text(f"import os, sys\nif 'watch' in sys.argv:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
     done = python(*watch_command(run, suite, *ONCE)[1:], timeout=PATIENCE, cwd=suite.parent)
     assert done.returncode == 3, done.stdout + done.stderr

@@ -122,7 +122,7 @@ def test_runs_with_configs_need_none_in_the_folder_above_and_are_named_in_tables
     table = lobench("results", "--store", runs / "lobench_results" / "tiny", "--evaluations").stdout
     assert "one 1" in table and "two 1" in table
     note = lobench("results", "--store", runs / "lobench_results" / "tiny").stdout
-    assert re.search(r"the best means? (is that|are those) of (one|two)/theta_1\.npz", note), note
+    assert re.search(r"the score 1 is the mean of (one|two)/theta_1\.npz", note), note
 
 
 def test_equal_errors_are_shown_once_with_their_number(tmp_path: Path) -> None:

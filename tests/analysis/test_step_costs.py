@@ -217,7 +217,7 @@ def test_the_page_of_a_run_has_the_costs_of_its_last_checkpoint_by_case(tmp_path
     lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert page.count(">0.001</td>") == 2 and page.count(">x4</td>") == 2
-    assert "times a gradient step (m x 1)" in page and "are of one seed" in page
+    assert "times a gradient step (m x 1)" in page and "of one seed, without compilation" in page
 
 
 def test_a_store_without_the_time_of_a_gradient_has_no_column_of_it(tmp_path: Path) -> None:

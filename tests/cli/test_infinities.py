@@ -57,7 +57,7 @@ def test_every_command_that_reads_a_store_shows_them(
 def test_a_comparison_shows_them(store: Path) -> None:
     done = lobench("compare", "1", "2", "--store", store)
     assert done.returncode in (0, 1) and "nan" not in done.stdout, done.stderr
-    assert [line for line in done.stdout.splitlines() if "/" in line.split(" ")[0] and " diverged " in line]
+    assert [line for line in done.stdout.splitlines() if "/" in line.split(" ")[0] and "/3 diverged" in line]
 
 
 def test_a_watch_and_a_session_of_pytest_show_them() -> None:

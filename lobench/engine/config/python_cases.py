@@ -34,6 +34,7 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
+from lobench.engine.retries import retried
 
 __all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins", "statements_of"]
 
@@ -52,7 +53,7 @@ def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSp
       ConfigError: A value of a case cannot be named.
     """
     path = file_of_cases(test_file.resolve())
-    if path.exists():
+    if retried(path.exists):
         raise SuiteError(
             f"cases in Python belong to {path.name}, and there is such a file",
             where=str(test_file),
@@ -79,10 +80,10 @@ def statements_of(spec: CaseSpec) -> list[Statement]:
     if spec.text:
         return parse_text(spec.text, f"{path}: case {spec.name!r}")
     tests = [path.with_name(name) for name in (f"test_{path.stem}.py", f"{path.stem}_test.py")]
-    found = [test for test in tests if not path.exists() and test.is_file()]
+    found = [] if retried(path.exists) else [test for test in tests if retried(test.is_file)]
     if not found:
         return parse_file(path)
-    texts = _texts_in(found[0], found[0].stat().st_mtime_ns)
+    texts = _texts_in(found[0], retried(found[0].stat).st_mtime_ns)
     if spec.scope not in texts:
         expected = ", ".join(texts) or "@cases(name=lobench.Case(...)) above a test"
         raise ConfigError("no such case in Python", where=str(found[0]), got=repr(spec.scope), expected=expected)

@@ -412,7 +412,9 @@ def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> s
         return "-"
     if not cell.final.get(metric) and cell.lost:
         return ", ".join(sorted(cell.lost))
-    counts = {"diverged": len(cell.diverged_at), "exploded": len(cell.exploded)}
+    infinite = {seed for seed, value in cell.final.get(metric, {}).items() if not math.isfinite(value)}
+    diverged = infinite.union(cell.diverged_at)
+    counts = {"diverged": len(diverged), "exploded": len({*cell.exploded} - diverged)}
     if math.isfinite(mean):
         marks = [f"{count}/{cell.num_seeds} {word}" for word, count in counts.items() if count]
         text = f"{mean:.{digits}g}" + (f" ({', '.join(marks)})" if marks else "")

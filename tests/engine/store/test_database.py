@@ -91,6 +91,8 @@ import sys
 import urllib.parse  # Python 3.13 imports it at `as_uri`, maybe from where that user may not read
 from pathlib import Path
 from lobench.extend import open_to_read
+os.setgroups([])
+os.setegid(65534)
 os.seteuid(65534)
 print(open_to_read(Path(sys.argv[1])).execute("SELECT COUNT(*) FROM numbers").fetchone()[0])
 """
@@ -143,6 +145,8 @@ import tempfile, urllib.parse  # before this user may not read Python's folder
 from pathlib import Path
 from lobench import StoreError
 from lobench.extend import StoreLock, open_to_read, open_to_write, write_ahead
+os.setgroups([])
+os.setegid(65534)
 os.seteuid(65534)
 """
     command = [sys.executable, "-c", start + code, *map(str, arguments)]

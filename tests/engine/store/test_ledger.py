@@ -97,6 +97,7 @@ def test_the_defaults_that_rows_leave_out_are_those_of_ever() -> None:
         "block_sizes": (),
         "headline": "score",
         "fixed_seeds": False,
+        "replicates": "seeds",
     }
 
 
