@@ -199,10 +199,12 @@ def _may(path: Path, mode: int) -> bool:
 def _share_with_group(store: Path) -> None:
     """Opens this user's files in a store to the store's group, if the group may write the store but the umask forbids.
 
-    Otherwise the next user could neither read nor continue what this one wrote.
+    Otherwise the next user could neither read nor continue what this one wrote. A store below another one, such as that
+    of `lobench best`, is the group's if the other one is.
     """
     with contextlib.suppress(OSError):
-        status = store.stat()
+        is_below = (store.parent / "ledger.sqlite").exists()
+        status = (store.parent if is_below else store).stat()
         if status.st_mode & stat.S_IWGRP and _umask() & stat.S_IRWXG:
             for folder, _, files in os.walk(store):
                 for path in (folder, *(os.path.join(folder, name) for name in files)):

@@ -379,3 +379,20 @@ def test_lock_of_a_living_process_is_refused_at_once(tmp_path: Path) -> None:
         StoreLock(tmp_path, "second")
     assert time.monotonic() - began < 5
     lock.release()
+
+
+@pytest.mark.parametrize(("mode", "is_shared"), [(0o770, True), (0o750, False)])
+def test_release_opens_a_store_and_one_below_it_to_the_group_of_the_store(
+    tmp_path: Path, mode: int, is_shared: bool
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "ledger.sqlite").touch()
+    store.chmod(mode)
+    code = "import os, sys\nfrom pathlib import Path\nfrom lobench.engine.store.database import StoreLock\n"
+    code += "os.umask(0o077)\nbelow = Path(sys.argv[1], 'best')\nlock = StoreLock(below)\n(below / 'x').touch()\nlock.release()\n"
+    code += "print(oct(os.umask(0)))\n"
+    done = subprocess.run([sys.executable, "-c", code, str(store)], capture_output=True, text=True, check=True)
+    assert done.stdout == "0o77\n", "the umask stays"
+    modes = {stat.S_IMODE(path.stat().st_mode) & 0o060 for path in (store / "best", *(store / "best").iterdir())}
+    assert modes == ({0o060} if is_shared else {0})
