@@ -105,7 +105,7 @@ def test_compare_pairs_common_items_with_mcnemars_test(watched: tuple[Path, Path
 def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: Path) -> None:
     store, run = watched
     said = lobench("results", "--store", store, "--evaluations").stdout
-    assert "items" in said and "0 of 2 seeds and of items diverged" in said
+    assert "items" in said and "0 of 2 seeds and 0 items diverged, 0 exploded" in said
     assert lobench("report", store, "--output", tmp_path / "page.html").returncode == 0
     assert '"accuracy"' in (tmp_path / "page.html").read_text()
     found = lobench("bisect", run, "--suite", run.parent / "lm", "--case", "qa", "--store", store)
@@ -117,6 +117,16 @@ def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: 
     row = next(row for row in found_rows.rows if row.case.name == "qa" and row.curves is not None)
     assert re.search(r"by item  \w+: [01]", curve_lines(row.case, [row.curves])[0])
     assert {"q1", "new"} <= set(found_rows.frame()["seed"])
+
+
+def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
+    suite, run = write_run(tmp_path, [{"a": 1, "b": 0}, {"c": 1, "d": float("nan")}])
+    names = [run / f"checkpoint-{step}" for step in (0, 1)]
+    done = lobench("compare", *names, "--suite", suite / "lm.gin", "--case", "qa", cwd=tmp_path)
+    assert done.returncode == 3 and "no common item" in done.stdout and "no item has results" in done.stderr
+    assert "1 of 2 items diverged" in done.stderr, done.stderr
+    counts = lobench("results", "--store", tmp_path / ".lobench/compare/lm", "--evaluations").stdout
+    assert "; 1 item diverged, 0 exploded" in counts, counts
 
 
 def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import specs_called, takes_any_checkpoint
+from lobench.engine.config.suite import refuse_empty, specs_called, takes_any_checkpoint
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import store_and_name
 from lobench.engine.store.ledger import Ledger
@@ -385,7 +385,7 @@ def named_subjects(
     manager = plugins_of(suites, progress)
     readers, is_whole = readers_for(suites, manager, allow_pickle=False), takes_any_checkpoint(*suites)
     read = partial(read_given, manager=manager, is_whole=is_whole)
-    return [_pinned(*_named(name, readers, store, read, candidates, kept)) for name in names]
+    return [_pinned(*_named(name, readers, suites, store, read, candidates, kept)) for name in names]
 
 
 def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
@@ -396,6 +396,7 @@ def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
 def _named(
     text: str,
     readers: Mapping[str, CheckpointReader],
+    suites: Sequence[str],
     store: Path,
     read: Callable[[Given], Who],
     candidates: Collection[SubjectKey],
@@ -405,7 +406,8 @@ def _named(
         given = find_given(text, store, candidates=candidates)
         return given, read(given)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
-    checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in reversed(_checkpoints(name, readers))]
+    newest_first = reversed(_checkpoints(name, readers, suites))
+    checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in newest_first]
     if not candidates:
         return checkpoints[0], read(checkpoints[0])
     place = str(Path(name).resolve())
@@ -437,7 +439,7 @@ def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | Non
     return name if path_exists(name, kind="folder") and reader_for(epath.Path(name), readers) is None else None
 
 
-def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[str]:
+def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader], suites: Sequence[str]) -> list[str]:
     """Returns the paths of a run's checkpoints, by the numbers in their names; files without a number come first."""
     source, deadline = DirectorySource(SourceContext(location=folder, readers=readers)), time.monotonic() + 10.0
     found = [*source.poll()]
@@ -445,6 +447,7 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[s
         time.sleep(0.2)
         found += source.poll()
     if not found:
+        refuse_empty(*suites)  # it would decide which formats are read
         raise CheckpointError("no checkpoint found in this folder", where=folder)
     found.sort(key=lambda one: (one.index is not None, one.index or 0))  # later polls may find lower numbers
     return [one.uri for one in found]

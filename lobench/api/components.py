@@ -23,7 +23,7 @@ from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.checkpoints.whole_files import whole_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
-from lobench.engine.config.suite import takes_any_checkpoint
+from lobench.engine.config.suite import refuse_empty, takes_any_checkpoint
 from lobench.engine.paths import path_exists
 from lobench.engine.store.database import let_in, refusal
 from lobench.engine.store.delivery import Deliverer
@@ -104,6 +104,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
             "this executor takes no argument", got=f"--executor {settings.executor}", next_step=f"--executor {executor}"
         )
     make_executor = manager.find(_EXECUTORS, executor, kind="executor").make_guarded
+    refuse_empty(*settings.suites)
     readers = readers_for(
         settings.suites, manager, allow_pickle=settings.allow_pickle, complete_when=settings.complete_when
     )

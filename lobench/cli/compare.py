@@ -180,8 +180,9 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     empty = found.compared_nothing()
     if empty:
-        first = found.pairs[0].a.label
-        click.echo(f"nothing was compared: no seed has results of {first} and of {', '.join(empty)}", err=True)
+        first = found.pairs[0]
+        reason = f"no {first.replicate} has results of {first.a.label} and of {', '.join(empty)}"
+        click.echo(f"nothing was compared: {reason}", err=True)
     if bad.intersection(found.verdicts()):
         sys.exit(ExitCode.VERDICT)
     sys.exit(ExitCode.ERROR if empty else ExitCode.OK)

@@ -245,17 +245,24 @@ def test_a_metric_of_a_task_is_named_and_shown_by_metric_in_any_spelling(tmp_pat
 
 
 def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_measured_it(tmp_path: Path) -> None:
-    samples = {"m x 1": (1e-3, 1.01e-3, 0.99e-3), "n x 1": (2e-3, 4e-3, 2e-3, 4e-3)}
+    samples = {"m x 1": (1e-3, 1.01e-3, 0.99e-3), "n x 1": (2e-3, 4e-3, 2e-3, 4e-3), "untimed x 1": ()}
     costs = [StepCost(machine=name, num_together=2, samples=own, state_bytes=24) for name, own in samples.items()]
     for step, cost in enumerate([None, *costs]):
         add(tmp_path, step, {"a": {"train/loss": [1.0, 0.5]}}, cost=cost)
     found = json.loads(run("--store", tmp_path, "--format", "json").stdout)
     timings = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
-    assert timings == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
+    assert timings == [
+        (None, None, None, None),
+        (5e-4, False, 24, "m x 1"),
+        (1.5e-3, True, 24, "n x 1"),
+        (None, None, 24, "untimed x 1"),
+    ]
     lines = run("--store", tmp_path, "--evaluations").stdout.splitlines()
     cells = [line.split() for line in lines[1:4]]
     assert [cell[-3:-1] for cell in cells] == [["-", "-"], ["0.0005", "24"], ["~0.0015", "24"]]
-    assert "not to be compared: m x 1, 2 together; n x 1, 2 together" in lines[-1] and lines[-2].startswith("~: ")
+    assert lines[-1].endswith("not to be compared: m x 1, 2 together; n x 1, 2 together") and lines[-2].startswith(
+        "~: "
+    )
 
 
 def test_the_default_is_a_ranking_with_the_best_in_the_first_line(

@@ -185,7 +185,7 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     assert math.isnan(summary.mean_score(0, "primary").interval.mean)
     assert change is not None and change.num_undecidable == 1 and math.isnan(change.overall.mean)
     words = Page(render_page(summary)).words
-    assert "0 cases (without a score: 1)" in words and "one seed a case" not in words
+    assert "0 cases (without a score: 1)" in words and "one value a case" not in words
     assert "0 better, 0 worse, 1 undecided" in words and "no score: the case has no scale" in words
 
 
@@ -241,7 +241,7 @@ def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
     words = Page(render_page(summary_of(tmp_path, []))).words
-    assert "no interval: one seed a case, 1 case" in words and "undecidable below n = 2" in words
+    assert "no interval: one value a case, 1 case" in words and "undecidable below n = 2" in words
     assert "= nan" not in words and "95% (no" not in words
 
 

@@ -302,6 +302,8 @@ def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Pa
     other = tmp_path / "alone.npz"
     other.write_bytes(theta.read_bytes())
     words = ("--to", "algoperf", "--optimizer", "LearnableSGD", "--output")
+    assert lobench("convert", theta, *words, tmp_path / "a").returncode == 0
+    assert (tmp_path / "a" / "README.md").read_text().count("Case.learned_optimizer = @LearnableSGD()") == 1
     assert lobench("convert", other, *words, tmp_path / "b", cwd=tmp_path).returncode == 0
     assert "No store with evaluations of this theta was found" in (tmp_path / "b" / "README.md").read_text()
     assert lobench("convert", other, *words, tmp_path / "c", "--store", store, cwd=tmp_path).returncode == 0

@@ -108,6 +108,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     samples = samples_of(sides[0], sides[1], a, b)
     may_vary = samples.may_vary or _are_one(a, b)
     samples = dataclasses.replace(samples, may_vary=may_vary, missing=missing, missing_seeds=missing_seeds)
+    if a.draws == ITEM_DRAWS:
+        samples = dataclasses.replace(samples, replicate="item")
     found, share_of_a = _in_units(samples, scale, is_relative=_is_relative(a, b, name))
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
         found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))

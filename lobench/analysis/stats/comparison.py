@@ -199,7 +199,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     known = dict(zip(_COUNTS, counts, strict=True))
     usual: Method = "paired" if samples.is_paired else "welch"
     if n == 0 or not samples.has_scale:
-        none = "no common seed" if samples.is_paired else "no seed"
+        none = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
         note = none if n == 0 else "no score: the case has no scale"
         return MeanDifference(num_seeds=n, method=usual, note=note, **known)
     found, kept = locate(samples), samples.converged()

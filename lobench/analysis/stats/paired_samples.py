@@ -48,6 +48,7 @@ class Samples:
         cancel.
       binary_unit: Difference of a success and a failure, if each value is one of these two and the pairs are items; 0
         otherwise.
+      replicate: Noun for one of the values: "seed" or "item".
       raised: Sum of the shifts that `shifted` added to B.
       seeds_a, seeds_b: Seed of each value; equal for pairs. (): 0, 1, ...
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
@@ -64,7 +65,8 @@ class Samples:
     may_vary: bool = False
     binary_unit: float = 0.0
     raised: float = 0.0
-    # No test of one case depends on these two.
+    # No test of one case depends on these.
+    replicate: str = field(default="seed", compare=False, repr=False)
     seeds_a: tuple[int, ...] = field(default=(), compare=False, repr=False)
     seeds_b: tuple[int, ...] = field(default=(), compare=False, repr=False)
     shared: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

@@ -30,6 +30,7 @@ __all__ = [
     "find_case",
     "gin_files_of",
     "names_of_one",
+    "refuse_empty",
     "spec_called",
     "specs_called",
     "specs_in",
@@ -132,6 +133,27 @@ def takes_any_checkpoint(*suites: str | Path) -> bool:
         return all(map(_has_ordinary_tests, tests)) and bool(are_commands or tests)
     except (LobenchError, OSError):
         return False  # a worker reports it
+
+
+def refuse_empty(*suites: str | Path) -> None:
+    """Refuses suites without a case and without a test. Files are parsed, not imported.
+
+    A suite of commands with such a mistake would otherwise be taken for one that reads thetas, and wait for them.
+
+    Raises:
+      SuiteError: There are neither cases nor tests.
+      ConfigError: A gin file does not parse.
+    """
+    if suites and not any(map(_may_have_tests, map(Path, suites))):
+        specs_called((), *suites)
+
+
+def _may_have_tests(suite: Path) -> bool:
+    """Returns whether a suite has a file of tests. pytest's `python_files` may give such files any name."""
+    if _test_files_of(suite):
+        return True
+    modules = [file for file in files_below(suite) if file.suffix == ".py"] if path_exists(suite, kind="folder") else []
+    return any("def test" in file.read_text(encoding="utf-8", errors="replace") for file in modules)
 
 
 def _are_commands(gin_files: Iterable[Path]) -> bool | None:

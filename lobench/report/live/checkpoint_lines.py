@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lobench.core.case import replicate_of
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import counted
@@ -190,7 +191,8 @@ class _Lines:
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
-        num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
+        replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.sources)
+        num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, replicate)
         num_exploded = sum(len(cell.exploded) for cell in subject.cells.values())
         lost = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
         lost += [f"{num_exploded} of {seeds} exploded"] * bool(num_exploded)

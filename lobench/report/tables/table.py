@@ -92,8 +92,9 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     timed = [line.cost for line in lines if line.cost is not None]
     is_unsteady = any(StepSeconds.of([one]).is_unsteady or Overhead.of([one]).is_unsteady for one in timed)
     notes += [UNSTEADY_NOTE] if is_unsteady else []
-    machines = sorted({str(line.cost.machine_class) for line in lines if line.cost is not None})
-    notes += [f"step s are of different machines, and not to be compared: {'; '.join(machines)}"] * (len(machines) > 1)
+    machines = sorted({str(cost.machine_class) for cost in timed if cost.samples})
+    classes = "step s are of several machines or numbers of trainings together, and not to be compared"
+    notes += [f"{classes}: {'; '.join(machines)}"] * (len(machines) > 1)
     return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
 
 
@@ -176,9 +177,12 @@ def _summary(lines: Sequence[EvaluationSummary]) -> str:
     has_items = any(line.row.case.has_items for line in measured)
     seeds = sum(line.row.key.seed_block.size for line in measured if not line.row.case.has_items)
     diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
+    of_items = sum(line.diverged for line in measured if line.row.case.has_items)
+    lost = [f"{diverged - of_items} of {counted(seeds, 'seed')}"] if seeds or not has_items else []
+    lost += [counted(of_items, "item")] if has_items else []
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
         f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
-        f"{diverged} of {counted(seeds, 'seed')}{' and of items' * has_items} diverged, {exploded} exploded; "
+        f"{' and '.join(lost)} diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )

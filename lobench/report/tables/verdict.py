@@ -103,7 +103,7 @@ def interval_text(found: Interval | MeanDifference) -> str:
     if math.isnan(found.mean):
         return "n/a"
     if math.isnan(found.lower):
-        return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
+        return f"{number(round(found.mean, 3))} (no interval: one value a case)"
     return interval_cell(found)
 
 

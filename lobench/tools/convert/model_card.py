@@ -81,13 +81,15 @@ def model_card(exported: ExportedCheckpoint, usage: str) -> str:
       StoreError: One of the stores cannot be read.
     """
     name = Path(exported.location).name
+    own = exported.bindings
+    config = [line for line in exported.config.splitlines() if line not in own]  # the last binding counts
     parts = [
         "---\ntags:\n- learned-optimizer\n- lobench\n---",
         f"# {markdown_line(exported.optimizer)}, {markdown_line(name)}",
         f"A learned optimizer, exported by lobench. sha256 of theta: `{exported.sha256}`",
         usage,
         "## Bindings",
-        fenced("\n".join([*exported.config.splitlines(), *exported.bindings]) or "# none: the defaults", "gin"),
+        fenced("\n".join([*config, *own]) or "# none: the defaults", "gin"),
         "## Evaluations",
     ]
     evaluations = [part for store in exported.stores for part in _evaluations_in(store, exported.sha256)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lobench.core.errors import SuiteError
-from lobench.engine.config.suite import names_of_one, spec_called, specs_called, specs_of
+from lobench.core.errors import ConfigError, SuiteError
+from lobench.engine.config.suite import names_of_one, refuse_empty, spec_called, specs_called, specs_of
 
 _A = "Case.task = @Quadratic()"
 _FILES = {
@@ -55,6 +55,20 @@ def test_what_names_none_or_several_is_one_clear_line(suite: Path) -> None:
     (suite / "empty.gin").write_text("Case.num_seeds = 1\n")
     with pytest.raises(SuiteError, match=r"the suite holds no case; expected a scope that binds Case\.task"):
         specs_called([], suite / "empty.gin")
+
+
+def test_suite_without_a_scoped_case_or_a_test_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "evaluate.py").write_text("print('an evaluator')\n")
+    gin = tmp_path / "lm.gin"
+    gin.write_text('Case.command = "python evaluate.py"\n')
+    with pytest.raises(SuiteError, match="the suite holds no case"):
+        refuse_empty(tmp_path)
+    gin.write_text('a/Case.command = "python evaluate.py')
+    with pytest.raises(ConfigError, match="gin syntax error"):
+        refuse_empty(tmp_path)
+    gin.unlink()
+    (tmp_path / "check_lm.py").write_text("def test_loss(checkpoint): ...\n")  # pytest's `python_files` may name it
+    refuse_empty(tmp_path)
 
 
 def test_tests_go_by_their_names_and_node_ids(suite: Path) -> None:
