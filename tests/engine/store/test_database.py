@@ -390,7 +390,8 @@ def test_release_opens_a_store_and_one_below_it_to_the_group_of_the_store(
     (store / "ledger.sqlite").touch()
     store.chmod(mode)
     code = "import os, sys\nfrom pathlib import Path\nfrom lobench.engine.store.database import StoreLock\n"
-    code += "os.umask(0o077)\nbelow = Path(sys.argv[1], 'best')\nlock = StoreLock(below)\n(below / 'x').touch()\nlock.release()\n"
+    code += "os.umask(0o077)\nbelow = Path(sys.argv[1], 'best')\nlock = StoreLock(below)\n"
+    code += "(below / 'x').touch()\nlock.release()\n"
     code += "print(oct(os.umask(0)))\n"
     done = subprocess.run([sys.executable, "-c", code, str(store)], capture_output=True, text=True, check=True)
     assert done.stdout == "0o77\n", "the umask stays"
