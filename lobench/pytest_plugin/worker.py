@@ -245,6 +245,10 @@ class Loop:
         def run() -> None:
             item.user_properties.clear()
             item._report_sections.clear()
+            # A hook that raised has ended the run before the item was torn down.
+            item.session._setupstate.teardown_exact(idle)
+            if isinstance(item, pytest.Function):
+                item._initrequest()
             self._reports, self._disk_error = [], None
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
             finished = self._finished()

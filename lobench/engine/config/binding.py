@@ -117,7 +117,7 @@ def _refuse_namesake(statement: Import) -> None:
     whole = gin_file.parent.joinpath(*parts)
     beside = next((file for file in (whole.with_suffix(".py"), whole / "__init__.py") if file.is_file()), None)
     found = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
-    if beside is not None and not (Path(found).is_file() and _are_alike(beside, Path(found))):
+    if beside is not None and not retried_briefly(lambda: Path(found).is_file() and _are_alike(beside, Path(found))):
         raise ConfigError(
             f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} next to the gin file",
             where=statement.where,
