@@ -123,8 +123,11 @@ def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(r
     assert again.returncode == 0 and "KEEP (decided before)" in again.stdout
     assert len(results(store)) == 2 * decision["pairs"]
 
+    partial = store / "keep/trees/.tmp-killed"  # a call that was killed while it copied leaves one
+    partial.mkdir()
     (repository / "train.py").write_text(SCRIPT.replace("LR", "0.0"))
     worse = keep("--format", "json")
+    assert not partial.exists()
     assert worse.returncode == 1, worse.stderr
     discarded = json.loads(worse.stdout)["decision"]
     assert (discarded["pairs"], discarded["fresh_pairs"], discarded["test"]) == (3, 0, 0)

@@ -136,6 +136,7 @@ def keep(
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
         files = RevisionFiles(home=home, links=links)
+        files.remove_partial()
         new = files.keep(candidate, near=here, command=command, environment=values)
         old_command = settings.against_command or command
         old = files.keep(against or candidate, near=here, command=old_command, environment=values)

@@ -62,6 +62,11 @@ class RevisionFiles:
     home: Path
     links: tuple[str, ...] = ()
 
+    def remove_partial(self) -> None:
+        """Removes partly copied trees of killed calls. Only the process that holds the store's lock may call it."""
+        for tree in (self.home / "trees").glob(".tmp-*"):
+            shutil.rmtree(tree, ignore_errors=True)
+
     def keep(self, place: str, *, near: Path, command: str, environment: Mapping[str, str]) -> KeptRevision:
         """Copies the files of a revision, unless they are kept already, and returns it.
 
