@@ -16,6 +16,7 @@ from lobench.core.errors import LobenchError
 from lobench.pytest_plugin.tested import MetricRecorder
 from lobench.report.tables.failures import curve_lines
 
+REAL = {"a": 0.1, "b": 0.5, "c": 0.3}
 EVAL = """
 import csv, json, pathlib, sys
 checkpoint, out = map(pathlib.Path, sys.argv[1:])
@@ -120,11 +121,17 @@ def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: 
 
 
 def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
-    suite, run = write_run(tmp_path, [{"a": 1, "b": 0}, {"c": 1, "d": float("nan")}])
+    suite, run = write_run(
+        tmp_path,
+        [{"a": 1, "b": 0}, {"c": 1, "d": float("nan")}, REAL, {"a": 0.05, "b": 0.48, "c": 0.25}],
+    )
     names = [run / f"checkpoint-{step}" for step in (0, 1)]
     done = lobench("compare", *names, "--suite", suite / "lm.gin", "--case", "qa", cwd=tmp_path)
     assert done.returncode == 3 and "no common item" in done.stdout and "no item has results" in done.stderr
     assert "1 of 2 items diverged" in done.stderr, done.stderr
+    few = [run / f"checkpoint-{step}" for step in (2, 3)]
+    details = lobench("compare", *few, "--suite", suite / "lm.gin", "--case", "qa", "--details", cwd=tmp_path).stdout
+    assert re.search(r"\d items would decide|N items would decide", details) and "seeds would decide" not in details
     counts = lobench("results", "--store", tmp_path / ".lobench/compare/lm", "--evaluations").stdout
     assert "; 1 item diverged, 0 exploded" in counts, counts
 

@@ -222,7 +222,7 @@ def headline_rows(found: MethodComparison) -> list[list[str]]:
     """Returns the table of the metrics, its header first."""
     level, margins = 100 * (1 - found.primary.comparison.alpha), margins_text(found.primary)
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
-    return [header, *(_headline(effect) for effect in found.effects if effect.comparison.cases)]
+    return [header, *(_headline(effect, found.replicate) for effect in found.effects if effect.comparison.cases)]
 
 
 def _ending(found: MethodComparison) -> list[str]:
@@ -308,7 +308,7 @@ def _origin(subject: StoredSubject) -> str:
     return f" (git {revisions})" if revisions else ""
 
 
-def _headline(effect: MetricEffect) -> list[str]:
+def _headline(effect: MetricEffect, replicate: str) -> list[str]:
     comparison, gate = effect.comparison, effect.gate
     return [
         effect.metric,
@@ -316,7 +316,7 @@ def _headline(effect: MetricEffect) -> list[str]:
         p_cell(comparison.p_value),
         verdict_words(comparison.verdict, gate.overall),
         interval_cell(effect.improvement),
-        _gate(gate.verdict, gate.overall),
+        _gate(gate.verdict, gate.overall, replicate),
     ]
 
 
@@ -348,7 +348,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
             *differences,
             p_cell(one.p_holm),
             verdict_words(one.verdict, gate),
-            _gate(gate.verdict, gate),
+            _gate(gate.verdict, gate, found.cases[one.case].replicate),
             _tolerated(effect, one.case),
             effect.notes.get(one.case, ""),
         ]
@@ -356,11 +356,11 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
 
 
-def overall_cells(effect: MetricEffect) -> dict[str, str]:
+def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
     """Returns the cells of the mean over the cases by the headers of `case_rows`, which has one of the differences."""
     difference = interval_cell(effect.comparison.overall, _SIGNED)
     verdict = verdict_words(effect.comparison.verdict, effect.gate.overall)
-    gate = _gate(effect.gate.overall.verdict, effect.gate.overall)
+    gate = _gate(effect.gate.overall.verdict, effect.gate.overall, replicate)
     return {_SCORE: difference, _DIFFERENCE: difference, "effect": verdict, "gate": gate}
 
 
@@ -430,9 +430,9 @@ def _seeds_of(cell: Cell | None) -> str:
     return f" ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
-def _gate(verdict: Verdict, found: GateResult) -> str:
+def _gate(verdict: Verdict, found: GateResult, replicate: str) -> str:
     if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide is not None:
-        return f"{verdict} ({found.seeds_to_decide} seeds would decide)"
+        return f"{verdict} ({found.seeds_to_decide} {replicate}s would decide)"
     if verdict is Verdict.PASS and found.divergence:
         return f"{verdict} ({found.divergence})"
     return str(verdict)

@@ -64,7 +64,9 @@ def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, 
     header, *rows = case_rows(found, found.primary)
     if not rows:
         return
-    overall = dict.fromkeys(header, "") | {header[0]: "**mean over cases**"} | overall_cells(found.primary)
+    overall = (
+        dict.fromkeys(header, "") | {header[0]: "**mean over cases**"} | overall_cells(found.primary, found.replicate)
+    )
     yield markdown_table([header, [overall[name] for name in header], *rows[:most_cases]])
     if len(rows) > most_cases:
         yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."

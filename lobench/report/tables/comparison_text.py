@@ -60,7 +60,7 @@ def comparison_text(
         title = [one_line(f"B: {pair.b.label}")] if len(found) > 1 else []
         rows = answer_rows(pair)
         parts.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
-        lines = [*_table_notes(rows), *_other_metrics(pair), *comparison_limits(pair)]
+        lines = [*_table_notes(rows, pair.replicate), *_other_metrics(pair), *comparison_limits(pair)]
         lines += _case_notes(pair, None if details else _MOST_NOTES)
         parts.append("\n".join(map(one_line, lines)))
         if steps:
@@ -203,7 +203,7 @@ def answer_rows(found: MethodComparison) -> list[list[str]]:
     return [header, *sorted(rows)]
 
 
-def _table_notes(rows: Sequence[Sequence[str]]) -> list[str]:
+def _table_notes(rows: Sequence[Sequence[str]], replicate: str) -> list[str]:
     """Returns a line that explains the cases' table; [] if nothing in it needs it."""
     header = rows[0]
     notes = []
@@ -212,7 +212,7 @@ def _table_notes(rows: Sequence[Sequence[str]]) -> list[str]:
     if "±" in header[3]:
         notes.append("a signed number is a difference of scores, + is better")
     if any(row[4].endswith(")") for row in rows[1:] if row[4].startswith("undecided")):
-        notes.append("undecided (N): N seeds would decide the gate")
+        notes.append(f"undecided (N): N {replicate}s would decide the gate")
     return ["; ".join(notes)] if notes else []
 
 
