@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from commands import lobench
 from imported import write_csv
 from scipy import stats
+from stores import add
 
 from lobench import import_curves
 from lobench.analysis.scores.mean_scores import mean_score
@@ -139,3 +141,16 @@ def test_score_intervals_of_a_group_have_the_degrees_of_its_seeds(tmp_path: Path
         widths.append(middle.upper - middle.lower)
     assert degrees[0] == pytest.approx(SEEDS - 1) and degrees[1] > SEEDS - 1
     assert widths[0] > widths[1]
+
+
+def test_cases_over_the_same_items_are_one_group(tmp_path: Path) -> None:
+    finals = {name: {"train/loss": [0.1, 0.2, 0.3][:size]} for name, size in (("a", 3), ("b", 3), ("c", 2))}
+    add(tmp_path, 0, finals)
+    (subject,) = read_store(tmp_path).subjects
+    cells = {
+        name: replace(cell, case=replace(cell.case, replicates="items", seed_block=None))
+        for name, cell in subject.cells.items()
+    }
+    assert case_groups([subject.cells], list(cells)) == (("s/a",), ("s/b",), ("s/c",))
+    assert case_groups([cells], list(cells)) == (("s/a", "s/b"), ("s/c",))
+    assert case_groups([cells], list(cells), "independent") == (("s/a",), ("s/b",), ("s/c",))

@@ -6,7 +6,8 @@ because a test has no power with few seeds. These cases form one group:
 
 - curves of one run: a session of a script, a run of W&B, TensorBoard or MLflow, a file whose columns are the cases;
 - imported curves whose seeds are declared to be the same draws (`--paired-seeds`);
-- trainings by lobench with equal bindings of the task, which differ in their lengths, evaluations or metrics only.
+- trainings by lobench with equal bindings of the task, which differ in their lengths, evaluations or metrics only;
+- cases over the same items of a data set: a hard question is hard in each of them.
 
 Rows of a table whose seeds are labels are independent: "seed 3" of two Atari games is only a label.
 """
@@ -56,7 +57,9 @@ def case_groups(
 
 
 def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[str]:
-    """Returns the names of the trainings that a cell comes from. Cells with a common name belong to one group.
+    """Returns the names of the trainings, or of the set of items, that a cell comes from.
+
+    Cells with a common name belong to one group.
 
     Args:
       cell: Results of a subject on a case.
@@ -67,7 +70,8 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
         return frozenset()
     if design == "seed means":
         return EVERY_CASE
-    return trainings_of(cell.blocks)
+    names = trainings_of(cell.blocks)
+    return names | {f"items {hash(cell.seeds)}"} if cell.case.has_items and cell.seeds else names
 
 
 def are_labels(cell: Cell) -> bool:
