@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
 from lobench.engine.paths import path_exists
+from lobench.engine.retries import retried
 
 if TYPE_CHECKING:
     import pytest
@@ -149,11 +151,13 @@ def refuse_empty(*suites: str | Path) -> None:
 
 
 def _may_have_tests(suite: Path) -> bool:
-    """Returns whether a suite has a file of tests. pytest's `python_files` may give such files any name."""
+    """Returns whether a suite has a file of tests, of any name, or a conftest, which may collect anything."""
     if _test_files_of(suite):
         return True
     modules = [file for file in files_below(suite) if file.suffix == ".py"] if path_exists(suite, kind="folder") else []
-    return any("def test" in file.read_text(encoding="utf-8", errors="replace") for file in modules)
+    if any(file.name == "conftest.py" for file in modules):
+        return True
+    return any("def test" in retried(partial(file.read_text, "utf-8", "replace")) for file in modules)
 
 
 def _are_commands(gin_files: Iterable[Path]) -> bool | None:

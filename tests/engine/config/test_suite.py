@@ -69,6 +69,9 @@ def test_suite_without_a_scoped_case_or_a_test_is_refused(tmp_path: Path) -> Non
     gin.unlink()
     (tmp_path / "check_lm.py").write_text("def test_loss(checkpoint): ...\n")  # pytest's `python_files` may name it
     refuse_empty(tmp_path)
+    (tmp_path / "check_lm.py").rename(tmp_path / "conftest.py")
+    (tmp_path / "conftest.py").write_text("def pytest_collect_file(file_path, parent): ...\n")
+    refuse_empty(tmp_path)
 
 
 def test_tests_go_by_their_names_and_node_ids(suite: Path) -> None:
