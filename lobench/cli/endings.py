@@ -106,12 +106,11 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
 
 def _best_lines(store: Path) -> list[str]:
     """Returns the first lines of `lobench results`: the best of a store; [] if nothing can be ranked."""
-    from lobench.analysis.comparisons.summary import summary_of
-    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import best_lines
 
     with contextlib.suppress(LobenchError):  # the results are recorded, and `lobench results` says what is wrong
-        return best_lines(summary_of(store, snapshot=read_methods(store, summarized=True)))
+        return best_lines(summary_of_methods(store))
     return []
 
 

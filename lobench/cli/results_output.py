@@ -131,13 +131,12 @@ def _more_metrics(hidden: Collection[str]) -> list[str]:
 
 def ranked_text(store: Path, *, every: bool) -> str:
     """Returns the methods or checkpoints, best first, and lines on checkpoints that could not be read."""
-    from lobench.analysis.comparisons.summary import summary_of
-    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import ranking_text
 
     with Ledger.open(store, read_only=True) as ledger:
         unread = list(_unread(ledger))
-    summary = summary_of(store, snapshot=read_methods(store, summarized=True))
+    summary = summary_of_methods(store)
     rows, current = summary.snapshot.rows, summary.snapshot.current
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
     lines += _more_metrics(_hidden(summary, ()))
@@ -187,14 +186,13 @@ def by_method_text(
       UsageError: No evaluation has one of the metrics.
     """
     from lobench.analysis.comparisons.listed_part import best_methods
-    from lobench.analysis.comparisons.summary import summary_of
-    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.analysis.tables.table import TableSpec, read_table
     from lobench.analysis.tables.tabulate import tabulate
     from lobench.report.tables.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else TableSpec(rows="method", costs=True)
-    summary = summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True))
+    summary = summary_of_methods(store, experiment, every=every)
     if metrics:
         known = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, known)])

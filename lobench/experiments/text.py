@@ -24,13 +24,12 @@ def run_exit_code(ran: Ran) -> int:
 
 def ranking_of(ran: Ran) -> str:
     """Returns the experiment's methods as `lobench results` shows those of a store; "" before the first result."""
-    from lobench.analysis.comparisons.summary import summary_of
-    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import ranking_text
 
     if not ran.num_done:
         return ""
-    summary = summary_of(ran.store, snapshot=read_methods(ran.store, ran.name, summarized=True))
+    summary = summary_of_methods(ran.store, ran.name)
     return ranking_text(summary, names_options=False) + "\n"
 
 

@@ -22,6 +22,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.speedup import LOOK_BACK, BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.case_groups import CaseDesign, case_groups
+from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
@@ -43,6 +44,7 @@ __all__ = [
     "is_changed",
     "seeds_note",
     "summary_of",
+    "summary_of_methods",
     "undecided_words",
 ]
 
@@ -509,6 +511,21 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
     """
     snapshot = snapshot or read_store(store, summarized=True)
     return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))
+
+
+def summary_of_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Summary:
+    """Reads the methods of an experiment, or of the whole store, for tables and rankings, without curves.
+
+    Args:
+      store: Folder of the store.
+      experiment, every: As in `read_methods`.
+
+    Raises:
+      StoreError: The folder is not a store.
+      BaselineError: A baseline file cannot be read.
+      UsageError: The store lacks the experiment.
+    """
+    return summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True))
 
 
 def _asked(metric: str) -> str | None:

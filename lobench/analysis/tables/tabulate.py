@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lobench.analysis.comparisons.best_group import bold_cells, bold_means
 from lobench.analysis.comparisons.step_costs import SideCost, class_costs
-from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.analysis.comparisons.summary import Summary, summary_of_methods
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_means
 from lobench.analysis.stats.location import Method
@@ -24,7 +24,6 @@ from lobench.analysis.store.methods import (
     pick_methods,
     place_of_case,
     place_of_method,
-    read_methods,
     unknown_name,
 )
 from lobench.analysis.store.search_history import edges_in
@@ -65,9 +64,7 @@ def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
       StoreError: The folder is not a store, or the store is empty.
       UsageError: The store lacks the experiment.
     """
-    return tabulate(
-        summary_of(store, snapshot=read_methods(store, experiment, summarized=True)), TableSpec(rows="method")
-    )
+    return tabulate(summary_of_methods(store, experiment), TableSpec(rows="method"))
 
 
 def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
