@@ -57,7 +57,7 @@ def ranking_text(summary: Summary, *, every: bool = False, names_options: bool =
     rows = _rows(summary)
     shown = rows if every else rows[:MOST_ROWS]
     hidden = len(rows) - len(shown)
-    more = [f"{hidden:,} more: --all"] if hidden and names_options else [f"{hidden:,} more"] if hidden else []
+    more = [f"{hidden:,} more{': --all' if names_options else ''}"] if hidden else []
     answer = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
     options = ["By case: --cases. Every evaluation: --evaluations"] if names_options else []
     notes = [*more, *_found_settings(summary, rows), *_notes(summary, rows), *options]
