@@ -18,6 +18,7 @@ from lobench.engine.workers.protocol import Configure, Job, ToWorker
 
 __all__ = ["PID_FILE", "answer_to", "case_named", "serve"]
 
+_HANG_SECONDS = 86400  # longer than any `patience_seconds`, so that a process that is left behind fails its test
 PID_FILE = "pid_file"  # file in the suite with the path to which misbehaving processes write their pid
 
 
@@ -63,13 +64,13 @@ def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
     chief.send(protocol.Progress(lease=job.lease, step=1))
     pid = os.getpid()
     if job.case_key == case_named("fork").key:
-        pid = subprocess.Popen(["sleep", "600"]).pid
+        pid = subprocess.Popen(["sleep", str(_HANG_SECONDS)]).pid
     if job.case_key != case_named("good").key:
         Path((Path(configure.arguments[0]) / PID_FILE).read_text()).write_text(str(pid))
     if job.case_key == case_named("die").key:
         os._exit(7)
     if job.case_key in (case_named("hang").key, case_named("fork").key):
-        time.sleep(600)
+        time.sleep(_HANG_SECONDS)
     paths = [Path(path) for path in (job.theta_path, *(path for _, path in job.companions))]
     if configure.file_folder:
         paths = [Path(configure.file_folder) / path.name for path in paths]

@@ -31,6 +31,7 @@ class Keeper:
 
     def __init__(self, *, is_detached: bool = False) -> None:
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_detached = is_detached
         with contextlib.suppress(OSError):
             self._child = subprocess.Popen(
                 [*PYTHON, "-m", "lobench.engine.workers.keeper", *([_DETACHED] if is_detached else [])],
@@ -44,7 +45,10 @@ class Keeper:
                 os.set_blocking(self._child.stdin.fileno(), False)
 
     def keep(self, group: int) -> None:
+        """Adds a group. Returns after a detached keeper has detached, which takes Python's start the first time."""
         self._send(f"+{group}\n")
+        if self._is_detached and self._child is not None:
+            self._child.wait()  # the child ends when it has forked the keeper; killed before, it would leave none
 
     def forget(self, group: int) -> None:
         """Informs the keeper that a group has ended. Call it before the group's number can be reused."""

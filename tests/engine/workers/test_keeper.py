@@ -70,3 +70,17 @@ def test_a_stopped_keeper_ends_what_a_killed_chief_left() -> None:
     chief.wait()
     while any(map(is_alive, pids)):
         time.sleep(0.01)
+
+
+def test_detached_keeper_whose_starter_is_killed_at_once_ends_its_groups() -> None:
+    """Ray kills the children of an actor when it ends the actor."""
+    kept = Keeper(is_detached=True)
+    with subprocess.Popen(["sleep", "600"], process_group=0) as worker:
+        kept.keep(worker.pid)
+        assert kept._child is not None
+        kept._child.kill()
+        kept.close()
+        try:
+            assert worker.wait(100) == -signal.SIGKILL
+        finally:
+            worker.kill()
