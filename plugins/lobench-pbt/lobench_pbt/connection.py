@@ -14,7 +14,7 @@ import grpc
 
 from lobench import LobenchError, UsageError
 from lobench.extend import cause
-from lobench_pbt.proto import pbt_pb2_grpc
+from lobench_pbt.rpc import PbtStub
 from lobench_pbt.trial import Refusal, Refused
 
 __all__ = ["CODES", "Address", "Connection", "ControllerAway", "read_token"]
@@ -102,7 +102,7 @@ class Connection:
             self._channel = grpc.secure_channel(address.target, credentials, options=options)
         else:
             self._channel = grpc.insecure_channel(address.target, options=options)
-        self.stub = pbt_pb2_grpc.PbtStub(self._channel)
+        self.stub = PbtStub(self._channel)
         self.metadata = [("authorization", f"Bearer {address.token}")] if address.token else []
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:

@@ -25,7 +25,8 @@ from lobench import ConfigError, LobenchError, StoreError
 from lobench.extend import StoreBusy, StoreLock, cause, counted, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import CODES, Address, Connection, read_token
-from lobench_pbt.proto import pbt_pb2, pbt_pb2_grpc
+from lobench_pbt.proto import pbt_pb2
+from lobench_pbt.rpc import servicer_handler
 from lobench_pbt.service import Service
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.study_database import StudyRow
@@ -144,7 +145,7 @@ def _details(error: LobenchError) -> str:
     return line if len(line) <= _LINE else f"{line[: _LINE // 2]} ... {line[-_LINE // 2 + 5 :]}"
 
 
-class _Servicer(pbt_pb2_grpc.PbtServicer):
+class _Servicer:
     """gRPC servicer: converts messages to calls of the service and back."""
 
     def __init__(self, service: Service) -> None:
@@ -251,7 +252,7 @@ def start_server(
         interceptors=interceptors,
         options=[("grpc.so_reuseport", 0)],
     )
-    pbt_pb2_grpc.add_PbtServicer_to_server(_Servicer(service), server)
+    server.add_generic_rpc_handlers((servicer_handler(_Servicer(service)),))
     try:
         if security.tls_cert:
             credentials = grpc.ssl_server_credentials([(security.tls_key, security.tls_cert)])
