@@ -19,11 +19,12 @@ import pytest
 
 from lobench.core.errors import ThetaMismatch
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
+from lobench.inner.extra_inputs.task_side import BatchLosses, ExtraValues, Facts, extra_values_at, facts_of
+from lobench.inner.task import Task
 from lobench.inner.theta import leaf_paths, match_theta
 from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
-from lobench.testing.giving import extra_values_for, facts_for
 
-__all__ = ["OptimizerContract"]
+__all__ = ["OptimizerContract", "extra_values_for", "facts_for"]
 
 _NUM_STEPS = 10
 
@@ -168,3 +169,41 @@ def _stacked(*trees: Any) -> Any:
 def _distance(first: Any, second: Any) -> float:
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return float(sum(np.abs(np.asarray(one) - np.asarray(other)).sum() for one, other in pairs))
+
+
+class _EveryInput(Task):
+    """Task that provides every extra input. Neurons are along the last axis of leaves with two or more axes."""
+
+    num_losses = 2
+
+    def __init__(self, grads: Any) -> None:
+        self.grads = grads
+
+    def losses(self, params: Any, state: Any, key: Any, data: Any) -> jax.Array:
+        total = self.memory_loss(params, state, key)
+        return jnp.stack([total, 2 * total])
+
+    def memory_loss(self, params: Any, state: Any, key: Any) -> jax.Array:
+        leaves = zip(jax.tree.leaves(params), jax.tree.leaves(self.grads), strict=True)
+        total: jax.Array = sum((jnp.sum(leaf * grad, dtype=jnp.float32) for leaf, grad in leaves), jnp.float32(0))
+        return total
+
+    def scale_invariant(self, params: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf.ndim - 1 if leaf.ndim > 1 else None, params)
+
+
+def facts_for(stepper: Stepper, params: Any) -> Facts:
+    """Returns the facts that a task with every extra input passes once to the optimizer."""
+    return facts_of(stepper.extra_inputs(params), lambda: _EveryInput(params), params)
+
+
+def extra_values_for(stepper: Stepper, params: Any, grads: Any) -> ExtraValues:
+    """Returns the extra inputs of a step with given gradients: memories and losses consistent with them."""
+    task = _EveryInput(grads)
+    batch = BatchLosses(
+        loss=lambda at: (task.memory_loss(at, None, None), (None, {})),
+        task=lambda: task,
+        memory=lambda at: task.memory_loss(at, None, None),
+        each=lambda at: task.losses(at, None, None, None),
+    )
+    return extra_values_at(stepper.extra_inputs(params), batch, params)

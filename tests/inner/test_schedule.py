@@ -27,7 +27,7 @@ from lobench.inner import optimizers, schedules
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.schedules.schedule import Schedule
 from lobench.inner.training.train import TrainingProgram
-from lobench.testing.giving import extra_values_for, facts_for
+from lobench.testing.optimizers import extra_values_for, facts_for
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules", "lobench.inner.tasks")
 

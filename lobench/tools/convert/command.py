@@ -102,8 +102,7 @@ def _export(
     from lobench.engine.checkpoints.readers import load_checkpoint
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import load_plugins
-    from lobench.tools.convert.algoperf_submission import write_submission
-    from lobench.tools.convert.convert_output import convert_record, export_text, write_export
+    from lobench.tools.convert.convert_output import convert_record, export_text, write_export, write_submission
     from lobench.tools.convert.forms import export_leaves, unchanged_leaves
     from lobench.tools.convert.model_card import ExportedCheckpoint
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 
 from lobench.core.errors import UsageError
-from lobench.engine.whole_file import write_whole
+from lobench.engine.whole_file import require_writable, write_whole
 from lobench.report.tables.text import fenced, text_table
 from lobench.tools.convert.forms import Converted
 from lobench.tools.convert.model_card import CARD, ExportedCheckpoint, model_card
 
-__all__ = ["ConvertRecord", "convert_record", "convert_text", "export_text", "write_export", "write_theta"]
+__all__ = [
+    "ConvertRecord",
+    "convert_record",
+    "convert_text",
+    "export_text",
+    "write_export",
+    "write_submission",
+    "write_theta",
+]
 
 
 class LeafRecord(TypedDict):
@@ -115,3 +125,40 @@ def convert_text(found: Converted, output: Path) -> str:
     bindings = "; ".join((f"Case.learned_optimizer = @{found.optimizer}()", *found.bindings))
     again = f"next: lobench compare adam '{output}; {bindings}' --suite quick"
     return "\n".join((text_table(rows), line, again))
+
+
+_SUBMISSION_USAGE = """\
+`submission.py` is a self-tuning submission to AlgoPerf (JAX). It needs `pip install lobench`, and the files next to it.
+The training's length is the workload's `step_hint`. Dropout is the workload's default."""
+
+
+def write_submission(folder: Path, exported: ExportedCheckpoint, leaves: Mapping[str, np.ndarray]) -> list[str]:
+    """Writes a submission into a folder: `submission.py`, `theta.npz`, `README.md`, the run's `config.gin`.
+
+    Args:
+      folder: Folder that is missing or empty.
+      exported: The checkpoint.
+      leaves: Leaves of the checkpoint by path.
+    Returns:
+      Names of the files.
+    Raises:
+      UsageError: The folder holds files or cannot be written.
+    """
+    require_writable(folder / "submission.py")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError("--output", got=str(folder), expected="a folder that is missing or empty")
+    arrays = io.BytesIO()
+    np.savez(arrays, **leaves)  # type: ignore[arg-type]  # any names
+    template = files("lobench.tools.convert").joinpath("algoperf_template.txt").read_text(encoding="utf-8")
+    code = template.replace("@GIN_PARAMS@", repr(exported.bindings))
+    contents = {
+        "submission.py": code.encode(),
+        "theta.npz": arrays.getvalue(),
+        CARD: model_card(exported, _SUBMISSION_USAGE).encode(),
+    }
+    if exported.config:
+        contents["config.gin"] = exported.config.encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_whole(folder / name, content)
+    return list(contents)

@@ -14,7 +14,7 @@ from lobench import LearnedOptimizer
 from lobench.extend import as_stepper
 from lobench.inner import optimizers
 from lobench.testing.bits import COMPILED_FAST
-from lobench.testing.giving import extra_values_for, facts_for
+from lobench.testing.optimizers import extra_values_for, facts_for
 
 KEY = jax.random.key(0)
 

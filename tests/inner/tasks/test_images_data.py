@@ -9,8 +9,7 @@ from lobench.inner.task import SPLITS
 from lobench.inner.tasks import splits as splits_module
 from lobench.inner.tasks.data import load
 from lobench.inner.tasks.denoising import patch_splits
-from lobench.inner.tasks.labelled import LABELLED
-from lobench.inner.tasks.mnist import mnist_splits
+from lobench.inner.tasks.labelled import LABELLED, mnist_splits
 from lobench.inner.tasks.mnist1d import mnist1d_splits
 from lobench.inner.tasks.splits import scikit_table
 from lobench.inner.tasks.tables import diabetes_splits
