@@ -79,7 +79,10 @@ def main() -> None:
     evaluations = int(sys.argv[1]) // NUM_CASES * NUM_CASES if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        store, table, imported = make_store(folder, evaluations), folder / "curves.csv", folder / "imported"
+        store = make_store(folder, evaluations)
+        table = folder / "curves.csv"
+        imported = folder / "imported"
+        report = folder / "report.html"
         write_csv(table, evaluations)
         print(f"{evaluations:,} evaluations")
         print("| command | wall | processor | times `lobench --help` |")
@@ -88,13 +91,17 @@ def main() -> None:
         wall, baseline = best_of(num_runs, "--help")
         print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 |")
         for shown, arguments, made in (
+            ("results", ("results", "--store", store), None),
+            ("results --history", ("results", "--store", store, "--history"), None),
             ("results --by method", ("results", "--store", store, "--by", "method"), None),
             ("results --format json", ("results", "--store", store, "--format", "json"), None),
-            ("report", ("report", "--store", store, "--output", folder / "report.html"), None),
+            ("results --format csv", ("results", "--store", store, "--format", "csv"), None),
+            ("report", ("report", "--store", store, "--output", report), None),
             ("import", ("import", table, "--store", imported), imported),
         ):
             wall, seconds = best_of(num_runs, *arguments, made=made)
             print(f"| lobench {shown} | {wall:.2f} s | {seconds:.2f} s | {seconds / baseline:.0f} |", flush=True)
+        print(f"the report has {report.stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":
