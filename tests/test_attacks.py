@@ -61,8 +61,11 @@ from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Refusal, Refused
 from reference import ROOT
 from report_store import make_store
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
+
+SHOWN = texts_of("lobench")
 
 LIMIT_SECONDS = 100  # ten times what any attack takes on a quiet machine: who is led astray does not end at all
 
@@ -178,7 +181,7 @@ def test_a_study_is_not_held_up(attacked: tuple[Path, Connection], kind: str, tm
 def test_json_of_any_depth_is_refused(attacked: tuple[Path, Connection]) -> None:
     _, connection = attacked  # of a process that is killed at LIMIT_SECONDS
     for text in ("[" * 100_000, '{"version": ' * 100_000):
-        with pytest.raises(Refused, match="nested too deeply"):
+        with pytest.raises(Refused, match=SHOWN["nested-too-deeply"]):
             connection.call(connection.stub.CreateStudy, pbt_pb2.CreateStudyRequest(config=text))
 
 
@@ -228,7 +231,7 @@ def test_a_theta_of_gigabytes_is_refused(how: str, tmp_path: Path) -> None:
     suite = make_suite(tmp_path)
     (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
     done = lobench("compare", "theta.npz", "sgd()", "--suite", suite, cwd=tmp_path)
-    assert done.returncode and "too large for a theta" in done.stderr, done.stdout + done.stderr
+    assert done.returncode and SHOWN["too-large-for-a-theta"] in done.stderr, done.stdout + done.stderr
 
 
 def _bomb(path: Path) -> None:

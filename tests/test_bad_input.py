@@ -12,6 +12,7 @@ import pytest
 from commands import lobench
 from disks import MOUNTING, small_disk
 from forked import python
+from shown import texts_of
 from tiny import (
     GIN,
     KILLED_CHIEF,
@@ -24,6 +25,8 @@ from tiny import (
     watch_command,
     write_checkpoint,
 )
+
+SHOWN = texts_of("lobench")
 
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
 HERE = (*ONCE, "--executor", "inline")  # a worker as any other, without a second for its start
@@ -44,13 +47,13 @@ def only_line(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_missing_directory(tmp_path: Path, suite: Path) -> None:
     done = watch(tmp_path / "nowhere", suite, *ONCE)
     assert done.returncode == 2
-    assert "nowhere: there is nothing here; without --once, watch waits for it" in only_line(done)
+    assert SHOWN["nowhere-there-is-nothing-here"] in only_line(done)
 
 
 def test_an_empty_directory(tmp_path: Path, suite: Path) -> None:
     done = watch(make_run(tmp_path), suite, *ONCE)
     assert done.returncode == 2
-    assert "no checkpoint to evaluate" in only_line(done)
+    assert SHOWN["no-checkpoint-to-evaluate"] in only_line(done)
 
 
 def test_a_half_written_file_is_named(tmp_path: Path, suite: Path) -> None:
@@ -61,8 +64,8 @@ def test_a_half_written_file_is_named(tmp_path: Path, suite: Path) -> None:
     assert done.returncode == 3
     assert "unreadable: " in done.stdout and "older" not in done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("the newest checkpoint could not be read: ")
-    assert "theta_1.npz: cannot read it as npz" in last
+    assert last.startswith(SHOWN["newest-checkpoint-could-not-be"])
+    assert SHOWN["theta-1-npz-cannot-read"] in last
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite: Path) -> None:
@@ -76,20 +79,20 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
     np.savez(run / "theta_5.npz")
     done = watch(run, suite, *HERE)
     assert done.returncode == 3, done.stdout + done.stderr  # the newest is among them
-    assert "the newest checkpoint could not be read" in done.stdout.splitlines()[-1]
-    assert "theta_2.pkl: a pickle is not loaded: it can run code" in done.stdout
-    assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
-    assert "theta_4.npz: leaf 'log_lr' is not an array of numbers" in done.stdout
-    assert "theta_5.npz: theta is empty" in done.stdout
+    assert SHOWN["newest-checkpoint-could-not-be-read"] in done.stdout.splitlines()[-1]
+    assert SHOWN["theta-2-pkl-a-pickle"] in done.stdout
+    assert SHOWN["theta-3-msgpack-cannot-read"] in done.stdout
+    assert SHOWN["theta-4-npz-leaf-log"] in done.stdout
+    assert SHOWN["theta-5-npz-theta-is"] in done.stdout
     found = {Path(r["checkpoint"]["uri"]).name: r for r in results(run / "lobench_results" / "tiny")}
     assert {name: (r["outcome"], r["checkpoint"]["outer_step"], len(r["seeds"])) for name, r in found.items()} == {
         "theta_1.npz": ("passed", 1, 2),
         **dict.fromkeys(("theta_2.pkl", "theta_3.msgpack", "theta_4.npz", "theta_5.npz"), ("error", None, 0)),
     }
-    assert "theta is empty" in found["theta_5.npz"]["message"]
+    assert SHOWN["theta-is-empty"] in found["theta_5.npz"]["message"]
     store = run / "lobench_results" / "tiny"
     table = lobench("results", "--store", store, "--evaluations").stdout
-    assert "tiny/a" in table and "theta_5.npz: theta is empty" in table
+    assert "tiny/a" in table and SHOWN["theta-5-npz-theta-is"] in table
 
 
 def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: Path) -> None:
@@ -166,7 +169,7 @@ def test_a_store_that_cannot_be_written_or_is_no_store(tmp_path: Path, suite: Pa
     (tmp_path / "file").write_text("in the way")
     done = watch(run, suite, *ONCE, "--store", str(tmp_path / "file" / "store"))
     assert done.returncode == 2
-    assert "cannot use the result store" in only_line(done)
+    assert SHOWN["cannot-use-the-result-store"] in only_line(done)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "ledger.sqlite").write_bytes(b"no database" * 1000)
     done = watch(run, suite, *ONCE, "--store", str(tmp_path / "broken"))
@@ -181,7 +184,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
         (disk.path / "ballast").write_bytes(bytes(120_000))
         done = watch(run, suite, *ONCE, "--store", str(disk.path / "store"))
         assert done.returncode == 2
-        assert "full" in only_line(done) or "No space left" in only_line(done)
+        assert "full" in only_line(done) or SHOWN["no-space-left"] in only_line(done)
         (disk.path / "ballast").unlink()
         disk.resize("50m")
         assert watch(run, suite, *HERE, "--store", str(disk.path / "store")).returncode == 0
@@ -217,7 +220,7 @@ def test_a_disk_that_fills_in_mid_run(
         output, errors = chief.communicate(timeout=PATIENCE)
         assert chief.returncode == 2, output + errors
         (error,) = errors.splitlines()
-        assert "full" in error or "No space left" in error, error
+        assert "full" in error or SHOWN["no-space-left"] in error, error
         disk.empty()
         recorded = {(one["checkpoint"]["outer_step"], one["case"]["name"]) for one in results(store)}
         finished = (line + output).count("  passed  ")
@@ -243,7 +246,7 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
         assert len(results(store)) == 2
         done = watch(run, suite, *ONCE, "--store", str(store))
         assert done.returncode == 2
-        assert "cannot use the result store; got Read-only file system; choose another" in only_line(done)
+        assert SHOWN["cannot-use-the-result-store-got"] in only_line(done)
         beside = watch(run, suite, *HERE)
         assert beside.returncode == 0, "the default store goes elsewhere by itself"
         assert len(results(suite.parent / ".lobench" / "tiny")) == 2
@@ -274,8 +277,8 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
     (run / "half\n2.npz").write_bytes(b"PK")
     done = python(*watch_command(run, suite, *ONCE)[1:], timeout=PATIENCE, cwd=suite.parent)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"conftest.py cannot be imported: SystemExit: {text}; its hooks are ignored" in done.stdout
-    assert "unreadable: " in done.stdout and "half\\n2.npz: cannot read it as npz" in done.stdout
+    assert SHOWN["conftest-py-cannot-be-imported"].format(text=text) in done.stdout
+    assert "unreadable: " in done.stdout and SHOWN["half-2-npz-cannot-read"] in done.stdout
 
 
 def test_an_observer_that_raises_silences_nobody(tmp_path: Path) -> None:
@@ -283,8 +286,8 @@ def test_an_observer_that_raises_silences_nobody(tmp_path: Path) -> None:
     (suite / "conftest.py").write_text(CONFTEST)
     done = watch(run, suite, *HERE, "--sink", "jammed")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "hook lobench_evaluation_finished: RuntimeError: observer broke" in done.stdout
-    assert "sink 'jammed': RuntimeError: jammed; while it was closed" in done.stdout
+    assert SHOWN["hook-lobench-evaluation-finished"] in done.stdout
+    assert SHOWN["sink-jammed-runtimeerror-jammed-while"] in done.stdout
     assert "observed 1 2" in done.stdout
 
 
@@ -309,13 +312,13 @@ def test_plugins_that_break_or_share_a_name(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = python("-m", "lobench.cli", "plugins", env=environment)
     assert done.returncode == 0
-    assert "tensorboard: lobench_result_sinks" in done.stdout
-    assert "broken (broken) does not import: ModuleNotFoundError: No module named 'no_such_module'" in done.stderr
+    assert SHOWN["tensorboard-lobench-result-sinks"] in done.stdout
+    assert SHOWN["broken-broken-does-not-import"] in done.stderr
     shutil.rmtree(tmp_path / "broken-1.0.dist-info")
     install(tmp_path, "twin", TWIN)
     done = python("-m", "lobench.cli", "list", "sinks", env=environment)
     assert done.returncode == 2
-    assert "two plugins declare 'tensorboard'" in done.stderr
+    assert SHOWN["two-plugins-declare-tensorboard"] in done.stderr
     assert "'twin'" in done.stderr and "(lobench_tensorboard.sink:TensorBoardSink)" in done.stderr
 
 
@@ -325,33 +328,33 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
 @pytest.mark.parametrize(
     ("module", "code", "text"),
     [
-        ("import sys; sys.exit('no GPU')\n", 0, "wrong (wrong) does not import: SystemExit: no GPU"),
-        ("import pytest; pytest.skip('none', allow_module_level=True)\n", 0, "does not import: Skipped: none"),
+        ("import sys; sys.exit('no GPU')\n", 0, SHOWN["wrong-wrong-does-not-import"]),
+        ("import pytest; pytest.skip('none', allow_module_level=True)\n", 0, SHOWN["does-not-import-skipped-none"]),
         (
             "def lobench_result_sink(): return []\n",
             0,
-            "unknown hook lobench_result_sink; did you mean 'lobench_res",
+            SHOWN["unknown-hook-lobench-result-sink"],
         ),
         (
             "def lobench_checkpoint_finished(envt): pass\n",
             0,
-            "takes no part: plugin 'wrong': a hook does not match its spec",
+            SHOWN["takes-no-part-plugin-wrong"],
         ),
-        ("def lobench_result_sinks(): raise SystemExit(0)\n", 3, "hook lobench_result_sinks failed; got SystemExit: 0"),
+        ("def lobench_result_sinks(): raise SystemExit(0)\n", 3, SHOWN["hook-lobench-result-sinks-failed"]),
         (
             SINK.format("name=5, factory=':S'"),
             2,
-            "plugin 'wrong': hook lobench_result_sinks declares int: 5 with a name",
+            SHOWN["plugin-wrong-hook-lobench-result"],
         ),
         (
             SINK.format("name='s', factory=print"),
             2,
-            "declares 's' with a factory that is not a text; got builtin_function_or_method: <built-in",
+            SHOWN["declares-s-with-a-factory"],
         ),
         (
             SINK.format("name='s', factory=':S', summary=None"),
             2,
-            "declares 's' with a summary that is not a text",
+            SHOWN["declares-s-with-a-summary"],
         ),
     ],
 )

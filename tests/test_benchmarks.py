@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 from reference import ROOT
+from shown import texts_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu
 from harness import Benchmark, Measurement, Rounds, interleaved, table
+
+SHOWN = texts_of("lobench")
 
 
 def test_a_rows_text_size_and_cores_are_those_of_its_run() -> None:
@@ -44,7 +47,7 @@ def _gpu_page(*arguments: str, **environment: str) -> subprocess.CompletedProces
 
 def test_without_a_gpu_the_page_of_one_is_refused_in_a_line(tmp_path: Path) -> None:
     done = _gpu_page("--page", str(tmp_path / "gpu.md"))
-    assert done.returncode == 2 and done.stderr.startswith("jax finds no GPU here; got cpu: ")
+    assert done.returncode == 2 and done.stderr.startswith(SHOWN["jax-finds-no-gpu-here"])
     assert done.stderr.count("\n") == 1 and not done.stdout and not (tmp_path / "gpu.md").exists()
 
 
@@ -56,8 +59,8 @@ def test_a_rehearsal_writes_the_page_and_a_section_that_breaks_leaves_the_others
     for name in ("AdafacMLPLOpt, digits MLP", "inner step of AdafacMLPLOpt, digits MLP"):
         assert re.search(rf"^\| {name} \(2410 parameters\) {row}", page.read_text(), re.M)
     late = _gpu_page("--rehearse", "--only", "memory", "--page", str(page), "--seconds", "0.01")
-    assert late.returncode == 1 and "2 did not run through" in late.stdout
-    assert page.read_text().count("## ") == 2 and "**left out: the 0.01 s were over**" in page.read_text()
+    assert late.returncode == 1 and SHOWN["did-not-run-through"] in late.stdout
+    assert page.read_text().count("## ") == 2 and SHOWN["left-out-the-0-01"] in page.read_text()
 
 
 def test_the_page_of_a_gpu_asks_for_tests_and_rows_that_exist() -> None:

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import is_alive, make_run, make_suite, results, watch_command
+
+SHOWN = texts_of("lobench")
 
 CHAOS = '''
 
@@ -159,7 +162,7 @@ def test_the_first_ctrl_c_says_what_it_waits_for_and_waits_three_seconds(tmp_pat
     world.process.send_signal(signal.SIGINT)
     code, output = world.ending()  # without a second one
     assert code == 130, output
-    assert re.search(r"stopping: \S+/bad may end within 3 s; press Ctrl-C again to stop at once", output), output
+    assert re.search(SHOWN["stopping-bad-may-end-within"], output), output
     assert "bad" not in world.outcomes()  # the next watch makes it
 
 
@@ -185,7 +188,7 @@ def test_a_sink_that_leaves_the_process_does_not_end_the_watch(tmp_path: Path, w
     (tmp_path / "forked").touch()  # nothing else goes wrong
     code, output = world.ending()
     assert code == 0, output
-    assert len(re.findall(r"\S+/good was slow to compile: \d+ s to compile, [\d.e-]+ s to run", output)) == 1, output
-    assert "sink 'leaves': SystemExit: os._exit(0); trying again" in output
-    assert "sink 'leaves': SystemExit: os._exit(0); while it was closed" in output
+    assert len(re.findall(SHOWN["good-was-slow-to-compile"], output)) == 1, output
+    assert SHOWN["sink-leaves-systemexit-os-exit"] in output
+    assert SHOWN["sink-leaves-systemexit-os-exit-0"] in output
     assert world.outcomes() == {"bad": "passed", "good": "passed"}

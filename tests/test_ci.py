@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 from reference import ROOT
+from shown import texts_of
 
 import lobench.inner.optimizers
+
+SHOWN = texts_of("lobench")
 
 
 @pytest.fixture
@@ -49,12 +52,12 @@ def ci_test(checkout: Path, *arguments: str, cores: int = 2) -> str:
 def test_it_runs_one_process_more_than_there_are_cores(checkout: Path, cores: int, processes: int) -> None:
     pytest_words = f"{processes}: [-m][pytest][-n][auto][--dist][loadfile]"
     assert ci_test(checkout, "--all", cores=cores) == pytest_words
-    assert ci_test(checkout, cores=cores) == f"{pytest_words}[-m][not long]"
+    assert ci_test(checkout, cores=cores) == SHOWN["m-not-long"].format(pytest_words=pytest_words)
 
 
 def test_arguments_of_its_user_come_last_and_win(checkout: Path) -> None:
     output = ci_test(checkout, "-n", "0", "tests/core", "-k", "one or other")
-    assert output == "3: [-m][pytest][-n][auto][--dist][loadfile][-n][0][tests/core][-k][one or other]"
+    assert output == SHOWN["m-pytest-n-auto-dist"]
 
 
 def test_what_takes_long_is_there_and_the_fast_run_says_how_much_is_left() -> None:
@@ -68,7 +71,7 @@ def test_what_takes_long_is_there_and_the_fast_run_says_how_much_is_left() -> No
         assert re.search(rf"^(def|class) {name}\b|{made_of}", text, re.M), line
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "tests/test_headlines.py", "--collect-only"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"{len(named)} tests and classes of tests, some with several parameters, are left for --all" in done.stdout
+    assert SHOWN["tests-and-classes-of-tests"].format(len=len(named)) in done.stdout
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def test_the_workflow_of_a_release_builds_as_anybody_does_and_uploads_without_a_
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     jobs = yaml.safe_load(text)["jobs"]
     tag, build, *_ = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
-    assert '"$GITHUB_REF_NAME" = "v$(' in tag and build == "ci/release archives"
+    assert '"$GITHUB_REF_NAME" = "v$(' in tag and build == SHOWN["ci-release-archives"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and "secrets." not in text
 
 
@@ -146,10 +149,10 @@ def test_the_lowest_versions_are_those_of_lobench_and_of_each_plugin(tmp_path: P
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("", "no folder for the archives"),
-        ("out newest", "'newest' is no environment"),
-        ("ci", "ci is not empty"),
-        ("out none", "the commit is built, and these changes are in none: M ci/release"),
+        ("", SHOWN["no-folder-for-the-archives"]),
+        ("out newest", SHOWN["newest-is-no-environment"]),
+        ("ci", SHOWN["ci-is-not-empty"]),
+        ("out none", SHOWN["commit-is-built-and-these"]),
     ],
 )
 def test_a_release_is_made_of_a_commit_into_an_empty_folder(tmp_path: Path, words: str, problem: str) -> None:
@@ -162,7 +165,7 @@ def test_a_release_is_made_of_a_commit_into_an_empty_folder(tmp_path: Path, word
     assert (
         (done.returncode, done.stdout) == (2, "")
         and problem in done.stderr
-        and "usage: ci/release FOLDER" in done.stderr
+        and SHOWN["usage-ci-release-folder"] in done.stderr
     )
     assert len(done.stderr.splitlines()) == 1
 
@@ -176,7 +179,7 @@ def test_hooks_before_a_commit_are_the_linters_of_ci() -> None:
 
 def test_a_template_of_a_defect_asks_for_the_doctor_and_the_container_is_the_one_of_the_docs() -> None:
     defect = (ROOT / ".github" / "ISSUE_TEMPLATE" / "defect.md").read_text()
-    assert "lobench doctor" in defect
+    assert SHOWN["lobench-doctor"] in defect
     for template in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.md"):
         assert {"name", "about"} <= {*yaml.safe_load(template.read_text().split("---")[1])}
     built = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())["build"]

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 from reference import ROOT
+from shown import texts_of
 
 from lobench.cli.watch import watch
+
+SHOWN = texts_of("lobench")
 
 CLUSTER = ROOT / "examples" / "cluster"
 SCRIPTS = sorted(CLUSTER.glob("*.sh"))
@@ -94,4 +97,4 @@ def test_a_task_that_is_submitted_again_alone_runs_its_share(tmp_path: Path) -> 
 
 
 def test_an_array_that_is_wider_than_its_shares_is_refused(tmp_path: Path) -> None:
-    assert all("two tasks would run one share" in text for text in shares(tmp_path, range(5), 4))
+    assert all(SHOWN["two-tasks-would-run-one"] in text for text in shares(tmp_path, range(5), 4))

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from commands import lobench, pytest_session
 from pages import Story, blocks_of, follow
+from shown import texts_of
 from tiny import PATIENCE, results
 
 from lobench.core.errors import LobenchError
 from lobench.pytest_plugin.commanded import read_curves
+
+SHOWN = texts_of("lobench")
 
 EVAL = """
 import json, pathlib, sys, time
@@ -124,7 +127,7 @@ def test_large_checkpoint_on_another_file_system_is_evaluated_in_place_and_expir
     with tempfile.TemporaryDirectory(dir="/dev/shm") as store:
         words = ("--store", store, "--once", "--checkpoints", "latest", "--workers", "1", "--keep-limit", "0")
         done = lobench("watch", run, "--suite", suite, *words)
-        assert done.returncode == 3 and "theta_1.npz has" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 3 and SHOWN["theta-1-npz-has"] in done.stdout, done.stdout + done.stderr
         found = {one["case"]["name"]: one["outcome"] for one in results(Path(store))}
     assert found == {"removes": "expired", "works": "passed"} or found == {"removes": "expired", "works": "expired"}
     assert not (run / "theta_1.npz").exists()
@@ -134,7 +137,7 @@ def test_commands_under_compare_and_pytest_have_equal_metrics(tmp_path: Path, ru
     suite, store = write_suite(tmp_path, ["works"], "Case.num_seeds = 2\n"), tmp_path / "store"
     paths = [str(run / f"theta_{step}.npz") for step in (0, 1)]
     done = lobench("compare", *paths, "--suite", suite, "--store", store, cwd=tmp_path)
-    assert done.returncode == 0 and "theta_1.npz (B) is better than theta_0.npz (A) on valid/loss" in done.stdout
+    assert done.returncode == 0 and SHOWN["theta-1-npz-b-is"] in done.stdout
     done = pytest_session(suite, "--lobench-checkpoint", paths[1], "--lobench-store", tmp_path / "other", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     kept = [(one["seeds"], one["curves"]) for one in results(store, "--curves") if one["checkpoint"]["outer_step"] == 1]
@@ -144,7 +147,10 @@ def test_commands_under_compare_and_pytest_have_equal_metrics(tmp_path: Path, ru
     weights.write_bytes(b"1")
     done = pytest_session(suite, "--lobench-checkpoint", paths[1], "--lobench-against", weights, cwd=tmp_path)
     assert done.returncode != 0
-    assert "run `lobench compare OLD NEW" in done.stdout + done.stderr and "no reader" not in done.stdout + done.stderr
+    assert (
+        SHOWN["run-lobench-compare-old-new"] in done.stdout + done.stderr
+        and SHOWN["no-reader"] not in done.stdout + done.stderr
+    )
 
 
 EDITED_WHILE_IT_RUNS = """
@@ -171,11 +177,11 @@ def test_command_whose_code_is_edited_while_it_runs_has_results_of_todays_code_a
         done = lobench(
             "watch", checkpoint, "--suite", suite, "--store", store, "--once", "--workers", "1", cwd=tmp_path
         )
-        assert done.returncode == 0 and "level.py has changed: restarting with the present files" in done.stdout
+        assert done.returncode == 0 and SHOWN["level-py-has-changed-restarting"] in done.stdout
     else:
         options = ("--lobench-checkpoint", checkpoint, "--lobench-store", store)
         done = pytest_session(suite, *options, cwd=tmp_path)
-        assert done.returncode == 1 and "the code of the case was edited after it was read" in done.stdout
+        assert done.returncode == 1 and SHOWN["code-of-the-case-was"] in done.stdout
         done = pytest_session(suite, *options, cwd=tmp_path)
         assert done.returncode == 0, done.stdout
     found = [one["curves"]["valid/loss"] for one in results(store, "--curves") if one["outcome"] == "passed"]
@@ -202,7 +208,7 @@ def test_read_curves_of_a_format_returns_each_metric(tmp_path: Path, name: str, 
 
 def test_read_curves_of_epochs_without_steps_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps({"epoch": 1, "val/loss": 2.0}))
-    with pytest.raises(LobenchError, match="lacks the column step"):
+    with pytest.raises(LobenchError, match=SHOWN["lacks-the-column-step"]):
         read_curves(tmp_path / "m.json", "val/loss")
 
 

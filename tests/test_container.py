@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 from reference import ROOT
+from shown import texts_of
 
 import lobench
+
+SHOWN = texts_of("lobench")
 
 spec = importlib.util.spec_from_file_location("clean_root", ROOT / "ci" / "clean_root.py")
 assert spec is not None and spec.loader is not None
@@ -48,7 +51,7 @@ def test_it_names_an_image_and_no_address_and_does_not_end_as_root() -> None:
 
 
 def test_an_instruction_that_the_root_could_not_run_is_refused() -> None:
-    with pytest.raises(ValueError, match="line 2: HEALTHCHECK is unknown"):
+    with pytest.raises(ValueError, match=SHOWN["line-2-healthcheck-is-unknown"]):
         list(clean_root.instructions("FROM debian:bookworm-slim\nHEALTHCHECK true\n"))
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shown import texts_of
 from tiny import content, make_run, make_suite, results, watch
+
+SHOWN = texts_of("lobench")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def test_pytest_gives_the_bits_of_a_watch(place: Path, tmp_path: Path, options: 
     done = run_pytest(place, tmp_path / "store", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row[1:] for row in content(tmp_path / "store")] == [row[1:] for row in content(place / "store")]
-    assert "train final" in done.stdout and "tiny/a" in done.stdout
+    assert SHOWN["train-final"] in done.stdout and "tiny/a" in done.stdout
 
 
 NOTEBOOK = """

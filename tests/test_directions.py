@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from left_behind import traceless
+from shown import texts_of
 from stores import add
 
 import lobench as package
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.tools.best.best import ranked_run
+
+SHOWN = texts_of("lobench")
 
 LOW, HIGH = [2.1, 2.2, 2.0, 2.3], [5.0, 5.1, 5.3, 5.2]
 DECLARE = 'declare it: `metric_directions = {"return": "max"}`'
@@ -51,7 +54,7 @@ def test_compare_goes_by_what_is_declared_or_says_that_nothing_is(store: tuple[P
     if declared:
         assert "better" in row and "PASS" in row and DECLARE not in done.stdout and asked.returncode == 0
     else:
-        assert "INCONCLUSIVE" in row and f"no score on train/return: {DECLARE}" in done.stdout
+        assert "INCONCLUSIVE" in row and SHOWN["no-score-on-train-return"].format(declare=DECLARE) in done.stdout
         assert asked.returncode == 2 and DECLARE in asked.stderr and len(asked.stderr.splitlines()) == 1
 
 
@@ -62,7 +65,7 @@ def test_the_best_checkpoint_is_the_one_that_is_better(store: tuple[Path, bool])
             ranked = ranked_run(read_store(path), [str(path)], metric)[2]
             assert [one.subject.checkpoint.outer_step for one in ranked] == [2, 1]
         else:
-            with pytest.raises(UnknownDirection, match="the direction of train/return is not declared"):
+            with pytest.raises(UnknownDirection, match=SHOWN["direction-of-train-return-is"]):
                 ranked_run(read_store(path), [str(path)], metric)
 
 
@@ -78,12 +81,12 @@ def test_best_values_and_bold_are_of_the_declared_direction(store: tuple[Path, b
     if declared:
         assert metric["best"] == pytest.approx(5.15) and metric["direction"] == "max" and DECLARE not in table
         assert r"\mathbf{5.15}" in row and r"\mathbf{2.15}" not in row
-        assert "Score on train/return, outer step 2: 1.000" in text and DECLARE not in text + latex
+        assert SHOWN["score-on-train-return-outer"] in text and DECLARE not in text + latex
     else:
         assert metric["best"] is None and metric["direction"] is None and metric["final"] == pytest.approx(5.15)
-        assert f"no best of train/return: {DECLARE}" in table
-        assert "mathbf" not in row and f"% no bold of train/return: {DECLARE}" in latex
-        assert f"No score on train/return, and no bold: {DECLARE}" in text and "2: n/a" in text
+        assert SHOWN["no-best-of-train-return"].format(declare=DECLARE) in table
+        assert "mathbf" not in row and SHOWN["no-bold-of-train-return"].format(declare=DECLARE) in latex
+        assert SHOWN["no-score-on-train-return-and"].format(declare=DECLARE) in text and "2: n/a" in text
 
 
 def test_what_a_task_declares_is_stored_with_its_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +97,7 @@ def test_what_a_task_declares_is_stored_with_its_curves(tmp_path: Path, monkeypa
     with traceless():
         result = package.evaluate("agents.gin", case="a", optimizer="sgd()")
     assert result.best("train/return") == pytest.approx(-result.best("train/loss"))
-    with pytest.raises(UnknownDirection, match="the direction of train/regret is not declared"):
+    with pytest.raises(UnknownDirection, match=SHOWN["direction-of-train-regret-is"]):
         result.best("train/regret")
     (block,) = result.blocks
     again = type(block).from_payload(block.to_payload())

@@ -13,7 +13,10 @@ from pathlib import Path
 from commands import lobench
 from pages import blocks_of
 from reference import ROOT
+from shown import texts_of
 from tiny import make_suite
+
+SHOWN = texts_of("docs")
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:
@@ -89,7 +92,7 @@ def _ends(path: Path) -> Iterator[str]:
 
 def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh(tmp_path: Path) -> None:
     (job,) = [block.text for block in blocks_of("gates.md") if block.language == "yaml"]
-    assert "lobench baseline suites/quick --check" in job
+    assert SHOWN["lobench-baseline-suites-quick-check"] in job
     check = [sys.executable, "-m", "lobench.cli", "baseline", "suites/quick", "--check"]
     done = subprocess.run(check, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -124,7 +127,7 @@ def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: P
         return done.stdout + done.stderr
 
     listed = run("-m", "lobench.cli", "list", "searches")
-    assert re.search(r"halton +a quasi-random sequence +\[halton\]", listed), listed
+    assert re.search(SHOWN["halton-a-quasi-random-sequence"], listed), listed
     tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
     assert re.search(r"[1-9]\d+ passed", tested) and "failed" not in tested, tested
     found = "from lobench.plugins import load_plugins as load; found = load().find"

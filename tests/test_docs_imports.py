@@ -12,8 +12,11 @@ from commands import lobench
 from pages import Story, blocks_of, follow
 from reader import Reader
 from reference import ROOT
+from shown import texts_of
 
 from lobench.testing import parity
+
+SHOWN = texts_of("docs")
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -53,9 +56,9 @@ def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
         left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN, "tuned.py": TUNED}
     )
     output = follow("pytorch.md", tmp_path, searched if HAS_TORCH else missing)
-    assert "1 case x 5 seeds" in output and "steps to the target" in output
-    assert "imported/regression, val/loss 1" in output
-    assert "trial 2 of 3 is the best" in output
+    assert "1 case x 5 seeds" in output and SHOWN["steps-to-the-target"] in output
+    assert SHOWN["imported-regression-val-loss-1"] in output
+    assert SHOWN["trial-2-of-3-is"] in output
     assert output.count("1 passed") == 1 + HAS_TORCH
     assert parity.read(tmp_path / "adam.npz").num_steps == 20
     if HAS_TORCH:

@@ -17,10 +17,13 @@ from left_out import STORIES
 from pages import Story, blocks_of, decision, follow, path_of
 from reader import Reader
 from reference import ROOT, reference_data
+from shown import texts_of
 from stores import add
 from tiny import results, write_checkpoint
 
 from lobench import open_results
+
+SHOWN = texts_of("docs")
 
 ALL = sorted(path.name for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
 PAGES = [page for page in ALL if "```" in path_of(page).read_text()]
@@ -243,9 +246,9 @@ def _a_trainer_and_a_published_theta(folder: Path) -> None:
 
 @after("experiments.md")
 def _the_search_says_its_best_trial(folder: Path, output: str) -> None:
-    assert "Adam, tuned: 5 trials, 6 evaluations (1 of them of the best on fresh seeds)" in output
-    assert re.search(r"Adam, tuned: trial \d of 5 is the best, fitness \S+: adam.learning_rate = ", output)
-    assert re.search(r"^Adam, tuned: adam\(\); adam\.learning_rate = ", output, re.M), output
+    assert SHOWN["adam-tuned-5-trials-6"] in output
+    assert re.search(SHOWN["adam-tuned-trial-of-5"], output)
+    assert re.search(SHOWN["adam-tuned-adam-adam-learning"], output, re.M), output
 
 
 @after("automation.md")
@@ -272,7 +275,7 @@ def _the_gate_of_ci_decides_three_times_alike(folder: Path, output: str) -> None
     ends = [Reader(folder, {}).command(here) for _ in range(3)]
     assert [done.returncode for done in ends] == [1, 1, 1], ends[0].stdout + ends[0].stderr
     found = [decision(here, done.stdout) for done in ends]
-    assert found == found[:1] * 3 and any("released.npz (sha256" in line for line in found[0]), ends[0].stdout
+    assert found == found[:1] * 3 and any(SHOWN["released-npz-sha256"] in line for line in found[0]), ends[0].stdout
 
 
 @before("import.md")
@@ -293,8 +296,8 @@ def _curves_of_others(folder: Path) -> None:
 def _both_real_edits_are_kept(folder: Path, output: str) -> None:
     log = json.loads((folder / "project/.lobench/keep/keep/decisions.json").read_text())
     kept = [one["description"] for one in log["decisions"] if one["answer"] == "keep"]
-    assert len(log["decisions"]) == 10 and kept == ["rate .05", "larger batches"]
-    assert re.search(r"chain of kept changes from git:HEAD \(\w+\): 2 rate .05; 8 larger batches", output)
+    assert len(log["decisions"]) == 10 and kept == ["rate .05", SHOWN["larger-batches"]]
+    assert re.search(SHOWN["chain-of-kept-changes-from"], output)
 
 
 @before("live.md")
@@ -310,13 +313,9 @@ def _a_run_whose_last_checkpoint_is_worse(folder: Path) -> None:
 def _its_output_is_what_the_page_shows(folder: Path, output: str) -> None:
     shown = next(block.text for block in blocks_of("live.md") if block.language == "text")
     assert all(line in output for line in shown.splitlines() if line.startswith(("watching", "6 cases", "scores")))
-    assert re.search(
-        r"outer step 40: score \S+ \[\S+ \S+ \S+ (?:above|below) the best so far \(outer step \d+\)", output
-    )
+    assert re.search(SHOWN["outer-step-40-score-above"], output)
     again = r"again: pytest 'suites/demo/test_demo.py::test_demo\[\w+\]' --lobench-checkpoint runs/today/theta_\d+.npz"
-    assert re.search(again, output) and re.search(
-        r"outer step 60: score -.* cases, (?:\d+ of \d+ seeds exploded, )?\d failed", output
-    ), output
+    assert re.search(again, output) and re.search(SHOWN["outer-step-60-score-cases"], output), output
 
 
 @after("multitask.md")

@@ -20,9 +20,12 @@ from edited_world import (
     run_text,
     watch_text,
 )
+from shown import texts_of
 from tiny import make_run, make_suite, watch_here
 
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("lobench")
 
 WITHOUT_EFFECT = ("comment", "docstring", "script's comment", "torch class's comment", "unrelated file")
 OF_ONE_COMMAND = {
@@ -116,10 +119,10 @@ def test_run_keeps_results_of_other_code_once_they_were_accepted(tmp_path: Path)
     folder = make_world(tmp_path)
     assert num_trained(folder, "run") == 1
     edit(folder, "constant")
-    assert "made by other code: rules.py; kept" in run_text(folder, "--keep-results")
+    assert SHOWN["made-by-other-code-rules"] in run_text(folder, "--keep-results")
     assert num_trained(folder, "run") == 0
     edit(folder, "default argument")
-    assert "1 result was made by other code: rules.py" in run_text(folder)
+    assert SHOWN["result-was-made-by-other"] in run_text(folder)
 
 
 # The file `deep.next` takes the place of `deep.py`, whose scale of 0 is no training.
@@ -159,7 +162,7 @@ def is_trained(folder: Path, store: str) -> list[bool]:
 
 def test_run_in_which_a_module_is_edited_after_its_import_has_results_of_today(tmp_path: Path) -> None:
     folder = make_world_that_is_edited(tmp_path, before_import=False, when="deep.next")
-    assert "deep.py has changed: restarting with the present files" in run_text(folder)
+    assert SHOWN["deep-py-has-changed-restarting"] in run_text(folder)
     assert is_trained(folder, ".lobench/experiment") == [False]
     assert num_trained(folder, "run") == 0
 
@@ -186,7 +189,7 @@ def test_run_in_which_a_file_that_code_reads_is_edited_has_all_methods_of_the_sa
     with (folder / "experiment.gin").open("a") as file:
         file.write("second/Method.optimizer = @signs()\nsecond/signs.learning_rate = 0.2\n")
     text = run_text(folder)
-    assert "read.py has changed: restarting with the present files" in text
+    assert SHOWN["read-py-has-changed-restarting"] in text
     assert is_trained(folder, ".lobench/experiment") == [True, False, False]  # of the first method both
     assert num_trained(folder, "run") == 0
 
@@ -196,7 +199,7 @@ def test_job_of_a_worker_that_imported_edited_code_is_given_back(tmp_path: Path)
     test = folder / "suite" / "test_bowl.py"
     body = "".join(f"    {line}\n" for line in DIE_ONCE.strip().splitlines())
     test.write_text(test.read_text().replace("    assert", f"{body}    assert"))
-    assert "deep.py has changed: restarting with the present files" in run_text(folder)
+    assert SHOWN["deep-py-has-changed-restarting"] in run_text(folder)
     assert is_trained(folder, ".lobench/experiment") == [False]
     assert num_trained(folder, "run") == 0
 
@@ -219,7 +222,7 @@ def test_watch_with_config_edited_between_two_cases_trains_both_with_the_same_bi
     with (folder / "suite" / "bowl.gin").open("a") as file:
         file.write("second/Case.task = @Bowl()\n")
     text = watch_text(folder)
-    assert text.count("config.gin has changed: restarting with the present files") == 1, text
+    assert text.count(SHOWN["config-gin-has-changed-restarting"]) == 1, text
     with Ledger.open(folder / "run" / "lobench_results" / "suite", read_only=True) as ledger:
         rows = list(ledger.evaluations())
     assert {row.case.name for row in rows} == {"bowl", "second"}

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from failing_disk import ALL_CALLS, COMPILING, failing_disk
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, results, watch_command, watch_here, write_checkpoint
+
+SHOWN = texts_of("lobench")
 
 pytestmark = COMPILING
 NUMBERS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
@@ -33,7 +36,7 @@ def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: 
         "the chief, and a worker that reads"
     )
     lines = (done.stdout + done.stderr).splitlines()
-    assert len([line for line in lines if "trying again" in line]) <= 1, "one line of one outage"
+    assert len([line for line in lines if SHOWN["trying-again"] in line]) <= 1, "one line of one outage"
     assert not any("unreadable" in line or "Traceback" in line for line in lines)
 
 

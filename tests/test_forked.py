@@ -11,7 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 from forked import ANEW, programs, python
+from shown import texts_of
 from tiny import make_run, make_suite
+
+SHOWN = texts_of("lobench")
 
 FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
 
@@ -50,7 +53,7 @@ def test_forked_process_is_killed_at_its_timeout() -> None:
 @FORKS
 def test_forked_process_has_the_imports_but_no_backend_of_jax() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax._src.xla_bridge.backends_are_initialized())"
-    assert python("-c", code).stdout == "True False\n"
+    assert python("-c", code).stdout == SHOWN["true-false"]
 
 
 def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
@@ -94,10 +97,10 @@ def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_
 @FORKS
 def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
-    assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == "True True\n"
+    assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == SHOWN["true-true"]
     without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_compilation_cache_dir)"
-    assert python("-c", code, env=without).stdout == "True None\n"
+    assert python("-c", code, env=without).stdout == SHOWN["true-none"]
 
 
 @FORKS
@@ -115,7 +118,7 @@ def test_programs_of_a_shell_are_forked_with_its_input_output_and_codes(tmp_path
     )
     assert ended.stdout == f"3\n{128 + signal.SIGKILL}\n"
     assert shell("python -c 'import sys; sys.stdout.reconfigure(errors=\"replace\"); print(1)' | cat").stdout == "1\n"
-    assert shell("lobench --version && pytest --version").stdout.startswith("lobench, version ")
+    assert shell("lobench --version && pytest --version").stdout.startswith(SHOWN["lobench-version"])
     code = "import jax, sys; print(jax.config.jax_enable_x64)"
     assert shell(f"python -c '{code}'", JAX_ENABLE_X64="1").stdout == "True\n"
     assert shell("python script.py", PYTHONHASHSEED="1").stdout.endswith("False\n"), "another server imports with it"

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import make_baseline
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.result import Outcome
 from lobench.tools.best.best import ranked_run
+
+SHOWN = texts_of("lobench")
 
 NAN = math.nan
 
@@ -126,7 +129,7 @@ def test_every_headline_of_a_store_is_the_same_number(
     assert f"difference {found[0]} [{found[1]}, {found[2]}]" in words
     verdicts = [case["effect"] for case in effect["cases"].values()]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("better", "worse", "undecided"))
-    assert f"(Holm, level 0.05): {counts}." in text
+    assert SHOWN["holm-level-0-05"].format(counts=counts) in text
 
 
 def test_a_baseline_of_some_cases_leaves_none_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,5 +137,5 @@ def test_a_baseline_of_some_cases_leaves_none_out(tmp_path: Path, monkeypatch: p
     several(tmp_path / "store")
     (make_baseline(tmp_path) / "baselines").rename(tmp_path / "baselines")
     text = lobench("report", "--store", "store", "--format", "text").stdout
-    assert "1 is tuned adam on 2 of 3 cases, the best mean that is stored on the others" in text
+    assert SHOWN["is-tuned-adam-on-2"] in text
     assert "without a score: 1" in text, "on case2 nobody trained"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_run, make_suite, results, write_checkpoint
 
 from lobench.core.case import SeedBlock
@@ -20,6 +21,8 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.engine.store.programs import program_here
 from lobench.engine.store.provenance import versions_here
+
+SHOWN = texts_of("lobench")
 
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(r"^\| (?P<change>[^|]+?) \| (?P<effect>[^|]+?) \| (?P<why>[^|]+?) <!-- (?P<tests>[^>]+) --> \|$", re.M)
@@ -166,7 +169,7 @@ def test_watch_after_a_step_of_the_clock_keeps_results(tmp_path: Path, seconds: 
     with sqlite3.connect(tmp_path / "store" / "ledger.sqlite") as db:
         for table, column in (("evaluations", "recorded_at"), ("subjects", "seen_at"), ("events", "at")):
             db.execute(f"UPDATE {table} SET {column} = {column} + ?", (seconds,))
-    assert "nothing new" in watched(tmp_path)
+    assert SHOWN["nothing-new"] in watched(tmp_path)
     assert len(results(tmp_path / "store")) == len(before) == 2
 
 
@@ -176,14 +179,14 @@ def test_watch_after_change_of_a_data_file_keeps_results_with_a_line(tmp_path: P
     (suite / "numbers.csv").write_text("1, 2\n")
     (suite / "notes.md").write_text("a note\n")
 
-    assert "data file" not in watched(tmp_path)
+    assert SHOWN["data-file"] not in watched(tmp_path)
     (suite / "notes.md").write_text("another note\n")
-    assert "data file" not in (text := watched(tmp_path)) and "nothing new" in text
+    assert SHOWN["data-file"] not in (text := watched(tmp_path)) and SHOWN["nothing-new"] in text
     (suite / "numbers.csv").write_text("3, 4\n")
     text = watched(tmp_path)
-    assert "1 data file changed" in text and "tiny/numbers.csv" in text and "nothing new" in text
+    assert SHOWN["data-file-changed"] in text and "tiny/numbers.csv" in text and SHOWN["nothing-new"] in text
     assert len(results(tmp_path / "store")) == 2
-    assert "data file" not in watched(tmp_path)
+    assert SHOWN["data-file"] not in watched(tmp_path)
     (suite / "numbers.csv").unlink()
     assert "tiny/numbers.csv" in watched(tmp_path)
 

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import PATIENCE, TASKS, write_checkpoint
+
+SHOWN = texts_of("lobench")
 
 LOBENCH = Path(sys.executable).with_name("lobench")
 OPTIMIZER = """
@@ -88,7 +91,7 @@ def test_command_with_optimizer_in_working_directory_finds_it(project: Path, com
     (project / "grid.json").write_text(json.dumps([{"learning_rate": 0.1}, {"learning_rate": 0.01}]))
     done = called(LOBENCH, *shlex.split(command), cwd=project)
     assert done.returncode in (0, 1, 4), done.stdout + done.stderr
-    assert "cannot import" not in done.stdout + done.stderr
+    assert SHOWN["cannot-import"] not in done.stdout + done.stderr
 
 
 def test_pytest_with_optimizer_in_working_directory_finds_it(project: Path) -> None:
@@ -116,7 +119,7 @@ def test_audit_with_optimizer_in_working_directory_repeats_its_results(project: 
     assert done.returncode == 0, done.stdout + done.stderr
     done = called(LOBENCH, "audit", tmp_path / "x.lobench", cwd=project)
     assert done.returncode == 0 and "identical" in done.stdout, done.stdout + done.stderr
-    assert "cannot import" not in done.stdout and "0 not auditable" in done.stdout
+    assert SHOWN["cannot-import"] not in done.stdout and SHOWN["not-auditable"] in done.stdout
 
 
 def test_debug_with_optimizer_in_pytests_pythonpath_finds_it(tmp_path: Path) -> None:
@@ -129,7 +132,7 @@ def test_debug_with_optimizer_in_pytests_pythonpath_finds_it(tmp_path: Path) -> 
 def test_falsify_with_module_that_is_missing_evaluates_nothing(project: Path) -> None:
     command = FALSIFY.replace("my_optimizer", "my_absent_optimizer") + " --store absent"
     done = called(LOBENCH, *shlex.split(command), cwd=project)
-    assert done.returncode == 2 and "cannot import 'my_absent_optimizer'" in done.stderr, done.stderr
+    assert done.returncode == 2 and SHOWN["cannot-import-my-absent-optimizer"] in done.stderr, done.stderr
     assert not (project / "absent").exists()
 
 

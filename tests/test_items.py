@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from scipy.stats import binomtest
+from shown import texts_of
 from tiny import results
 
 from lobench import open_results
 from lobench.core.errors import LobenchError
 from lobench.pytest_plugin.tested import MetricRecorder
 from lobench.report.tables.failures import curve_lines
+
+SHOWN = texts_of("lobench")
 
 REAL = {"a": 0.1, "b": 0.5, "c": 0.3}
 EVAL = """
@@ -88,7 +91,7 @@ def test_watch_stores_a_value_for_each_item(watched: tuple[Path, Path]) -> None:
         one = found[1, metric]
         values = dict(zip(one["items"], (row[-1] for row in one["curves"][metric]), strict=True))
         assert values == answers(9, 1, step=1, extra="new") and one["seeds"] == []
-    assert found[2, "correct"]["outcome"] == "error" and "no such data" in found[2, "correct"]["message"]
+    assert found[2, "correct"]["outcome"] == "error" and SHOWN["no-such-data"] in found[2, "correct"]["message"]
 
 
 def test_compare_pairs_common_items_with_mcnemars_test(watched: tuple[Path, Path]) -> None:
@@ -100,23 +103,23 @@ def test_compare_pairs_common_items_with_mcnemars_test(watched: tuple[Path, Path
         case = cases[name]
         assert case["p_value"] == pytest.approx(binomtest(9, 10).pvalue) and case["method"] == "mcnemar"
     text = lobench("compare", *names, "--store", store, "--case", "qa", "--case", "test_answers").stdout
-    assert "2 cases x 50 items" in text and "50 common items of 51 and 51; McNemar's exact test" in text
+    assert "2 cases x 50 items" in text and SHOWN["common-items-of-51-and"] in text
 
 
 def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: Path) -> None:
     store, run = watched
     said = lobench("results", "--store", store, "--evaluations").stdout
-    assert "items" in said and "0 of 2 seeds and 0 items diverged, 0 exploded" in said
+    assert "items" in said and SHOWN["of-2-seeds-and-0"] in said
     assert lobench("report", store, "--output", tmp_path / "page.html").returncode == 0
     assert '"accuracy"' in (tmp_path / "page.html").read_text()
     found = lobench("bisect", run, "--suite", run.parent / "lm", "--case", "qa", "--store", store)
     assert found.returncode in (0, 4) and "diverged" not in found.stdout.partition("scores:")[0], found.stdout
-    assert "no fresh seeds of lm/qa; items are always the same" in found.stderr
+    assert SHOWN["no-fresh-seeds-of-lm"] in found.stderr
     appendix = lobench("report", "--store", store, "--format", "appendix").stdout
-    assert re.search(r"lm/qa.*: items of a data set", appendix), appendix
+    assert re.search(SHOWN["lm-qa-items-of-a"], appendix), appendix
     found_rows = open_results(store)
     row = next(row for row in found_rows.rows if row.case.name == "qa" and row.curves is not None)
-    assert re.search(r"by item  \w+: [01]", curve_lines(row.case, [row.curves])[0])
+    assert re.search(SHOWN["by-item-01"], curve_lines(row.case, [row.curves])[0])
     assert {"q1", "new"} <= set(found_rows.frame()["seed"])
 
 
@@ -127,13 +130,15 @@ def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
     )
     names = [run / f"checkpoint-{step}" for step in (0, 1)]
     done = lobench("compare", *names, "--suite", suite / "lm.gin", "--case", "qa", cwd=tmp_path)
-    assert done.returncode == 3 and "no common item" in done.stdout and "no item has results" in done.stderr
-    assert "1 of 2 items diverged" in done.stderr, done.stderr
+    assert (
+        done.returncode == 3 and SHOWN["no-common-item"] in done.stdout and SHOWN["no-item-has-results"] in done.stderr
+    )
+    assert SHOWN["of-2-items-diverged"] in done.stderr, done.stderr
     few = [run / f"checkpoint-{step}" for step in (2, 3)]
     details = lobench("compare", *few, "--suite", suite / "lm.gin", "--case", "qa", "--details", cwd=tmp_path).stdout
-    assert re.search(r"\d items would decide|N items would decide", details) and "seeds would decide" not in details
+    assert re.search(SHOWN["items-would-decide-n-items"], details) and SHOWN["seeds-would-decide"] not in details
     counts = lobench("results", "--store", tmp_path / ".lobench/compare/lm", "--evaluations").stdout
-    assert "; 1 item diverged, 0 exploded" in counts, counts
+    assert SHOWN["item-diverged-0-exploded"] in counts, counts
 
 
 def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:
@@ -149,7 +154,7 @@ def test_recorder_refuses_a_value_that_belongs_to_no_item() -> None:
     for arguments, message in (({}, "correct has no item"), ({"item": "17"}, "recorded twice for item '17'")):
         with pytest.raises(LobenchError, match=message):
             record("correct", 1, **arguments)
-    with pytest.raises(LobenchError, match="the item of correct; got 'q1'; expected a seed"):
+    with pytest.raises(LobenchError, match=SHOWN["item-of-correct-got-q1"]):
         MetricRecorder("test_qa.py::test_qa", (0,))("correct", 1, item="q1")
 
 
@@ -157,7 +162,7 @@ def test_two_single_values_have_no_verdict_and_the_reason(watched: tuple[Path, P
     store, run = watched
     names = [str(run / f"checkpoint-{step}") for step in (0, 1)]
     done = lobench("compare", *names, "--store", store, "--case", "one")
-    assert "a single value of each shows no noise" in done.stdout, done.stdout + done.stderr
+    assert SHOWN["single-value-of-each-shows"] in done.stdout, done.stdout + done.stderr
 
 
 def test_bisect_of_items_without_any_result_is_one_line(tmp_path: Path) -> None:
@@ -166,4 +171,4 @@ def test_bisect_of_items_without_any_result_is_one_line(tmp_path: Path) -> None:
     done = lobench(
         "bisect", run, "--suite", suite, "--case", "qa", "--executor", "inline", "--store", tmp_path / "store"
     )
-    assert done.returncode == 2 and "no such data" in done.stderr.splitlines()[-1], done.stdout + done.stderr
+    assert done.returncode == 2 and SHOWN["no-such-data"] in done.stderr.splitlines()[-1], done.stdout + done.stderr

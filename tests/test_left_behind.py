@@ -14,6 +14,9 @@ from pathlib import Path
 import gin
 import pytest
 from left_behind import as_before, forget_suites
+from shown import texts_of
+
+SHOWN = texts_of("lobench")
 
 ROOT = Path(__file__).parents[1]
 SUITE = """
@@ -101,7 +104,7 @@ def test_what_a_test_leaves_meets_no_other_in_any_order(tmp_path: Path, options:
     done = run_tests_in(tmp_path, LEAKING, *options)
     assert ended in done.stdout, done.stdout + done.stderr
     assert "test_which_leaves_something" in done.stdout
-    assert "left behind in the process of the tests: the environment: LEFT_BEHIND" in done.stdout
+    assert SHOWN["left-behind-in-the-process"] in done.stdout
 
 
 ENDLESS = """

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite
+
+SHOWN = texts_of("lobench")
 
 WATCH = ("--once", "--checkpoints", "all", "--workers", "1", "--executor", "inline")
 STORE = Path("run", "lobench_results", "tiny")
@@ -57,7 +60,7 @@ def test_watch_of_relative_path_in_another_folder_sees_the_same_checkpoints(watc
         (watched_project / "done" / "run", ".", "../../suites/tiny"),
     ):
         done = ran(lobench("watch", run, "--suite", suite, *WATCH, cwd=folder))
-        assert "nothing new" in done.stdout, done.stdout
+        assert SHOWN["nothing-new"] in done.stdout, done.stdout
         assert counts(store) == before
 
 
@@ -75,7 +78,7 @@ def test_watch_of_moved_project_sees_the_same_checkpoints(project: Path) -> None
     store = project / "done" / STORE
     before = counts(store)
     done = ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "done"))
-    assert "nothing new" in done.stdout
+    assert SHOWN["nothing-new"] in done.stdout
     assert counts(store) == before
 
 
@@ -95,7 +98,7 @@ def test_paths_as_older_versions_recorded_them_become_absolute(project: Path, tm
         db.execute("DROP TABLE locations")
     ran(lobench("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
     done = ran(lobench("watch", "done/run", "--suite", "suites/tiny", *WATCH, cwd=project))
-    assert "nothing new" in done.stdout
+    assert SHOWN["nothing-new"] in done.stdout
     assert counts(store) == before
     with sqlite3.connect(store / "ledger.sqlite") as db:
         uris = [uri for (uri,) in db.execute("SELECT uri FROM subjects")]

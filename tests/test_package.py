@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 from reference import ROOT
+from shown import texts_of
 
 import lobench
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+
+SHOWN = texts_of("lobench")
 
 BUILT_FROM = (
     "lobench",
@@ -135,7 +138,7 @@ def check(source: Path, archives: Path) -> subprocess.CompletedProcess[str]:
 def test_archives_carry_every_file_of_their_packages_and_no_other(exported: Path, archives: Path) -> None:
     done = check(exported, archives)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert done.stdout == "24 archives have the files of the sources and complete metadata\n"
+    assert done.stdout == SHOWN["archives-have-the-files-of"]
     with zipfile.ZipFile(next(archives.glob("lobench-*.whl"))) as wheel:
         names = {*wheel.namelist()}
     shown = (
@@ -201,15 +204,15 @@ def test_what_an_archive_lacks_or_has_too_much_is_named(exported: Path, archives
     own = wheel.name
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{own}: lobench_ray/slot.py is missing",
-        f"{own}: lobench_ray/junk.py is in no folder of the sources",
-        f"{own}: lobench_ray/clock.py is not the file of the sources",
-        f"{own}: its metadata have no Summary",
-        f"{own}: version 9.{lobench.__version__}; expected {lobench.__version__}, as in pyproject.toml of lobench",
-        f"{own}: licenses/LICENSE is not the license of the repository",
-        f"{own.partition('-py3')[0]}.tar.gz: its metadata are not those of the wheel",
-        f"{sdist.name} is missing",
-        "other.whl belongs to no package",
+        SHOWN["lobench-ray-slot-py-is"].format(own=own),
+        SHOWN["lobench-ray-junk-py-is"].format(own=own),
+        SHOWN["lobench-ray-clock-py-is"].format(own=own),
+        SHOWN["its-metadata-have-no-summary"].format(own=own),
+        SHOWN["version-9-expected-as-in"].format(own=own, version=lobench.__version__),
+        SHOWN["licenses-license-is-not-the"].format(own=own),
+        SHOWN["tar-gz-its-metadata-are"].format(value=own.partition("-py3")[0]),
+        SHOWN["is-missing"].format(name=sdist.name),
+        SHOWN["other-whl-belongs-to-no"],
     ]
 
 
@@ -234,7 +237,7 @@ def test_pytest_and_the_command_line_find_installed_suites_from_an_empty_folder(
     collected = run_away(installed, tmp_path, "-m", "pytest", "quick", "--collect-only", "-q", "-p", "no:cacheprovider")
     assert collected.returncode == 0 and "[rosenbrock]" in collected.stdout, collected.stdout + collected.stderr
     listed = run_away(installed, tmp_path, "-m", "lobench.cli", "list", "suites")
-    assert "bare/digits_bare.gin: relu32, tanh64x2\n" in listed.stdout, listed.stderr
+    assert SHOWN["bare-digits-bare-gin-relu32"] in listed.stdout, listed.stderr
 
 
 def test_metadata_of_each_package_names_every_licence_file_in_it() -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pages
 import pytest
 from pages import Story, follow
+from shown import texts_of
+
+SHOWN = texts_of("lobench")
 
 
 def page(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, story: Story | None = None) -> str:
@@ -19,17 +22,17 @@ def page(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, story: Story 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Say\n\n    lobench list tasks\n", "a block is indented; fence it, and name its language: lobench list tasks"),
-        ("```\nx\n```\n", "what to do with a block of 'no language'"),
-        ("```gin\nCase.num_seeds = 2\n```\n", "what to do with a block of 'gin'"),
-        ("```rust\nfn\n```\n", "what to do with a block of 'rust'"),
-        ("```bash {1}\nls\n```\n", "a block is not fenced"),
-        ("```bash\nlobench list nothing\n```\n", "page.md:\nlobench list nothing\n"),
-        ("```bash\nfalse | true\n```\n", "page.md:\nfalse | true\n"),
-        ("```bash\necho 3 seeds\n```\n\n```text\n4 cases\n```\n", "shows 'N cases'; it said:\n3 seeds"),
-        ('```gin title="x.gin"\nCase.num_seeds = 2\n```\n', "x.gin holds no case"),
-        ("```bash\npip install -e plugins/lobench-none\n```\n", "plugins/lobench-none is not to be installed"),
-        ("```bash\npython benchmarks/none.py\n```\n", "names benchmarks/none.py, which is not there"),
+        ("Say\n\n    lobench list tasks\n", SHOWN["block-is-indented-fence-it"]),
+        ("```\nx\n```\n", SHOWN["what-to-do-with-a"]),
+        ("```gin\nCase.num_seeds = 2\n```\n", SHOWN["what-to-do-with-a-block"]),
+        ("```rust\nfn\n```\n", SHOWN["what-to-do-with-a-block-of"]),
+        ("```bash {1}\nls\n```\n", SHOWN["block-is-not-fenced"]),
+        ("```bash\nlobench list nothing\n```\n", SHOWN["page-md-lobench-list-nothing"]),
+        ("```bash\nfalse | true\n```\n", SHOWN["page-md-false-true"]),
+        ("```bash\necho 3 seeds\n```\n\n```text\n4 cases\n```\n", SHOWN["shows-n-cases-it-said"]),
+        ('```gin title="x.gin"\nCase.num_seeds = 2\n```\n', SHOWN["x-gin-holds-no-case"]),
+        ("```bash\npip install -e plugins/lobench-none\n```\n", SHOWN["plugins-lobench-none-is-not"]),
+        ("```bash\npython benchmarks/none.py\n```\n", SHOWN["names-benchmarks-none-py-which"]),
     ],
 )
 def test_what_is_wrong_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str) -> None:
@@ -40,7 +43,7 @@ def test_what_is_wrong_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, te
 
 
 def test_a_reason_without_a_block_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"nothing that begins with \['lobench gone'\]"):
+    with pytest.raises(AssertionError, match=SHOWN["nothing-that-begins-with-lobench"]):
         page(monkeypatch, tmp_path, "```bash\ntrue\n```\n", Story(left_out={"lobench gone": "it takes an hour"}))
 
 
@@ -65,5 +68,5 @@ def test_a_comparison_that_ends_otherwise_the_second_time_fails(
     )
     program.chmod(0o755)
     story = Story(exits={"PATH": 1})
-    with pytest.raises(AssertionError, match=r"page.md: again\nPATH"):
+    with pytest.raises(AssertionError, match=SHOWN["page-md-again-path"]):
         page(monkeypatch, tmp_path, f"```bash\nPATH={tmp_path}:$PATH lobench compare a b\n```\n", story)

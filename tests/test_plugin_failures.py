@@ -8,10 +8,13 @@ from types import ModuleType
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import make_run, make_suite, results
 
 from lobench.core.wording import cause, headline
 from lobench.plugins import PluginManager, installed_entry_points
+
+SHOWN = texts_of("lobench")
 
 DECLARED = {
     "lobench_checkpoint_sources": "source",
@@ -90,7 +93,7 @@ def test_a_reader_that_recognises_nothing_properly_is_named_once(tmp_path: Path,
     plugin = HEADER.replace("HOOK", "lobench_checkpoint_readers").replace('return path.suffix == ".mine"', code)
     done = watch(tmp_path, plugin.replace("BODY", "return None"))
     assert done.returncode == 0
-    assert done.stderr.count("recognises()") == 1 and "going on" in done.stderr
+    assert done.stderr.count("recognises()") == 1 and SHOWN["going-on"] in done.stderr
 
 
 @pytest.mark.parametrize("hook", ["lobench_checkpoint_readers", "lobench_metrics", "lobench_result_sinks"])
@@ -111,7 +114,7 @@ def test_declaring_hook_that_returns_no_declarations_is_named_with_what_it_retur
     manager.take(module, "mine")
     assert manager.usable_declarations("lobench_metrics") == {}
     (broken,) = manager.broken
-    assert f"hook lobench_metrics returned something else than declarations; got {got};" in broken.cause
+    assert SHOWN["hook-lobench-metrics-returned-something"].format(got=got) in broken.cause
 
 
 def test_headline_of_an_exception_without_a_text_names_its_class() -> None:
@@ -119,8 +122,8 @@ def test_headline_of_an_exception_without_a_text_names_its_class() -> None:
         def __str__(self) -> str:
             raise ValueError("planted")
 
-    assert headline(Silent()) == "Silent: its text cannot be made (ValueError)"
-    assert "cannot be made" in cause(Silent())
+    assert headline(Silent()) == SHOWN["silent-its-text-cannot-be"]
+    assert SHOWN["cannot-be-made"] in cause(Silent())
 
 
 @pytest.mark.parametrize("code", ["raise ZeroDivisionError('planted')", "import sys; sys.exit(0)"])
@@ -136,7 +139,7 @@ def test_a_factory_module_that_fails_at_its_import_exits_with_3(tmp_path: Path, 
     make_run(tmp_path, -3.0)
     done = lobench("watch", "run", "--suite", "tiny", "--once", "--source", "mine", cwd=tmp_path)
     assert done.returncode == 3
-    assert "cannot load 'mine' from 'broken_source:make'" in done.stderr
+    assert SHOWN["cannot-load-mine-from-broken"] in done.stderr
 
 
 def test_a_source_with_a_scheme_of_its_own_is_asked_for_its_checkpoints(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_a_source_with_a_scheme_of_its_own_is_asked_for_its_checkpoints(tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(results(tmp_path / "store")) == 2
     done = lobench("watch", "fakes3://bucket/run", "--suite", "tiny", "--once", "--store", "other", cwd=tmp_path)
-    assert done.returncode == 2 and "nothing reads fakes3:// here" in done.stderr
+    assert done.returncode == 2 and SHOWN["nothing-reads-fakes3-here"] in done.stderr
 
 
 def test_entry_points_of_a_package_installed_later_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from forked import python
 from report_store import make_store
+from shown import texts_of
 from tiny import make_suite
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
@@ -39,6 +40,8 @@ from lobench.report.charts.svg import Chart, Series
 from lobench.tools.curve_import.formats.kinds import FileKind
 from lobench.tools.curve_import.formats.kinds import _of_plugin as format_of_plugin
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points
+
+SHOWN = texts_of("lobench")
 
 
 class WithoutText:
@@ -109,7 +112,7 @@ def test_an_entry_point_that_ends_the_process_is_named_and_the_others_are_loaded
     install(code)
     manager = load_plugins()
     (broken,) = [one for one in manager.broken if one.name == "planted"]
-    assert str(broken).startswith("planted (planted-plugin) does not import: ") and got in str(broken)
+    assert str(broken).startswith(SHOWN["planted-planted-plugin-does-not"]) and got in str(broken)
     assert len(manager.usable_declarations("lobench_checkpoint_readers")) > 1
 
 
@@ -189,7 +192,7 @@ WRONG_SECTIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("wrong", WRONG_SECTIONS)
 def test_a_report_section_that_is_wrong_is_named_in_its_place(summary: Summary, wrong: str) -> None:
     (drawn,) = section_of_plugin("mine", registered(WRONG_SECTIONS[wrong]), summary)
-    assert drawn.figures == () and "The plugin mine drew nothing: " in drawn.note
+    assert drawn.figures == () and SHOWN["plugin-mine-drew-nothing"] in drawn.note
     assert len(drawn.note.splitlines()) == 1
 
 
@@ -237,7 +240,7 @@ def test_an_import_format_that_is_wrong_is_one_line_with_plugin_and_hook(wrong: 
         kind.cases(Path("a"))
         kind.directions(Path("a"), CurveRequest())
         list(kind.read(Path("a"), CurveRequest(), []))
-    assert "plugin 'mine', hook lobench_import_formats, 'mine'" in str(caught.value)
+    assert SHOWN["plugin-mine-hook-lobench-import"] in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -247,8 +250,8 @@ def test_an_import_format_that_cannot_be_made_is_named_and_recognises_nothing(
 ) -> None:
     kind = format_of_plugin("mine", registered(DOES[does]))
     (line,) = capsys.readouterr().err.splitlines()
-    assert "plugin 'mine'" in line and line.endswith("; going on")
-    assert not kind.recognises(Path("a")) and "cannot be used" in kind.about
+    assert SHOWN["plugin-mine"] in line and line.endswith(SHOWN["going-on-2"])
+    assert not kind.recognises(Path("a")) and SHOWN["cannot-be-used"] in kind.about
     with pytest.raises(PluginError, match="mine"):
         list(kind.read(Path("a"), CurveRequest(), []))
 
@@ -262,7 +265,7 @@ def test_a_search_that_is_wrong_is_one_line_with_plugin_and_hook(does: str, meth
     if (method, does) == ("size", "huge"):
         pytest.skip("a number of trials")
     how = {"where": "x.gin", "hook": "lobench_search_strategies", "results": _SEARCH_RESULTS}
-    with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_search_strategies, 'mine'") as caught:
+    with pytest.raises(PluginFailure, match=SHOWN["plugin-mine-hook-lobench-search"]) as caught:
         getattr(registered(Mine).make_guarded(**how), method)()
     assert len(str(caught.value).splitlines()) == 1
 
@@ -275,7 +278,7 @@ def test_a_search_that_leaves_its_space_is_named_by_its_own_class() -> None:
     how = {"where": "x.gin", "hook": "lobench_search_strategies", "results": _SEARCH_RESULTS}
     space = Space([Parameter(path="rate", kind=Kind.REAL, high=1.0)])
     history = TrialHistory(registered(Mine).make_guarded(**how), space, seed=0, width=1, num_trials=2)
-    with pytest.raises(PluginError, match=r"^Mine: the search proposes settings outside of its space"):
+    with pytest.raises(PluginError, match=SHOWN["mine-the-search-proposes-settings"]):
         history.advance()
 
 
@@ -287,7 +290,7 @@ def test_a_sink_that_is_wrong_is_refused_in_one_line(tmp_path: Path, does: str) 
     module.make = DOES[does]  # type: ignore[attr-defined]
     module.lobench_result_sinks = lambda: [Declaration(name="mine", factory=":make")]  # type: ignore[attr-defined]
     manager.take(module, "mine")
-    with pytest.raises(PluginError, match="sink 'mine:a'") as caught:
+    with pytest.raises(PluginError, match=SHOWN["sink-mine-a"]) as caught:
         _sink("mine:a", manager, SinkContext(store=tmp_path))
     assert len(str(caught.value).splitlines()) == 1
 
@@ -302,9 +305,9 @@ def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_oth
     statements = [Import(module=name, where="plugins"), Import(module="json", where="plugins")]
     (failed,) = import_of_plugins(statements)
     import_of_plugins(statements)
-    assert f"cannot import {name!r}" in failed
+    assert SHOWN["cannot-import-2"].format(name=name) in failed
     assert capsys.readouterr().err.count(name) == 1
-    with plugins_contained(), pytest.raises(LobenchError, match=f"cannot import '{name}'"):
+    with plugins_contained(), pytest.raises(LobenchError, match=SHOWN["cannot-import-3"].format(name=name)):
         import_named(statements[0])
 
 
@@ -314,7 +317,7 @@ def test_a_gin_module_of_a_plugin_that_raises_an_error_of_lobench_is_named_too(
     (tmp_path / "planted_usage.py").write_text("import lobench\nraise lobench.UsageError('planted')\n")
     monkeypatch.syspath_prepend(tmp_path)
     (failed,) = import_of_plugins([Import(module="planted_usage", where="plugins")])
-    assert failed == "plugins: cannot import 'planted_usage'; got planted"
+    assert failed == SHOWN["plugins-cannot-import-planted-usage"]
 
 
 @pytest.mark.parametrize("does", ["raises", "interrupts", "generates", "has_no_memory", "ends_pytest"])
@@ -323,13 +326,13 @@ def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str
     own = command.invoke
     command.invoke = functools.wraps(own)(lambda context: own(context))  # type: ignore[method-assign]
     assert _guarded(_guarded(command, "hello", "mine"), "hello", "mine") is command
-    with pytest.raises(PluginFailure, match="plugin 'mine', hook lobench_cli_commands: the command 'hello' failed"):
+    with pytest.raises(PluginFailure, match=SHOWN["plugin-mine-hook-lobench-cli"]):
         command.main([], standalone_mode=False)
 
 
 def test_described_shows_any_value_in_one_line() -> None:
     shown = [described(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
-    assert shown[0] == "NoneType: None" and all(len(text.splitlines()) == 1 for text in shown)
+    assert shown[0] == SHOWN["nonetype-none"] and all(len(text.splitlines()) == 1 for text in shown)
     assert all(len(described(value)) < 120 for value in (["x" * 1000] * 1000, np.zeros((100, 100))))
 
 
@@ -385,6 +388,6 @@ def test_an_executor_that_is_wrong_is_one_line_with_plugin_and_hook(does: str) -
     )
     manager = PluginManager()
     manager.take(module, "mine")
-    with pytest.raises(PluginFailure, match=r"plugin 'mine', hook lobench_executors, 'mine': wait\(\)") as caught:
+    with pytest.raises(PluginFailure, match=SHOWN["plugin-mine-hook-lobench-executors"]) as caught:
         manager.make_executor("mine", None, None).wait(0.0)
     assert len(str(caught.value).splitlines()) == 1

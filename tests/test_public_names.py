@@ -8,10 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from shown import texts_of
 
 import lobench
 import lobench.extend
 from lobench import hookspecs
+
+SHOWN = texts_of("lobench")
 
 
 @pytest.mark.parametrize("package", [lobench, lobench.extend])
@@ -20,7 +23,7 @@ def test_each_name_loads(package: object) -> None:
     assert names == sorted(set(names))
     for name in names:
         assert getattr(package, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'Taks'"):
+    with pytest.raises(AttributeError, match=SHOWN["has-no-attribute-taks"]):
         package.Taks  # type: ignore[attr-defined] # noqa: B018
 
 

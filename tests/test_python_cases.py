@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 from commands import lobench_here, pytest_session
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, results, watch_here
 
 import lobench
@@ -22,6 +23,8 @@ from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError, UsageError
 from lobench.engine.config.python_cases import gin_of, specs_of_python, statements_of
 from lobench.engine.config.suite import specs_of
+
+SHOWN = texts_of("lobench")
 
 IN_PYTHON = """
 from lobench import Case, cases
@@ -85,7 +88,7 @@ def test_chief_knows_names_of_cases_in_python_without_importing_them(tmp_path: P
     assert [spec.name for spec in specs_of(suite)] == ["a", "b"]
     assert "tiny_tasks" not in sys.modules
     unknown = lobench_here("compare", "sgd()", "adam()", "--suite", suite, "--case", "c", cwd=tmp_path)
-    assert unknown.returncode == 2 and "no case 'c'" in unknown.stderr
+    assert unknown.returncode == 2 and SHOWN["no-case-c"] in unknown.stderr
 
 
 def test_run_of_an_experiment_finds_cases_in_python(tmp_path: Path) -> None:
@@ -158,14 +161,14 @@ def test_text_has_what_the_constructors_were_given() -> None:
     ],
 )
 def test_value_without_a_name_is_refused_in_one_line(make: Any, got: str) -> None:
-    with pytest.raises(ConfigError, match="has no name by which a worker could make it") as raised:
+    with pytest.raises(ConfigError, match=SHOWN["has-no-name-by-which"]) as raised:
         text_of(lobench.Case(task=make()))
     assert got in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_cases_that_belong_to_an_existing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.gin").touch()
-    with pytest.raises(SuiteError, match=r"cases in Python belong to mine\.gin"):
+    with pytest.raises(SuiteError, match=SHOWN["cases-in-python-belong-to"]):
         specs_of_python(tmp_path / "test_mine.py", {"a": lobench.Case(task=Ridge())})
     with pytest.raises(SuiteError, match="not a case"):
         specs_of_python(tmp_path / "test_yours.py", {"a": Ridge()})
@@ -173,7 +176,7 @@ def test_cases_that_belong_to_an_existing_file_are_refused(tmp_path: Path) -> No
 
 def test_test_file_that_skips_itself_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.importorskip('not_there')\n")
-    with pytest.raises(ConfigError, match="cannot import the file of the cases") as raised:
+    with pytest.raises(ConfigError, match=SHOWN["cannot-import-the-file-of"]) as raised:
         statements_of(CaseSpec(path=str(tmp_path / "skipped.gin"), scope="a", root=str(tmp_path)))
     assert "not_there" in str(raised.value) and "\n" not in str(raised.value)
 

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 from reference import ROOT
+from shown import texts_of
 from tiny import PATIENCE, make_run
+
+SHOWN = texts_of("lobench")
 
 PAGE = (ROOT / "docs" / "contributing.md").read_text()
 
@@ -296,7 +299,7 @@ def test_a_task_an_optimizer_a_sink_a_metric_and_a_kind_of_method_take_part_in_a
 @pytest.mark.long
 def test_a_figure_is_on_the_page(tree: Path, ran: str) -> None:
     run(tree, "report", "--store", "store", "--output", "page.html")
-    assert "A ladder of methods" in (tree / "page.html").read_text()
+    assert SHOWN["ladder-of-methods"] in (tree / "page.html").read_text()
     run(tree, "report", "--store", "store", "--output", "ladder.html", "--figure", "ladder")
     assert (tree / "ladder.html").read_text().count("<svg") == 1
 
@@ -318,8 +321,8 @@ def test_a_format_is_recognised_and_read(tree: Path) -> None:
 
 @pytest.mark.long
 def test_a_tool_has_its_command(tree: Path) -> None:
-    assert re.search(r"hello +Say hello", run(tree, "--help"))
-    assert run(tree, "hello") == "hello from a tool\n"
+    assert re.search(SHOWN["hello-say-hello"], run(tree, "--help"))
+    assert run(tree, "hello") == SHOWN["hello-from-a-tool"]
 
 
 @pytest.mark.long

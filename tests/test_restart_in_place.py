@@ -12,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import make_run, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.extend import wandb_rows
+
+SHOWN = texts_of("lobench")
 
 SEEDS = "Case.num_seeds = 3\n"
 FIRST = (-2.0, -1.8, -1.5, -1.4, -1.3)  # log learning rates, by outer step from 1 on
@@ -99,7 +102,7 @@ def test_tensorboard_names_the_run_after_the_restart_and_a_line_reports_it(
     line = "theta_1.npz (outer step 1) has other content than before: a new run begins, and 5 checkpoints of the "
     line += "former one, from outer step 1 on, are left out"
     assert re.search(rf"restarted: \S*{re.escape(line)}$", output, re.MULTILINE), output
-    assert "is not written" not in output
+    assert SHOWN["is-not-written"] not in output
 
 
 def test_tables_and_curves_show_the_present_run_and_results_list_both(restarted: tuple[Path, Path, Path, str]) -> None:
@@ -111,7 +114,7 @@ def test_tables_and_curves_show_the_present_run_and_results_list_both(restarted:
     assert len({one["checkpoint"]["sha256"] for one in results(store)}) == 8
     page = store / "report.html"
     assert lobench("report", "--store", store, "--output", page).returncode == 0
-    assert "5 checkpoints of a former run in this folder" in page.read_text()
+    assert SHOWN["checkpoints-of-a-former-run"] in page.read_text()
 
 
 def test_best_chooses_among_the_thetas_that_lie_there(restarted: tuple[Path, Path, Path, str]) -> None:
@@ -209,7 +212,7 @@ def test_bisect_leaves_out_files_of_the_former_run_that_still_lie_there(tmp_path
     for step, log_lr in ((1, -1.5), (2, -1.4)):
         write_checkpoint(run / f"theta_{step}.npz", log_lr)
     before = lobench("bisect", run, *options, "--most", "2")  # the watch has not seen the restart yet
-    assert before.returncode in (0, 4) and "restarted: outer step 1 " in before.stderr, before.stderr
+    assert before.returncode in (0, 4) and SHOWN["restarted-outer-step-1"] in before.stderr, before.stderr
     assert json.loads(before.stdout)["num_checkpoints"] == 2
     assert watch(run, suite, *OPTIONS).returncode == 0
     done = lobench("bisect", run, *options, "--most", "0")
@@ -238,7 +241,7 @@ def test_file_without_a_step_is_a_run_of_its_own_beside_files_with_steps(with_la
     assert tensorboard(store) == {".": [10, 20, 30, 40], "latest.npz": [0, 1, 2, 3]}
     labels = read_store(store).labels
     assert [label for label in labels if label.startswith("outer step")] == [
-        f"outer step {n}" for n in (10, 20, 30, 40)
+        SHOWN["outer-step-2"].format(n=n) for n in (10, 20, 30, 40)
     ]
 
 

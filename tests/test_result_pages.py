@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from reference import ROOT
+from shown import texts_of
 
 from lobench.engine.store.bundle import ResultBundle
+
+SHOWN = texts_of("lobench")
 
 
 def test_the_tables_are_those_of_the_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +21,7 @@ def test_the_tables_are_those_of_the_bundles(monkeypatch: pytest.MonkeyPatch) ->
 
     for page in PAGES:
         text = page.read_text()
-        assert "by lobench site" in text
+        assert SHOWN["by-lobench-site"] in text
         assert with_tables(text) == text, "python docs/generate/result_pages.py writes them"
     sys.modules.pop("result_pages")
 

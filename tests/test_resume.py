@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from commands import Done
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, watch, watch_command
 
 from lobench.core.result import Curves
+
+SHOWN = texts_of("lobench")
 
 TASKS = '''
 
@@ -163,7 +166,7 @@ def test_a_damaged_state_is_computed_anew_and_that_is_said(
     done = watched(run, suite)
     assert done.returncode == 0, done.stdout + done.stderr
     output = [line for line in (done.stdout + done.stderr).splitlines() if "computed anew" in line]
-    assert len(output) == 1 and "tiny/a, seeds 0+1: the saved state of step 90 cannot be used" in output[0]
+    assert len(output) == 1 and SHOWN["tiny-a-seeds-0-1"] in output[0]
     (curves,) = curves_in(run)
     assert curves.resumed_at == 0 and metrics(curves) == whole and states_of(run) == []
 

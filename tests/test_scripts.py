@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from forked import python
 from reference import ROOT
+from shown import texts_of
+
+SHOWN = texts_of("lobench")
 
 TIMEOUT_SECONDS = 600  # bounds a hang
 TINY = """
@@ -123,4 +126,6 @@ def test_it_runs_at_its_smallest_size(file: str, tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = python(*words, cwd=tmp_path, env=environment, timeout=TIMEOUT_SECONDS)
         # One benchmark answers a question of yes or no by its code: too few steps solve nothing.
-        assert done.returncode == 0 or "seeds at 475 or more" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
+        assert done.returncode == 0 or SHOWN["seeds-at-475-or-more"] in done.stdout, (
+            done.stdout[-2000:] + done.stderr[-2000:]
+        )

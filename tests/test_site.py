@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from commands import lobench as lobench_
 from reference import ROOT
+from shown import texts_of
 
 import lobench
 import lobench.extend
 from lobench import hookspecs
 from lobench.plugins import load_plugins
+
+SHOWN = texts_of("lobench")
 
 NO_NETWORK = """
 import socket
@@ -80,7 +83,7 @@ def test_every_command_and_option_is_on_its_page(site: Path) -> None:
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None and f"lobench {name}" in page
-        assert "Comes with the plugin lobench." not in page  # only those of others do
+        assert SHOWN["comes-with-the-plugin-lobench"] not in page  # only those of others do
         options = [option for each in command.params if is_shown(each) for option in each.opts]
         assert not [option for option in options if option not in page], name
 

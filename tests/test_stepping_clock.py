@@ -6,8 +6,11 @@ import subprocess
 from pathlib import Path
 
 from failing_disk import COMPILING
+from shown import texts_of
 from stepping_clock import SteppingClock
 from tiny import make_run, make_suite, results, watch_command, write_checkpoint
+
+SHOWN = texts_of("lobench")
 
 pytestmark = COMPILING
 
@@ -49,4 +52,4 @@ def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path:
         check=False,
         cwd=tmp_path,
     )
-    assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and SHOWN["nothing-new"] in again.stdout, again.stdout + again.stderr

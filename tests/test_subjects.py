@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import pytest_session
+from shown import texts_of
 from tiny import KILLED_CHIEF, PATIENCE, content, make_run, make_suite
 
 from lobench.api.engine_run import Watched
@@ -18,6 +19,8 @@ from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.progress import SilentProgress
+
+SHOWN = texts_of("lobench")
 
 OTHER_RATE = "; LearnableSGD.initial_lr = 0.5"
 # Evaluates subjects in a process of its own: `python -c EVALUATE STORE SUITE SUBJECT...`.
@@ -100,7 +103,7 @@ def test_one_theta_with_two_bindings_is_two_subjects(done: Path) -> None:
 def test_the_same_subject_twice_is_said_and_computed_once(done: Path) -> None:
     watched, lines = again(done, "sgd()", "sgd()")
     assert watched.ending.num_checkpoints == 1
-    assert "'sgd()' and 'sgd()' are the same subject: it is computed once" in lines
+    assert SHOWN["sgd-and-sgd-are-the"] in lines
 
 
 def test_a_subject_that_is_asked_for_no_more_counts_no_more(done: Path) -> None:
@@ -126,7 +129,7 @@ def test_an_unknown_name_is_refused_before_anything_runs(done: Path, tmp_path: P
     with pytest.raises(LobenchError) as refused:
         evaluate_into(tmp_path / "store", ["sgd()", "adamm()"], done / "tiny", workers=1)
     text = str(refused.value)
-    assert "'adamm()'" in text and "did you mean 'adam'?" in text and "\n" not in text
+    assert "'adamm()'" in text and SHOWN["did-you-mean-adam"] in text and "\n" not in text
     assert not (tmp_path / "store").exists(), "nothing was evaluated"
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import results
+
+SHOWN = texts_of("lobench")
 
 TESTS = """
 import json
@@ -88,9 +91,9 @@ def test_early(checkpoint):
 @pytest.mark.parametrize(
     ("steps", "verdict", "code", "words"),
     [
-        ((3, 4), "REGRESSED", 1, "1 passed under checkpoint-3 (A) and failed under checkpoint-4 (B): lm/test_small"),
-        ((4, 3), "PASS", 0, "1 failed under checkpoint-4 (A) and passed under checkpoint-3 (B): lm/test_small"),
-        ((4, 5), "INCONCLUSIVE", 0, "1 without an outcome on a side: lm/test_early"),
+        ((3, 4), "REGRESSED", 1, SHOWN["passed-under-checkpoint-3-a"]),
+        ((4, 3), "PASS", 0, SHOWN["failed-under-checkpoint-4-a"]),
+        ((4, 5), "INCONCLUSIVE", 0, SHOWN["without-an-outcome-on-a"]),
     ],
 )
 def test_compare_reports_a_test_that_fails_under_b_alone_as_a_regression(
@@ -114,7 +117,7 @@ def test_bisect_of_a_test_finds_the_broken_checkpoint(tmp_path: Path, suite: Pat
 
 def test_commands_with_an_unknown_test_name_the_known_ones(tmp_path: Path, suite: Path, run: Path) -> None:
     done = lobench("bisect", run, "--suite", suite, "--case", "test_los", cwd=tmp_path)
-    assert done.returncode == 2 and "expected one of test_loss, TestGroup::test_inside" in done.stderr
+    assert done.returncode == 2 and SHOWN["expected-one-of-test-loss"] in done.stderr
 
 
 FRESH = """
@@ -149,7 +152,7 @@ def test_best_takes_fresh_seeds_of_tests_that_read_them(run: Path, suite: Path) 
     done = lobench("best", run, "--suite", suite, "--top", "2", "--seeds", "3", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["best"].endswith("checkpoint-3")
-    assert "no fresh seeds of lm/test_fixed" in done.stderr
+    assert SHOWN["no-fresh-seeds-of-lm-test"] in done.stderr
     fresh, further = (
         [(one["case"]["name"], one["checkpoint"]["outer_step"], tuple(one["seeds"])) for one in results(folder)]
         for folder in (store / "best", store / "best/winner")
@@ -161,7 +164,7 @@ def test_best_takes_fresh_seeds_of_tests_that_read_them(run: Path, suite: Path) 
 def test_best_of_tests_with_fixed_seeds_is_one_line(run: Path, suite: Path) -> None:
     watched(run, suite, FRESH.replace("record.seeds", "range(4)"))
     done = lobench("best", run, "--suite", suite)
-    assert done.returncode == 2 and "no fresh seeds of lm/test_fresh" in done.stderr, done.stderr
+    assert done.returncode == 2 and SHOWN["no-fresh-seeds-of-lm-test-fresh"] in done.stderr, done.stderr
     assert "`record.seeds`" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
@@ -171,7 +174,7 @@ def test_alarm_confirms_on_seeds_that_a_test_reads(run: Path, suite: Path) -> No
     assert done.returncode == 1, done.stdout + done.stderr
     (alarm,) = json.loads(done.stdout)["alarms"]
     assert (alarm["outer_step"], alarm["reference_outer_step"]) == (4, 3)
-    assert done.stderr.count("no fresh seeds of lm/test_fixed") == 1
+    assert done.stderr.count(SHOWN["no-fresh-seeds-of-lm-test"]) == 1
     found = results(store / "alarm")
     assert {one["case"]["name"] for one in found} == {"test_fresh"}
     assert all(one["seeds"][0] > 1000 and len(one["seeds"]) == 4 for one in found)
@@ -181,7 +184,10 @@ def test_alarm_of_tests_with_fixed_seeds_says_why_nothing_is_confirmed(run: Path
     store = watched(run, suite, FRESH.replace("record.seeds", "range(4)"))
     done = lobench("alarm", run, "--suite", suite, "--seeds", "4", "--format", "json")
     assert done.returncode == 0 and json.loads(done.stdout)["alarms"] == []
-    assert done.stderr.count("no fresh seeds of lm/test_fresh") == 1 and not (store / "alarm/ledger.sqlite").exists()
+    assert (
+        done.stderr.count(SHOWN["no-fresh-seeds-of-lm-test-fresh"]) == 1
+        and not (store / "alarm/ledger.sqlite").exists()
+    )
 
 
 @pytest.mark.parametrize("seeds", ["record.seeds", "range(4)"])
@@ -193,6 +199,6 @@ def test_bisect_asks_a_test_for_further_seeds_if_it_reads_them(run: Path, suite:
     assert done.returncode == 4, done.stdout + done.stderr
     further = [one["seeds"] for one in results(store / "bisect")] if (store / "bisect").exists() else []
     if seeds == "record.seeds":
-        assert further and min(map(min, further)) >= 4 and "no fresh seeds" not in done.stderr
+        assert further and min(map(min, further)) >= 4 and SHOWN["no-fresh-seeds"] not in done.stderr
     else:
-        assert not further and "no fresh seeds of lm/test_fresh" in done.stderr
+        assert not further and SHOWN["no-fresh-seeds-of-lm-test-fresh"] in done.stderr

@@ -13,8 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from test_command_cases import without_jax
 from tiny import PATIENCE, results
+
+SHOWN = texts_of("lobench")
 
 TESTS = """
 import contextlib
@@ -148,7 +151,7 @@ def test_session_with_a_checkpoint_stores_each_test_without_jax(tmp_path: Path, 
     done = subprocess.run(
         words, env=without_jax(tmp_path), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert done.returncode == 1 and "not stored" not in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and SHOWN["not-stored"] not in done.stdout, done.stdout + done.stderr
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
     check(store)
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from pages import blocks_of, follow
 from reference import ROOT
+from shown import texts_of
+
+SHOWN = texts_of("lobench")
 
 NEW_PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 
@@ -20,13 +23,13 @@ def trial(tmp_path: Path) -> Path:
 
 def test_a_first_suite_ends_in_gates(trial: Path) -> None:
     output = follow("tutorials/first-suite.md", trial)
-    assert "2 passed" in output and "REGRESSED" in output and "exit code 1" in output
+    assert "2 passed" in output and "REGRESSED" in output and SHOWN["exit-code-1"] in output
     assert (trial / "mysuite" / "baselines" / "adam-velo.json").exists()
 
 
 def test_a_run_is_watched_by_the_side_of_its_trainer(trial: Path) -> None:
     output = follow("tutorials/watch.md", trial)
-    assert "done: nothing new" in output and (trial / "report.html").exists()
+    assert SHOWN["done-nothing-new"] in output and (trial / "report.html").exists()
 
 
 def test_two_optimizers_are_compared(trial: Path) -> None:
@@ -36,12 +39,12 @@ def test_two_optimizers_are_compared(trial: Path) -> None:
 
 def test_an_experiment_is_planned_run_and_shown(trial: Path) -> None:
     output = follow("tutorials/experiment.md", trial)
-    assert "Adam, tuned" in output and (trial / "report.html").exists() and (trial / "table.tex").exists()
+    assert SHOWN["adam-tuned"] in output and (trial / "report.html").exists() and (trial / "table.tex").exists()
 
 
 def test_a_plugin_is_installed_keeps_its_contract_and_is_used(trial: Path) -> None:
     output = follow("tutorials/plugin.md", trial)
-    assert "journal: " in output and "outer step 1: 1 of 1 passed" in output
+    assert "journal: " in output and SHOWN["outer-step-1-1-of"] in output
     assert len((trial / "run/lobench_results/bowl/journal.jsonl").read_text().splitlines()) == 1
 
 

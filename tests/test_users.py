@@ -11,12 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from shown import texts_of
 from stores import case_info
 from tiny import make_run, write_checkpoint
 from users import ALICE, BOB, GROUP, USERS, run_as, start_as
 
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.core.suite_place import SuitePlace
+
+SHOWN = texts_of("lobench")
 
 pytestmark = USERS
 
@@ -80,7 +83,7 @@ def test_store_with_a_group_umask_is_read_and_continued_by_both_users(lab: Path,
     second = watch(lab, reader, 0o002)
     assert second.returncode == 0 and "1 passed" in second.stdout, second.stdout + second.stderr
     third = watch(lab, writer, 0o002)
-    assert third.returncode == 0 and "nothing new" in third.stdout, third.stdout + third.stderr
+    assert third.returncode == 0 and SHOWN["nothing-new"] in third.stdout, third.stdout + third.stderr
 
 
 def test_store_of_one_user_locks_nobody_out_but_others_by_a_line(lab: Path) -> None:
@@ -88,13 +91,15 @@ def test_store_of_one_user_locks_nobody_out_but_others_by_a_line(lab: Path) -> N
     assert results(lab, BOB, 0o022).returncode == 0
     assert_refused(watch(lab, BOB, 0o022), lab)
     again = watch(lab, ALICE, 0o022)
-    assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and SHOWN["nothing-new"] in again.stdout, again.stdout + again.stderr
 
 
 def assert_refused(refused: subprocess.CompletedProcess[str], lab: Path) -> None:
     lines = refused.stderr.splitlines()
-    assert refused.returncode == 2 and len(lines) == 1 and f"this is user {BOB}" in lines[0], refused.stderr
-    assert "its owner can let the group" in lines[0] and str(lab / "store") in lines[0]
+    assert refused.returncode == 2 and len(lines) == 1 and SHOWN["this-is-user"].format(bob=BOB) in lines[0], (
+        refused.stderr
+    )
+    assert SHOWN["its-owner-can-let-the"] in lines[0] and str(lab / "store") in lines[0]
 
 
 @pytest.mark.parametrize(("first", "second"), [(0o002, 0o077), (0o077, 0o002)], ids=["group-first", "private-first"])
@@ -104,7 +109,7 @@ def test_store_of_users_with_different_umasks_is_continued_by_both(lab: Path, fi
     assert watch(lab, ALICE, first, *sinks).returncode == 0
     if first == 0o077:
         read = results(lab, BOB, second)
-        assert read.returncode == 2 and "not readable" in read.stderr
+        assert read.returncode == 2 and SHOWN["not-readable"] in read.stderr
         refused = watch(lab, BOB, second)
         assert_refused(refused, lab)
         advice = f"chmod -R g+rwX {store}".split()
@@ -113,7 +118,7 @@ def test_store_of_users_with_different_umasks_is_continued_by_both(lab: Path, fi
         write_checkpoint(lab / "run" / f"theta_{step}.npz", -3.0 + step / 2)
         continued = watch(lab, user, umask, *sinks)
         assert continued.returncode == 0 and "1 passed" in continued.stdout, continued.stdout + continued.stderr
-        assert "still lacks" not in continued.stdout, "a sink could not go on with what the other user wrote"
+        assert SHOWN["still-lacks"] not in continued.stdout, "a sink could not go on with what the other user wrote"
         modes = {path: path.stat().st_mode & 0o060 for path in (store, *store.rglob("*"))}
         assert set(modes.values()) == {0o060}, modes
 
@@ -141,7 +146,7 @@ def test_store_that_becomes_read_only_ends_a_watch_with_a_line_and_loses_nothing
         said, errors = process.stdout.read(), process.stderr.read()
     assert process.returncode == 2 and "Traceback" not in said, said + errors
     (line,) = errors.splitlines()
-    assert line.startswith(f"lobench: {store}") and "Permission denied" in line and f"user {ALICE}" in line, line
+    assert line.startswith(f"lobench: {store}") and SHOWN["permission-denied"] in line and f"user {ALICE}" in line, line
     subprocess.run(["chmod", "-R", "u+w", store], check=True)
     again = run_as(ALICE, "watch", files, *options, cwd=lab)
     assert again.returncode == 0 and "1 passed" in again.stdout, again.stdout + again.stderr
@@ -159,4 +164,4 @@ def test_baselines_of_a_suite_that_may_not_be_read_are_reported_in_a_line(lab: P
     finally:
         os.seteuid(0)
     (note,) = found.notes
-    assert "of suite 'tiny' that the store was scored by (adam-velo.json) may not be read by this user" in note
+    assert SHOWN["of-suite-tiny-that-the"] in note

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from forked import ANEW
+from shown import texts_of
 from tiny import (
     KILLED_CHIEF,
     PATIENCE,
@@ -27,6 +28,8 @@ from tiny import (
     watch_command,
     write_checkpoint,
 )
+
+SHOWN = texts_of("watch")
 
 ALL = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -88,7 +91,7 @@ def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, P
         first.send_signal(signal.SIGTERM)
         output, _ = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130
-    assert "the same command goes on" in output
+    assert SHOWN["same-command-goes-on"] in output
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +178,7 @@ def test_a_suite_that_is_broken_while_it_is_watched_ends_the_watch_with_its_line
     write_checkpoint(run / "theta_2.npz", -2.0)
     output, errors = chief.communicate(timeout=PATIENCE)
     assert chief.returncode == 2
-    assert "tiny.gin:" in errors and "syntax error" in errors, output + errors
+    assert "tiny.gin:" in errors and SHOWN["syntax-error"] in errors, output + errors
     assert "INTERNAL_ERROR" not in output + errors
 
 
@@ -199,7 +202,7 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
             write_checkpoint(run / "theta_3.npz", -1.0)
     output = "".join(lines)
     assert chief.wait(PATIENCE) == 0, output
-    assert output.count(f"{suite / 'tiny.gin'} has changed: restarting with the present files") == 1, output
+    assert output.count(SHOWN["has-changed-restarting-with-the"].format(number=suite / "tiny.gin")) == 1, output
     assert "7 passed" in output, output
     records = results(tmp_path / "store")
     found = {(r["checkpoint"]["outer_step"], r["case"]["name"]): r["case"]["identity"] for r in records}
@@ -288,7 +291,7 @@ def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     log = run / "lobench_results" / "tiny" / "logs" / "worker-0.log"
-    assert done.stdout.count(f"worker 0 is not ready after 0 s; still waiting, see {log}") == 1
+    assert done.stdout.count(SHOWN["worker-0-is-not-ready"].format(log=log)) == 1
 
 
 def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:

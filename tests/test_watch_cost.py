@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shown import texts_of
 from tiny import TASKS, content, make_run, make_suite, results, watch
+
+SHOWN = texts_of("watch")
 
 SLOW = """
 @configurable
@@ -30,7 +33,7 @@ def test_a_watch_tells_its_cost_and_ends_cleanly_at_its_limit(tmp_path: Path) ->
     # The first evaluation uses the limit up: what runs ends, and nothing else begins.
     limited = watch(run, suite, *options, "--once", "--max-core-hours", "1e-9")
     assert limited.returncode == 4, limited.stderr
-    assert "--max-core-hours 1e-09 are used; 1 of 2 evaluations were not begun" in limited.stdout
+    assert SHOWN["max-core-hours-1e-09"] in limited.stdout
     assert len(results(store)) == 1
 
     between = watch(run, suite, *options, "--dry-run")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import (
     CONFIG,
     GIN,
@@ -31,6 +32,8 @@ from tiny import (
 )
 
 from lobench.core.program import Program
+
+SHOWN = texts_of("watch")
 
 ONCE = ("--once", "--workers", "1")
 HERE = (*ONCE, "--executor", "inline")  # what is planned does not hang on where it runs
@@ -68,7 +71,7 @@ def steps(folder: Path) -> Counter[tuple[int, str]]:
 
 
 def test_nothing_changed_trains_nothing(folder: Path) -> None:
-    assert "nothing new;" in again(folder, "--checkpoints", "all")
+    assert SHOWN["nothing-new"] in again(folder, "--checkpoints", "all")
     assert steps(folder).total() == 4
 
 
@@ -82,20 +85,20 @@ def test_a_changed_binding_of_the_optimizer_is_evaluated(folder: Path, policy: s
     assert added == expected
     assert len(found) == 4 + sum(expected.values()), "what was there stays"
     (folder / "run" / "config.gin").write_text(CONFIG)
-    assert "nothing new;" in again(folder), "and the old plan still has its results"
+    assert SHOWN["nothing-new"] in again(folder), "and the old plan still has its results"
 
 
 def test_a_changed_number_of_steps_is_evaluated_and_then_known(folder: Path) -> None:
     options = ("--gin-param", "Case.num_inner_steps = 20")
     assert "2 passed" in again(folder, *options)
     assert {r["checkpoint"]["outer_step"] for r in results(folder / "store") if r["num_inner_steps"] == 20} == {2}
-    assert "nothing new" in again(folder, *options)
+    assert SHOWN["nothing-new-2"] in again(folder, *options)
 
 
 def test_a_new_case_alone_is_trained(folder: Path) -> None:
     (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
     output = again(folder, "--verbose")
-    assert "tiny/new  passed" in output and "tiny/a" not in output.split("cases:")[1].split("\n", 1)[1]
+    assert SHOWN["tiny-new-passed"] in output and "tiny/a" not in output.split("cases:")[1].split("\n", 1)[1]
     assert steps(folder) == {(1, "a"): 1, (1, "b"): 1, (2, "a"): 1, (2, "b"): 1, (2, "new"): 1}
 
 
@@ -117,7 +120,7 @@ def test_a_failed_verdict_and_an_error_are_the_exit_code_of_every_call(folder: P
     test.write_text(test.read_text() + "    assert case.scope != 'new'\n")
     (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
     again(folder, code=1)
-    assert "nothing new; recorded before: 1 failed;" in again(folder, code=1)
+    assert SHOWN["nothing-new-recorded-before-1"] in again(folder, code=1)
 
 
 def test_errors_are_tried_again_with_the_new_case_and_expired_ones_too(folder: Path) -> None:
@@ -127,7 +130,7 @@ def test_errors_are_tried_again_with_the_new_case_and_expired_ones_too(folder: P
     hidden.rename(folder / "run" / "theta_1.npz")
     (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\nnewer/Case.task = @Bowl()\n")
     output = again(folder, "--retry-errors", "--checkpoints", "latest")
-    assert "trying 1 evaluation again" in output
+    assert SHOWN["trying-1-evaluation-again"] in output
     assert set(steps(folder).values()) == {1} and steps(folder).total() == 8
     assert {r["outcome"] for r in results(folder / "store")} == {"passed"}
 
@@ -137,7 +140,7 @@ def test_a_checkpoint_that_was_skipped_is_evaluated_where_all_are_asked_for(fold
         write_checkpoint(folder / "run" / f"theta_{step}.npz", -1.0 * step)
     output = again(folder)
     assert output.count("skipped:") == 1 and "2 checkpoints" in output, output
-    assert "nothing new" in again(folder)
+    assert SHOWN["nothing-new-2"] in again(folder)
     assert {step for step, _ in steps(folder)} == {1, 2, 5}
     again(folder, "--checkpoints", "all")
     assert {step for step, _ in steps(folder)} == {1, 2, 3, 4, 5}
@@ -151,8 +154,8 @@ def test_results_of_another_jax_are_kept_beside_todays_and_never_taken_for_them(
     assert "2 passed" in again(folder)
     found = Counter((r["checkpoint"]["outer_step"], "0.4.1" in r["program"]) for r in results(folder / "store"))
     assert found == {(1, True): 2, (2, True): 2, (2, False): 2}
-    assert "nothing new" in again(folder)
-    assert "results of 2 programs, which may differ in bits: " in lobench("results", "--store", folder / "store").stdout
+    assert SHOWN["nothing-new-2"] in again(folder)
+    assert SHOWN["results-of-2-programs-which"] in lobench("results", "--store", folder / "store").stdout
 
 
 def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> None:
@@ -225,7 +228,7 @@ def test_results_after_bindings_that_return_have_no_note_of_other_bindings(folde
     write_checkpoint(folder / "run" / "theta_3.npz", -1.5)
     again(folder, *all_of_them)
     shown = lobench("results", "--store", folder / "store")
-    assert shown.returncode == 0 and "different bindings" not in shown.stdout, shown.stdout
+    assert shown.returncode == 0 and SHOWN["different-bindings"] not in shown.stdout, shown.stdout
 
 
 def test_comparison_by_outer_steps_in_a_watchs_store_trains_nothing_and_adds_no_row(folder: Path) -> None:

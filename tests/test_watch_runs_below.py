@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import CONFIG, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
@@ -17,6 +18,8 @@ from lobench.api.load_optimizer import load_learned
 from lobench.engine.checkpoints.given import run_variant
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.convert.model_card import ExportedCheckpoint
+
+SHOWN = texts_of("watch")
 
 OPTIONS = ("--once", "--checkpoints", "all", "--workers", "1")
 MOMENTUM = "Case.learned_optimizer = @LearnableSGDM()\n"
@@ -41,7 +44,7 @@ def evaluated(runs: Path) -> set[tuple[str, str]]:
 
 def test_watch_of_a_folder_of_runs_names_the_option_that_watches_them(tmp_path: Path) -> None:
     done = watch(make_runs(tmp_path, {"one": CONFIG, "two": CONFIG}), make_suite(tmp_path), *OPTIONS)
-    assert done.returncode == 2 and "in one, two: --source population" in done.stderr
+    assert done.returncode == 2 and SHOWN["in-one-two-source-population"] in done.stderr
 
 
 def test_each_run_binds_its_own_config_over_that_of_the_folder(tmp_path: Path) -> None:
@@ -54,7 +57,7 @@ def test_each_run_binds_its_own_config_over_that_of_the_folder(tmp_path: Path) -
     found = results(runs / "lobench_results" / "tiny")
     assert sorted(one["label"] for one in found) == ["first/theta_1.npz"] * 2 + ["momentum/theta_1.npz"] * 2
     again = watch(runs, suite, *POPULATION)
-    assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout
+    assert again.returncode == 0 and SHOWN["nothing-new-2"] in again.stdout, again.stdout
 
 
 def hashes(store: Path, name: str) -> set[str]:
@@ -83,11 +86,11 @@ def test_commands_that_evaluate_again_bind_a_runs_config_over_that_of_the_folder
     assert best.returncode == 0, best.stdout + best.stderr
     assert (hashes(store / "best", "one"), hashes(store / "best", "two")) == (of_one, of_two)
     alarm = lobench("alarm", runs / "one", *options)
-    assert "may be worse" in alarm.stdout + alarm.stderr, alarm.stdout + alarm.stderr
+    assert SHOWN["may-be-worse"] in alarm.stdout + alarm.stderr, alarm.stdout + alarm.stderr
     assert hashes(store / "alarm", "one") == of_one
     write_checkpoint(runs / "one" / "theta_5.npz", -5.2)  # which the watch has not seen
     found = lobench("bisect", runs / "one", *options, "--case", "tiny/a", "--most", "4")
-    assert "looking at" in found.stdout + found.stderr, found.stdout + found.stderr
+    assert SHOWN["looking-at"] in found.stdout + found.stderr, found.stdout + found.stderr
     assert hashes(store / "bisect", "one") == of_one
     learned: Any = load_learned("one/theta_1.npz", store=store)[0]
     assert np.exp(learned.init(None)["log_lr"]) == pytest.approx(0.5)
@@ -106,9 +109,9 @@ def test_watch_after_edit_of_a_runs_config_evaluates_its_checkpoints_again_and_n
     edited = watch(runs, suite, *POPULATION)
     assert edited.returncode == 0 and "2 passed" in edited.stdout, edited.stdout
     assert len(results(runs / "lobench_results" / "tiny")) == 6
-    assert "nothing new" in watch(runs, suite, *POPULATION).stdout
+    assert SHOWN["nothing-new-2"] in watch(runs, suite, *POPULATION).stdout
     config.write_text(CONFIG)
-    assert "nothing new" in watch(runs, suite, *POPULATION).stdout
+    assert SHOWN["nothing-new-2"] in watch(runs, suite, *POPULATION).stdout
     (runs / "config.gin").write_text(CONFIG + "LearnableSGD.initial_lr = 0.5\n")
     config.unlink()  # only the folder's config is bound now, as after the edit; `two` takes it too, for the first time
     above = watch(runs, suite, *POPULATION)
@@ -122,7 +125,7 @@ def test_runs_with_configs_need_none_in_the_folder_above_and_are_named_in_tables
     table = lobench("results", "--store", runs / "lobench_results" / "tiny", "--evaluations").stdout
     assert "one 1" in table and "two 1" in table
     note = lobench("results", "--store", runs / "lobench_results" / "tiny").stdout
-    assert re.search(r"the score 1 is the mean of (one|two)/theta_1\.npz", note), note
+    assert re.search(SHOWN["score-1-is-the-mean"], note), note
 
 
 def test_equal_errors_are_shown_once_with_their_number(tmp_path: Path) -> None:
@@ -131,8 +134,8 @@ def test_equal_errors_are_shown_once_with_their_number(tmp_path: Path) -> None:
         np.savez(runs / name / "theta_1.npz", other=np.float32(value))
     done = watch(runs, suite, *POPULATION)
     assert done.returncode == 3
-    assert done.stdout.count("log_lr is missing") == 2, done.stdout
-    assert "4 evaluations ended with one error, shown once: theta does not fit LearnableSGD" in done.stdout
+    assert done.stdout.count(SHOWN["log-lr-is-missing"]) == 2, done.stdout
+    assert SHOWN["evaluations-ended-with-one-error"] in done.stdout
 
 
 @pytest.mark.parametrize("broken", ["Case.learned_optimizer = @", "import no_such_module\n"])
@@ -145,7 +148,7 @@ def test_watch_goes_on_without_a_run_whose_config_is_broken_until_it_is_repaired
         assert done.returncode == 3, done.stdout + done.stderr
         assert {run for run, _ in evaluated(runs)} == {"good", "other"}
         assert sum(line.startswith("unreadable: ") for line in done.stdout.splitlines()) == 1, done.stdout
-        assert "not evaluated: " in done.stdout
+        assert SHOWN["not-evaluated"] in done.stdout
     (runs / "bad" / "config.gin").write_text(CONFIG)
     done = lobench(*command)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -201,4 +204,4 @@ def test_commands_on_one_of_the_runs_take_its_checkpoints_alone(tmp_path: Path) 
     found = json.loads(bisect.stdout)
     assert found["num_checkpoints"] == 3
     several = lobench("alarm", runs, *options)
-    assert several.returncode == 2 and "several runs; got bad, good; expected the folder of one" in several.stderr
+    assert several.returncode == 2 and SHOWN["several-runs-got-bad-good"] in several.stderr

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shown import texts_of
 from tiny import content, make_run, make_suite, results
 from tiny import watch_here as watch
+
+SHOWN = texts_of("watch")
 
 ALL = ("--once", "--checkpoints", "all", "--workers", "1")
 RATES = tuple(-3.0 + 0.2 * index for index in range(8))
@@ -96,7 +99,7 @@ def test_a_worker_killed_in_between_costs_time_alone(alone: tuple[Path, Path], t
     store = tmp_path / "store"
     done = watch(run, suite, *ALL, "--together", "4", "--store", str(store), "--executor", "local")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("a worker died in") == 1
+    assert done.stdout.count(SHOWN["worker-died-in"]) == 1
     assert counts(store) == EACH_ONCE
     assert_close(store, run.parent / "store")
     found = Counter(how[-4:] for how in together(store).values())
@@ -136,4 +139,4 @@ def test_a_case_wider_than_the_workers_runs_alone_and_says_why(tmp_path: Path) -
     why = "this worker has another number of threads than its num_cpus = 2"
     assert set(together(store).values()) == {f"alone: {why}"}
     for case in "ab":
-        assert done.stdout.count(f"{case}: computed alone: {why}\n") == 1, done.stdout
+        assert done.stdout.count(SHOWN["computed-alone"].format(case=case, why=why)) == 1, done.stdout

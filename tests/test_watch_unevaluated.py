@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 from tiny import make_run, make_suite, results, watch
+
+SHOWN = texts_of("watch")
 
 
 def test_what_stands_for_evaluations_is_stored_and_shown(tmp_path: Path) -> None:
@@ -29,5 +32,5 @@ def test_who_asks_for_another_split_is_told_before_anything_runs(tmp_path: Path,
     store = tmp_path / "store"
     done = watch(run, suite, "--once", "--executor", "inline", "--store", str(store), "--gin-param", asked)
     assert done.returncode not in (0, 1) and "Traceback" not in done.stderr
-    assert "Case.eval_batches = 0 evaluates nothing" in done.stderr + done.stdout
+    assert SHOWN["case-eval-batches-0-evaluates"] in done.stderr + done.stdout
     assert not store.exists() or results(store) == []

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from commands import Done, lobench
 from safetensors.numpy import save_file
+from shown import texts_of
 from tiny import GIN, make_run, make_suite
 from users import ALICE, GROUP, USERS, run_as
+
+SHOWN = texts_of("watch")
 
 ONE_CASE = GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", "")
 
@@ -61,14 +64,13 @@ def garbage(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "reason"),
     [
-        ("theta_9.npz", cut(npz), "cannot read it as npz"),
-        ("theta_9.npz", Path.touch, "an empty file"),
-        ("theta_9.npz", garbage, "cannot read it as npz"),
-        ("theta_9.safetensors", cut(safetensors), "cannot read it as safetensors"),
+        ("theta_9.npz", cut(npz), SHOWN["cannot-read-it-as-npz"]),
+        ("theta_9.npz", Path.touch, SHOWN["empty-file"]),
+        ("theta_9.npz", garbage, SHOWN["cannot-read-it-as-npz"]),
+        ("theta_9.safetensors", cut(safetensors), SHOWN["cannot-read-it-as-safetensors"]),
         ("theta_9.pt", cut(npz), "half a file"),
-        ("theta_9.pt", Path.touch, "an empty file"),
-        ("theta_9.pt", old_torch, 'torch before 1.6, which is a pickle that can run code; of an older file, torch.save('
-                                  'torch.load(FILE, map_location="cpu", weights_only=True), OTHER_FILE)'),
+        ("theta_9.pt", Path.touch, SHOWN["empty-file"]),
+        ("theta_9.pt", old_torch, SHOWN["torch-before-1-6-which"]),
     ],
 )  # fmt: skip
 def test_watch_once_with_a_newest_file_that_is_broken_exits_with_3(
@@ -112,18 +114,18 @@ def test_watch_once_without_permission_is_a_line_that_says_so(closed: Path) -> N
     npz(newest)
     newest.chmod(0o600)  # root's
     code, lines = refused(closed)
-    assert code == 3 and any("unreadable: " in line and "Permission denied" in line for line in lines), lines
+    assert code == 3 and any("unreadable: " in line and SHOWN["permission-denied"] in line for line in lines), lines
     assert not any("half-written" in line for line in lines)
     newest.unlink()
     (run / "config.gin").chmod(0)
     os.chown(run / "config.gin", 0, 0)
     code, lines = refused(closed)
-    assert code == 2 and any("config.gin" in line and "Permission denied" in line for line in lines), lines
+    assert code == 2 and any("config.gin" in line and SHOWN["permission-denied"] in line for line in lines), lines
     (run / "config.gin").chmod(0o644)
     os.chown(run, 0, 0)
     run.chmod(0o744)  # names can be listed, and no file can be opened
     code, lines = refused(closed)
-    assert code in (2, 3) and any("Permission denied" in line for line in lines), lines
+    assert code in (2, 3) and any(SHOWN["permission-denied"] in line for line in lines), lines
     run.chmod(0o700)
     code, lines = refused(closed)
-    assert code in (2, 3) and any("Permission denied" in line for line in lines), lines
+    assert code in (2, 3) and any(SHOWN["permission-denied"] in line for line in lines), lines

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.analysis.scores.baseline_file import (
     Baseline,
@@ -19,6 +20,8 @@ from lobench.analysis.scores.baseline_file import (
     find_baselines,
 )
 from lobench.core.case import CaseInfo
+
+SHOWN = texts_of("analysis")
 
 CASE = BaselineCase(
     problem="p1",
@@ -84,7 +87,7 @@ def test_tuned_adam_comes_first_and_of_its_files_that_of_the_default_grid(tmp_pa
 
 
 def test_a_changed_case_is_an_error_that_names_the_command() -> None:
-    with pytest.raises(StaleBaseline, match="run `lobench baseline suites/x`"):
+    with pytest.raises(StaleBaseline, match=SHOWN["run-lobench-baseline-suites-x"]):
         BASELINE.case(info(problem="p2"))
     assert not BASELINE.has("p2")
 
@@ -92,7 +95,7 @@ def test_a_changed_case_is_an_error_that_names_the_command() -> None:
 @pytest.mark.parametrize("name", ["a", "other"])
 def test_a_case_of_another_suite_is_told_of_its_own_suites_baseline(name: str) -> None:
     elsewhere = dataclasses.replace(info(name, "p2"), suite="y", node_id="suites/y/y.gin::" + name)
-    with pytest.raises(BaselineError, match=r"y/.*has no such case; run `lobench baseline suites/y`") as caught:
+    with pytest.raises(BaselineError, match=SHOWN["y-has-no-such-case"]) as caught:
         BASELINE.case(elsewhere)
     assert not isinstance(caught.value, StaleBaseline)
 
@@ -100,12 +103,12 @@ def test_a_case_of_another_suite_is_told_of_its_own_suites_baseline(name: str) -
 def test_a_changed_program_is_stale_too() -> None:
     old = dataclasses.replace(BASELINE, program_version="0")
     assert not old.has("p1")
-    with pytest.raises(StaleBaseline, match="inner program"):
+    with pytest.raises(StaleBaseline, match=SHOWN["inner-program"]):
         old.case(info())
 
 
 def test_a_case_that_never_had_one_is_not_stale_but_missing() -> None:
-    with pytest.raises(BaselineError, match="no such case") as caught:
+    with pytest.raises(BaselineError, match=SHOWN["no-such-case"]) as caught:
         BASELINE.case(info(name="new", problem="p3"))
     assert not isinstance(caught.value, StaleBaseline)
 

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
+from shown import texts_of
 from tiny import make_run, make_suite
 
 import lobench as api
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.core.suite_place import relocated
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("analysis")
 
 GRID = [{"learning_rate": rate} for rate in (0.001, 0.01, 0.1)]
 
@@ -82,14 +85,14 @@ def test_command_in_another_folder_gives_the_same_numbers(made: Path, tmp_path: 
     store = made / "work" / "store"
     texts = {RESULTS[command](store, folder) for folder in other_folders(made, tmp_path)}
     assert len(texts) == 1, texts
-    assert "tuned adam" in texts.pop()
+    assert SHOWN["tuned-adam"] in texts.pop()
 
 
 def test_summary_of_watched_store_has_the_suites_baseline(made: Path) -> None:
     label, score = score_of(made / "work" / "store")
-    assert label.startswith("tuned adam") and score > 0
+    assert label.startswith(SHOWN["tuned-adam"]) and score > 0
     done = lobench("best", "run", "--suite", "../suites/tiny", "--store", "store", "--workers", "1", cwd=made / "work")
-    assert "tuned adam" in ran(done).stdout
+    assert SHOWN["tuned-adam"] in ran(done).stdout
 
 
 def test_project_that_was_copied_has_its_own_suites_baseline(made: Path, project: Path) -> None:
@@ -151,7 +154,7 @@ def test_baseline_that_is_gone_or_changed_is_reported_in_one_line(made: Path, tm
         lines = [line for line in called(store, second / "work").splitlines() if words in line]
         assert len(lines) == 1, (command, lines)
     if change == "baseline changed":  # the next watch, which trains nothing, takes it for the store's
-        assert "nothing new" in ran(watched(second / "work")).stdout
+        assert SHOWN["nothing-new"] in ran(watched(second / "work")).stdout
         assert not summary_of(store).scales.moved
 
 
@@ -159,7 +162,7 @@ def test_notebook_page_and_frame_have_the_suites_baseline(made: Path, tmp_path: 
     store = made / "work" / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        assert "tuned adam" in api.open_results(store)._repr_html_()
+        assert SHOWN["tuned-adam"] in api.open_results(store)._repr_html_()
 
 
 def test_pytest_session_records_where_its_suite_lies(
@@ -170,7 +173,7 @@ def test_pytest_session_records_where_its_suite_lies(
     monkeypatch.setattr(sys, "path", list(sys.path))
     code = pytest.main([str(made / "suites" / "tiny"), *words, "-p", "no:cacheprovider", "-q", "-n0"])
     assert code == 0
-    assert score_of(store)[0].startswith("tuned adam")
+    assert score_of(store)[0].startswith(SHOWN["tuned-adam"])
 
 
 def test_merged_stores_have_the_suites_baseline(made: Path, tmp_path: Path) -> None:

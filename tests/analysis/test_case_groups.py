@@ -11,6 +11,7 @@ import pytest
 from commands import lobench
 from imported import write_csv
 from scipy import stats
+from shown import texts_of
 from stores import add
 
 from lobench import import_curves
@@ -21,6 +22,8 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.compare import compare
 from lobench.core.errors import UsageError
 from lobench.core.training_identity import training_of
+
+SHOWN = texts_of("analysis")
 
 CASES, SEEDS = ("x", "y", "z"), 5
 HORIZON = """\
@@ -87,7 +90,7 @@ def test_rows_of_a_table_of_labels_are_independent_unless_an_option_says_otherwi
     import_curves(table(tmp_path), store=tmp_path / "s")
     assert groups_of(tmp_path / "s") == {frozenset({case}) for case in CASES}
     by_design = lobench("compare", "a", "b", "--store", tmp_path / "s")
-    assert "the seeds are labels of a table" in by_design.stdout and "cases in one group" not in by_design.stdout
+    assert SHOWN["seeds-are-labels-of-a"] in by_design.stdout and SHOWN["cases-in-one-group"] not in by_design.stdout
     together = lobench("compare", "a", "b", "--store", tmp_path / "s", "--seed-means", "--format", "json")
     metric = json.loads(together.stdout)[0]["metrics"]["val/loss"]
     assert metric["groups"] == [[f"imported/{case}" for case in CASES]]

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from shown import texts_of
 
 from lobench.analysis.stats.comparison import Effect, compare_cases, holm, mean_difference
 from lobench.analysis.stats.paired_samples import Samples
+
+SHOWN = texts_of("analysis")
 
 A, B = [0.5, 0.7, 0.4, 0.9], [0.8, 0.9, 0.7, 1.0]
 
@@ -26,9 +29,9 @@ def test_a_paired_difference_is_scipys() -> None:
 def test_below_two_pairs_nothing_is_decided_and_it_says_so() -> None:
     found = mean_difference(Samples.of_differences([0.3]))
     assert found.mean == 0.3 and math.isnan(found.lower) and math.isnan(found.p_value)
-    assert found.note == "undecidable below n = 2"
-    assert mean_difference(Samples()).note == "no common seed"
-    assert "no scale" in mean_difference(Samples.of_differences([0.1, math.nan])).note
+    assert found.note == SHOWN["undecidable-below-n-2"]
+    assert mean_difference(Samples()).note == SHOWN["no-common-seed"]
+    assert SHOWN["no-scale"] in mean_difference(Samples.of_differences([0.1, math.nan])).note
 
 
 def test_equal_differences_are_no_certainty() -> None:
@@ -74,5 +77,5 @@ def test_with_itself_nothing_differs() -> None:
 def test_all_cases_without_a_score_leave_no_verdict() -> None:
     found = compare_cases({"a": Samples.of_differences([math.nan])})
     assert found.verdict is Effect.UNDECIDED and math.isnan(found.overall.mean) and found.num_undecidable == 1
-    with pytest.raises(ValueError, match="at least one case"):
+    with pytest.raises(ValueError, match=SHOWN["at-least-one-case"]):
         compare_cases({})

@@ -15,6 +15,7 @@ import numpy as np
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from shown import texts_of
 
 from lobench.analysis.comparisons.run_history import history
 from lobench.analysis.scores.live_scores import StoreScores
@@ -43,6 +44,8 @@ from lobench.tools.best.best import ranked_run
 from lobench.tools.bisect.bisect import _stored
 from lobench.tools.bisect.probes import probed
 from lobench.tools.history.history import history_of
+
+SHOWN = texts_of("analysis")
 
 Expected: TypeAlias = dict[tuple[str, str], tuple[tuple[str, str], float]]  # of a subject at a place: form and value
 
@@ -382,7 +385,7 @@ class Changes(RuleBasedStateMachine):
         try:
             stored = read_run(store, run, [], 4, set(), is_over=True)
         except UsageError as error:  # it is a folder of runs, each of which has alarms of its own
-            assert "several runs" in str(error)
+            assert SHOWN["several-runs"] in str(error)
         else:
             assert shown([*stored.stored.values()]) == expected
         if thetas:

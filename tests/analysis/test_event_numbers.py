@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import NASTY, deliveries_of, make_baseline, make_store
+from shown import texts_of
 
 from lobench.analysis.comparisons.event_numbers import Group, Number, numbers_of, run_label
 from lobench.hookspecs import CheckpointFinished, Delivery
 from lobench.testing.sinks import sample_deliveries
+
+SHOWN = texts_of("analysis")
 
 
 def last(deliveries: list[Delivery]) -> CheckpointFinished:
@@ -65,5 +68,5 @@ def test_a_run_is_called_after_the_folder_of_its_checkpoints(tmp_path: Path) -> 
     store = tmp_path / "today" / "lobench_results" / "quick"
     delivery = sample_deliveries(1)[-1]
     assert delivery.event.checkpoint.generation == 1
-    assert run_label(store, delivery) == "today generation 1"
+    assert run_label(store, delivery) == SHOWN["today-generation-1"]
     assert run_label(tmp_path / "else", replace(delivery, run="trial_3")) == "else/trial_3 generation 1"

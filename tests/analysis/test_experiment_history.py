@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add, case_info
 from tiny import make_suite
 
@@ -18,6 +19,8 @@ from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision, revision_of
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("analysis")
 
 PROGRAM = "3-x"
 CONFIG = """
@@ -83,7 +86,7 @@ def test_each_form_is_a_line_with_its_revision_methods_and_best(store: Path) -> 
         ("first", ["sgd", "part"], "part"),  # over the one case that both have, as tables say it
     ]
     assert found[1]["id"] == second and found[1]["num_evaluations"] == 3 and found[0]["score"]["mean"] > 0
-    assert "first, id 2: not tracked: 'my.py'" in done.stdout and "--patch ID" in done.stdout
+    assert SHOWN["first-id-2-not-tracked"] in done.stdout and SHOWN["patch-id"] in done.stdout
     runs = [one for one in json.loads(history(store, "--format", "json")) if one["kind"] == "run"]
     assert len(runs) == 1 and runs[0]["num_evaluations"] == 5, "the runs are there as ever"
 
@@ -129,7 +132,7 @@ def test_a_patch_that_is_not_there(store: Path, arguments: tuple[str, ...], outp
     done = lobench("results", "--store", store, *arguments)
     assert done.returncode == 2 and output in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     above = lobench("results", "--store", store.parent, "--history", "--patch", "1")
-    assert above.returncode == 2 and "--patch needs one store" in above.stderr
+    assert above.returncode == 2 and SHOWN["patch-needs-one-store"] in above.stderr
 
 
 def test_two_experiments_of_one_store_have_one_scale_in_report_compare_and_results(tmp_path: Path) -> None:
@@ -158,10 +161,10 @@ def test_two_experiments_of_one_store_have_one_scale_in_report_compare_and_resul
     report = lobench("report", "--store", "store", "--format", "text", cwd=tmp_path).stdout
     shown = re.search(r"difference (\S+) \[", report)
     assert shown is not None and float(shown[1]) == pytest.approx(difference, abs=1e-3), report
-    assert "The score 1 is the mean of fast" in report
-    assert "the score 1 is the mean of fast" in pair["scale"]
+    assert SHOWN["score-1-is-the-mean"] in report
+    assert SHOWN["score-1-is-the-mean-of"] in pair["scale"]
     results = lobench("results", "--store", "store", "--by", "method", cwd=tmp_path).stdout
-    assert "1 the best mean that is stored" in results and "of all methods here" not in results
+    assert SHOWN["best-mean-that-is-stored"] in results and SHOWN["of-all-methods-here"] not in results
 
 
 def test_an_experiment_without_results_in_a_store_with_others_is_not_called_an_empty_store(tmp_path: Path) -> None:
@@ -169,5 +172,5 @@ def test_an_experiment_without_results_in_a_store_with_others_is_not_called_an_e
     with contextlib.closing(Ledger.open(tmp_path / "store")) as ledger:
         ledger.record_experiment("none", CONFIG, revision=Revision(), versions={})
     done = lobench("report", "--store", tmp_path / "store", "--format", "text")
-    assert done.returncode == 2 and "holds others: --all shows them" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 2 and SHOWN["holds-others-all-shows-them"] in done.stderr, done.stdout + done.stderr
     assert "adam" in lobench("report", "--store", tmp_path / "store", "--format", "text", "--all").stdout

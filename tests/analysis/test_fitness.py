@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.analysis.scores.trial_fitness import fitness
@@ -18,6 +19,8 @@ from lobench.core.metric import UnknownDirection
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+SHOWN = texts_of("analysis")
 
 NAN = math.nan
 
@@ -81,11 +84,11 @@ def test_an_accuracy_is_a_share_of_what_is_left_and_a_return_of_its_own_size(tmp
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"test/thing": [6.0] * 4}}, primary_metric="test/thing")
-    with pytest.raises(UnknownDirection, match="the direction of test/thing is not declared"):
+    with pytest.raises(UnknownDirection, match=SHOWN["direction-of-test-thing-is"]):
         worth(tmp_path, "a", metric="test/thing")
     signed = tmp_path / "signed"
     add(signed, 1, {"a": {"train/loss": [-3.0] * 4}})
-    with pytest.raises(LobenchError, match="s/a: no fitness: a loss lies below 0: set Case"):
+    with pytest.raises(LobenchError, match=SHOWN["no-fitness-a-loss-lies"]):
         worth(signed, "a")
 
 
@@ -114,7 +117,7 @@ def test_single_values_of_a_command_are_told_apart(
     assert (second := worth_of(2)) is not None and second < expected
     assert worth_of(3) is None
     if metric == "valid/loss":
-        with pytest.raises(LobenchError, match="no fitness"):
+        with pytest.raises(LobenchError, match=SHOWN["no-fitness"]):
             worth_of(4)
 
 

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 from stores import add
 
 import lobench
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("analysis")
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def test_tidy_a_row_for_each_checkpoint_case_seed_and_metric(store: Path) -> Non
 def test_evaluations_with_their_provenance(store: Path) -> None:
     frame = lobench.open_results(store).evaluations()
     assert len(frame) == 5 and set(frame.git_revision.dropna()) == {"r1"}
-    assert frame.set_index("case").loc["c", "message"] == "it hung"
+    assert frame.set_index("case").loc["c", "message"] == SHOWN["it-hung"]
     assert str(frame.recorded_at.dtype).startswith("datetime64") and frame.diverged.sum() == 1
 
 
@@ -83,16 +86,16 @@ def test_curves_frame_seeds_that_end_at_different_steps_keeps_all_of_their_steps
 
 
 def test_no_store_is_one_clear_line(store: Path) -> None:
-    with pytest.raises(lobench.StoreError, match="no result store found"):
+    with pytest.raises(lobench.StoreError, match=SHOWN["no-result-store-found"]):
         lobench.open_results(store / "none")
-    with pytest.raises(lobench.StoreError, match="a store is a folder"):
+    with pytest.raises(lobench.StoreError, match=SHOWN["store-is-a-folder"]):
         lobench.open_results(store / "ledger.sqlite")
 
 
 def test_a_metric_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}})
     stored = lobench.open_results(tmp_path)
-    with pytest.raises(UsageError, match=r"no evaluation has a metric 'train/los'.*did you mean 'train/loss'\?"):
+    with pytest.raises(UsageError, match=SHOWN["no-evaluation-has-a-metric"]):
         stored.curves("train/los")
     assert stored.curves("train/loss", case="none") == []
     Ledger.open(tmp_path / "empty").close()

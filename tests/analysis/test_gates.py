@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from shown import texts_of
 
 from lobench.analysis.comparisons import gate_looks, gates
 from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict, seeds_to_decide
 from lobench.analysis.stats.alpha_spending import Looks, nominal_levels
 from lobench.analysis.stats.paired_samples import Samples
+
+SHOWN = texts_of("analysis")
 
 LOOKS = Looks(sizes=(4, 8, 12))
 RULES = GateRules(margin=0.02)
@@ -49,10 +52,10 @@ def test_the_same_scores_never_regress() -> None:
 
 
 def test_what_cannot_be_measured_is_inconclusive_and_says_why() -> None:
-    assert gate([0.5]).note == "undecidable below n = 2"
-    assert gate([]).note == "no common seed"
+    assert gate([0.5]).note == SHOWN["undecidable-below-n-2"]
+    assert gate([]).note == SHOWN["no-common-seed"]
     lost = gate_cases({"a": [0.0, 0.01, 0.0], "lost": [math.nan, 0.1]})
-    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == "without 1 case that cannot be measured"
+    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == SHOWN["without-1-case-that-cannot"]
 
 
 def test_holm_asks_more_of_a_case_among_many() -> None:
@@ -77,8 +80,8 @@ def test_near_the_margin_no_seeds_are_named_that_are_there_already() -> None:
     alone, several = gate(near, RULES, case="a"), gate_cases({"a": near, "b": near, "c": []}, RULES)
     for result in (alone, *several.cases[:2], several.overall):
         assert result.verdict is Verdict.INCONCLUSIVE and result.seeds_to_decide is None
-        assert "the harm is too near the margin to tell" in result.note
-    assert "cannot be measured" in several.overall.note
+        assert SHOWN["harm-is-too-near-the"] in result.note
+    assert SHOWN["cannot-be-measured"] in several.overall.note
 
 
 def test_seeds_to_decide_has_the_power_of_the_noncentral_t() -> None:
@@ -122,7 +125,7 @@ def test_a_sequential_p_value_is_the_alpha_whose_level_it_is() -> None:
     for size, level in zip(LOOKS.sizes, nominal_levels(LOOKS.sizes, 0.013), strict=True):
         assert LOOKS.p_value(size, level) == pytest.approx(0.013, rel=0.02)
     assert LOOKS.p_value(8, 1e-12) < 1e-11 and LOOKS.p_value(8, 0.99) == 1.0
-    with pytest.raises(ValueError, match="6 seeds are not a planned look"):
+    with pytest.raises(ValueError, match=SHOWN["seeds-are-not-a-planned"]):
         LOOKS.p_value(6, 0.01)
     with pytest.raises(ValueError, match="increasing"):
         Looks(sizes=(4, 4))
@@ -155,7 +158,7 @@ def test_where_nothing_varies_pass_takes_as_many_seeds_as_show_that(size: int, v
     found = gates.gate(Samples.of([0.9] * size, [0.9] * size))
     assert found.verdict == verdict
     if verdict != "PASS":
-        assert found.note == f"too few seeds: all {size} have one value; 14 are needed" and found.seeds_to_decide == 14
+        assert found.note == SHOWN["too-few-seeds-all-have"].format(size=size) and found.seeds_to_decide == 14
         assert found.upper > 0.05, "the bound is the share that cannot be ruled out, times the step"
     itself = dataclasses.replace(Samples.of([0.9] * size, [0.9] * size), may_vary=True)
     assert gates.gate(itself).verdict is Verdict.PASS, "scores that are clipped, or one evaluation twice"
@@ -163,7 +166,10 @@ def test_where_nothing_varies_pass_takes_as_many_seeds_as_show_that(size: int, v
 
 def test_the_mean_over_cases_of_which_none_varies_is_no_pass_either() -> None:
     report = gates.gate_cases({name: Samples.of([1.0] * 4, [1.0] * 4) for name in "ab"})
-    assert report.verdict is report.overall.verdict is Verdict.INCONCLUSIVE and "too few seeds" in report.overall.note
+    assert (
+        report.verdict is report.overall.verdict is Verdict.INCONCLUSIVE
+        and SHOWN["too-few-seeds"] in report.overall.note
+    )
 
 
 @pytest.mark.parametrize("size, verdict", [(4, "INCONCLUSIVE"), (35, "INCONCLUSIVE"), (36, "PASS")])
@@ -173,7 +179,7 @@ def test_seeds_of_one_value_are_counted_against_the_cases_own_margin(size: int, 
     found = gate_looks.decide({"a": samples}, GateRules(), {"a": 0.02}).overall
     assert found.verdict == verdict
     if verdict != "PASS":
-        assert found.note == f"too few seeds: all {size} have one value; 36 are needed"
+        assert found.note == SHOWN["too-few-seeds-all-have-one"].format(size=size)
     assert (found.upper < 0.02) == (verdict == "PASS"), "the bound is in the units of the harm"
     mixed = gate_looks.decide({"a": samples, "b": samples}, GateRules(), {"a": 0.02}).overall
     assert mixed.verdict is (Verdict.INCONCLUSIVE if size == 4 else Verdict.PASS), "the mean's margin is .035"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from shown import texts_of
 
 from lobench.analysis.stats.intervals import (
     grouped_t_mean,
@@ -20,6 +21,8 @@ from lobench.analysis.stats.intervals import (
     percentile_bounds,
 )
 from lobench.extend import stratified_t_mean
+
+SHOWN = texts_of("analysis")
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
 
@@ -88,7 +91,11 @@ def test_what_diverged_does_not_vanish(bad: list[float], mean: float) -> None:
 
 @pytest.mark.parametrize(
     ("cells", "confidence", "message"),
-    [([], 0.95, "at least one case"), ([[1.0, 2.0], []], 0.95, "a seed in each"), ([A], 1.0, "confidence is 1.0")],
+    [
+        ([], 0.95, SHOWN["at-least-one-case"]),
+        ([[1.0, 2.0], []], 0.95, SHOWN["seed-in-each"]),
+        ([A], 1.0, SHOWN["confidence-is-1-0"]),
+    ],
 )
 def test_nothing_to_average(cells: list[list[float]], confidence: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.groups import MethodGroups, run_names
 from lobench.analysis.store.snapshot import Snapshot, read_store
+
+SHOWN = texts_of("analysis")
 
 LOSS = {"a": {"train/loss": [1.0, 1.1]}}
 ADAM = "adam(); adam.learning_rate = 0.01"
@@ -28,11 +31,11 @@ def test_a_run_has_its_checkpoints_and_an_optimizer_stands_alone(tmp_path: Path)
     add(tmp_path, 0, LOSS, optimizer=ADAM)
     snapshot = read_store(tmp_path)
     assert [labels(snapshot, list(run)) for run in snapshot.groups.runs] == [
-        ["outer step 0", "outer step 10", "outer step 20"]
+        ["outer step 0", SHOWN["outer-step-10"], SHOWN["outer-step-20"]]
     ]
     assert labels(snapshot, list(snapshot.groups.alone)) == [ADAM]
     assert snapshot.groups.shows_methods and not snapshot.groups.is_one_run
-    assert labels(snapshot, snapshot.groups.beside(snapshot.shown)) == ["outer step 20", "outer step 0", ADAM]
+    assert labels(snapshot, snapshot.groups.beside(snapshot.shown)) == [SHOWN["outer-step-20"], "outer step 0", ADAM]
 
 
 def test_the_headline_is_of_the_run_whatever_stands_beside_it(tmp_path: Path) -> None:
@@ -41,7 +44,7 @@ def test_the_headline_is_of_the_run_whatever_stands_beside_it(tmp_path: Path) ->
         add(tmp_path, step, LOSS)
     add(tmp_path, 0, {**LOSS, "b": {"train/loss": [1.0, 1.1]}}, optimizer=ADAM)
     summary = summary_of(tmp_path, [])
-    assert labels(summary.snapshot, [summary.first, summary.shown]) == ["outer step 10", "outer step 20"]
+    assert labels(summary.snapshot, [summary.first, summary.shown]) == [SHOWN["outer-step-10"], SHOWN["outer-step-20"]]
 
 
 def test_checkpoints_of_several_optimizers_in_one_folder_are_no_run(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from commands import lobench
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.event_numbers import numbers_of
@@ -25,6 +26,8 @@ from lobench.analysis.tables.table import TableSpec, cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.latex import latex_table
+
+SHOWN = texts_of("analysis")
 
 METRICS = ("train/loss", "test/loss")
 
@@ -133,7 +136,7 @@ def check_tables(store: Path) -> None:
     report = lobench("report", "--store", store, "--format", "text").stdout
     shown = means[summary.shown].mean
     if not math.isnan(shown):
-        assert re.search(rf"Score on train/loss, \S+: {re.escape(f'{shown:.3f}')}", report), report
+        assert re.search(SHOWN["score-on-train-loss"].format(escape=re.escape(f"{shown:.3f}")), report), report
         assert f"{shown:.3f}" in page
 
 

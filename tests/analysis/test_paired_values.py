@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy import stats
+from shown import texts_of
 from stores import case_info
 
 from lobench.analysis.comparisons.gates import Verdict
@@ -21,6 +22,8 @@ from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.metric import Direction
 from lobench.core.subject import Subject as Who
+
+SHOWN = texts_of("analysis")
 
 
 def imported(finals: Sequence[float], starts: Sequence[float] = (), metric: str = "val/loss") -> Cell:
@@ -74,9 +77,9 @@ def test_scores_of_imports_that_end_alike_are_alike_wherever_each_begins() -> No
 
 def test_what_has_no_common_step_0_says_so() -> None:
     notes = [between(imported(A, START), imported(B, other))[2] for other in (START, (5.4,) * 4, ())]
-    assert notes[0] == "final values, in units of the better one's gain from step 0"
-    assert "step 0 is at 10.82 and 5.4" in notes[1] and "the second has no step 0" in notes[2]
-    assert "neither has a step 0" in between(imported(A), imported(B))[2]
+    assert notes[0] == SHOWN["final-values-in-units-of"]
+    assert SHOWN["step-0-is-at-10"] in notes[1] and SHOWN["second-has-no-step-0"] in notes[2]
+    assert SHOWN["neither-has-a-step-0"] in between(imported(A), imported(B))[2]
 
 
 def test_no_third_method_moves_a_difference() -> None:
@@ -90,8 +93,8 @@ def test_a_difference_without_a_scale_is_relative_or_of_the_values() -> None:
     b = [0.99 * value for value in A]
     assert between(imported(A), imported(b))[1] == pytest.approx(0.01, rel=0.01)
     wide = between(imported((1e-3, 2e-3, 1e-2)), imported((1e-4, 2e-4, 1e-3)))
-    assert wide[1] == pytest.approx(math.log(10)) and "as logarithms" in wide[2]
-    assert "relative to their mean" in between(imported(A), imported(b))[2]
+    assert wide[1] == pytest.approx(math.log(10)) and SHOWN["as-logarithms"] in wide[2]
+    assert SHOWN["relative-to-their-mean"] in between(imported(A), imported(b))[2]
     rising = between(imported((0.5, 0.6, 0.55), metric="val/score"), imported((0.7, 0.8, 0.75), metric="val/score"))
     assert rising[1] == pytest.approx(0.2)
 
@@ -102,14 +105,14 @@ def test_paired_values_of_losses_with_a_zero_stay_on_the_log_scale() -> None:
         (found,) = compare_subjects([subject("a", imported(a, start)), subject("b", imported(b, start))])
         assert found.primary.gate.verdict is not Verdict.PASS
         assert found.primary.comparison.overall.mean < -0.4
-    assert "as logarithms" in between(imported(a), imported(b))[2]
+    assert SHOWN["as-logarithms"] in between(imported(a), imported(b))[2]
     assert between(imported((0.0,) * 4), imported((0.0,) * 4))[1] == 0
 
 
 def test_paired_values_of_signed_losses_without_step_0_are_relative_to_their_size() -> None:
     a, b = (-1.0, -2.0, 1.0, 0.5), (-0.5, -1.0, 2.0, 1.5)
     p_value, difference, note = between(imported(a), imported(b))
-    assert difference == pytest.approx(-0.875 / 1.1875) and "relative to their size" in note
+    assert difference == pytest.approx(-0.875 / 1.1875) and SHOWN["relative-to-their-size"] in note
     for factor in (1e-6, 1e6):
         scaled = [imported([factor * value for value in side]) for side in (a, b)]
         assert between(*scaled)[:2] == pytest.approx((p_value, difference), rel=1e-4)
@@ -117,9 +120,9 @@ def test_paired_values_of_signed_losses_without_step_0_are_relative_to_their_siz
 
 def test_paired_values_of_mostly_lost_seeds_name_the_reason_for_their_unit() -> None:
     lost = imported((math.nan, math.nan, 1.0), (2.3,) * 3)
-    assert "no side that keeps half of its seeds ends better than step 0" in between(lost, lost)[2]
+    assert SHOWN["no-side-that-keeps-half"] in between(lost, lost)[2]
     high = imported((2.4, 2.5, 2.6), (2.3,) * 3)
-    assert "both end no better than step 0" in between(high, high)[2]
+    assert SHOWN["both-end-no-better-than"] in between(high, high)[2]
 
 
 def test_false_alarms_where_starts_differ_by_3_percent_are_at_the_level() -> None:
@@ -175,7 +178,7 @@ def test_two_seeds_of_one_ratio_are_too_few() -> None:
     a, b = (np.float32(factor) * np.array([0.5, 0.55, 0.7, 0.9], np.float32) for factor in (1.0, 0.6))
     sides = [dict(enumerate(side.astype(float).tolist())) for side in (a, b)]
     samples = scored(sides[0], sides[1], dict.fromkeys(range(4), 2.4), scale)
-    assert mean_difference(samples.first(2)).note == "too few seeds: two without spread"
+    assert mean_difference(samples.first(2)).note == SHOWN["too-few-seeds-two-without"]
     assert 0 < mean_difference(samples).p_value < 1e-12
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import add
 
 from lobench import import_curves
@@ -22,6 +23,8 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.ranking import ranking_text
+
+SHOWN = texts_of("analysis")
 
 
 def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ def test_score_0_of_single_values_is_not_called_untrained(tmp_path: Path) -> Non
     summary = summary_of(tmp_path, [])
     assert summary.mean_score(0, "primary").interval.mean == pytest.approx(0.0)
     for text in (ranking_text(summary), summary.scale_label, *tabulate(summary).notes):
-        assert "untrained" not in text and "lobench baseline" not in text
+        assert "untrained" not in text and SHOWN["lobench-baseline"] not in text
 
 
 def test_single_values_are_compared_alike_in_either_order(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_checkpoints_that_only_get_worse_are_ranked_by_their_single_values(
     summary = summary_of(tmp_path, [])
     means = [summary.mean_score(place, "primary").interval.mean for place in range(3)]
     assert means[0] == pytest.approx(0) and means[0] > means[1] > means[2] >= -1
-    assert "the largest change of a stored mean from it" in summary.scale_label
+    assert SHOWN["largest-change-of-a-stored"] in summary.scale_label
 
 
 def record_values(store: Path, values: Mapping[int, Sequence[float]], metric: str = "valid/loss") -> None:
@@ -102,7 +105,7 @@ def test_ranking_of_an_import_that_lacks_a_paired_seed_does_not_call_it_worse(tm
     (tmp_path / "c.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
     import_curves(tmp_path / "c.csv", store=tmp_path / "store", paired_seeds=True)
     text = ranking_text(summary_of(tmp_path / "store", []))
-    assert "all others that have a rank are worse" in " ".join(text.split())
+    assert SHOWN["all-others-that-have-a"] in " ".join(text.split())
     assert re.search(r"^ +- +b \(imported\)", text, re.MULTILINE)
 
 
@@ -120,4 +123,4 @@ def test_mean_score_of_a_method_that_loses_all_seeds_of_a_case_is_not_bold(tmp_p
     summary = summary_of(tmp_path / "store", [])
     places = [next(i for i, one in enumerate(summary.snapshot.labels) if one.startswith(name)) for name in ends]
     assert bold_means(summary, places, "primary").places == {0}
-    assert "or lost all seeds of a case" in " ".join(ranking_text(summary).split())
+    assert SHOWN["or-lost-all-seeds-of"] in " ".join(ranking_text(summary).split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from shown import texts_of
 from stores import case_info
 
 from lobench.analysis.store.rerun_command import seeds_arguments, with_subject
@@ -12,9 +13,11 @@ from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant
 
+SHOWN = texts_of("analysis")
+
 
 def test_subjects_are_named_as_pytest_takes_them() -> None:
-    assert with_subject(Subject.of_optimizer("adam(); adam.b1 = 0.8")) == "--lobench-optimizer 'adam(); adam.b1 = 0.8'"
+    assert with_subject(Subject.of_optimizer("adam(); adam.b1 = 0.8")) == SHOWN["lobench-optimizer-adam-adam-b1"]
     checkpoint = Checkpoint(uri="/runs/my run/theta_3.npz", sha256="3", outer_step=3)
     celo = Subject.of_checkpoint(checkpoint, Variant(bindings=("Case.learned_optimizer = @Celo()",)))
     assert shlex.split(with_subject(celo)) == [

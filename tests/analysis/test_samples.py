@@ -8,11 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy import stats
+from shown import texts_of
 
 from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate
 from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
 from lobench.analysis.stats.paired_samples import Samples
+
+SHOWN = texts_of("analysis")
 
 A, B = (0.31, 0.29, 0.35, 0.30, 0.33), (0.41, 0.38, 0.47)
 
@@ -38,13 +41,13 @@ def test_two_samples_have_welchs_interval() -> None:
 def test_below_two_seeds_of_a_side_nothing_is_decided() -> None:
     assert "n = 2" in mean_difference(apart(A, (0.4,))).note
     assert mean_difference(apart(A, ())).note == "no seed"
-    assert "no scale" in mean_difference(apart(A, (0.4, math.nan))).note
+    assert SHOWN["no-scale"] in mean_difference(apart(A, (0.4, math.nan))).note
 
 
 def test_samples_without_spread_have_the_noise_of_their_rounding() -> None:
     assert mean_difference(apart((1.0, 1.0), (1.0, 1.0))).p_value == 1
     two = mean_difference(apart((1.0, 1.0), (2.0, 2.0 + 1e-16)))
-    assert math.isnan(two.p_value) and two.note == "too few seeds: two without spread"
+    assert math.isnan(two.p_value) and two.note == SHOWN["too-few-seeds-two-without"]
     four = mean_difference(apart((1.0,) * 4, (2.0,) * 4))
     assert four.p_value == pytest.approx(2 * stats.t.sf(1 / math.sqrt(2 / 12 / 4), 6), rel=1e-9)
     one_flat = mean_difference(apart((1.0, 1.0), (2.0, 3.0, 4.0)))

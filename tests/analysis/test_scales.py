@@ -12,6 +12,7 @@ from commands import Done, lobench
 from hypothesis import given
 from hypothesis import strategies as st
 from report_store import NASTY, make_baseline, make_store
+from shown import texts_of
 from stores import case_info
 
 from lobench.analysis.comparisons.summary import summary_of
@@ -19,6 +20,8 @@ from lobench.analysis.scores.baseline_file import Baseline, BaselineError
 from lobench.analysis.scores.scales import Scales, seed_scores
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, subjects_of
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("analysis")
 
 
 def subjects(store: Path) -> list[StoredSubject]:
@@ -36,8 +39,10 @@ def run(folder: Path, *arguments: str | Path) -> Done:
 def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
     known = subjects(make_store(tmp_path))
     found = Scales.of(known, [make_baseline(tmp_path)])
-    assert (found.label, len(found.tuned), found.num_cases) == ("tuned adam", 2, 3)
-    assert f"identity of {NASTY}" not in found.tuned and [type(one) for one in found.problems] == [BaselineError]
+    assert (found.label, len(found.tuned), found.num_cases) == (SHOWN["tuned-adam"], 2, 3)
+    assert SHOWN["identity-of"].format(nasty=NASTY) not in found.tuned and [type(one) for one in found.problems] == [
+        BaselineError
+    ]
     cell = known[0].cells["identity of case0"]
     scale = found.scale(cell.case, "train/loss")
     assert (scale.untrained, scale.unit) == (pytest.approx(2.3), pytest.approx(math.log(2.3 / 0.2)))
@@ -69,10 +74,10 @@ def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
     command = ("compare", f"{store}@0", f"{store}@2")
     tuned = run(tmp_path, *command, "--baseline", suite).stdout
-    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in tuned
-    assert "without a baseline: digits/" in tuned and "run `lobench baseline nowhere`" in tuned
+    assert SHOWN["tuned-adam-on-2-of"] in tuned
+    assert SHOWN["without-a-baseline-digits"] in tuned and SHOWN["run-lobench-baseline-nowhere"] in tuned
     among = run(tmp_path, *command).stdout
-    assert "1 the best mean that is stored, on each case" in among and "--baseline SUITE names one" in among
+    assert SHOWN["best-mean-that-is-stored-on"] in among and SHOWN["baseline-suite-names-one"] in among
     (pair,) = json.loads(run(tmp_path, *command, "--format", "json").stdout)
     assert pair["scale"] in among
 
@@ -81,11 +86,11 @@ def test_baselines_beside_the_suite_of_the_stores_cases_are_found(tmp_path: Path
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
     suite.rename(tmp_path / "nowhere")  # where the store's cases say that they are
     compared = run(tmp_path, "compare", f"{store}@0", f"{store}@2").stdout
-    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in compared
+    assert SHOWN["tuned-adam-on-2-of"] in compared
     runs = run(tmp_path, "results", "--store", store, "--history").stdout
-    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in runs
+    assert SHOWN["tuned-adam-on-2-of"] in runs
     elsewhere = run(store, "results", "--store", store, "--history").stdout
-    assert "1 the best mean that is stored, on each case" in elsewhere
+    assert SHOWN["best-mean-that-is-stored-on"] in elsewhere
 
 
 def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_path: Path) -> None:
@@ -96,13 +101,13 @@ def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_pat
     named = run(tmp_path, *command, "--baseline", suite)
     assert named.returncode == 2 and len(named.stderr.splitlines()) == 1
     assert (
-        "digits/case0: the baseline tuned adam is stale" in named.stderr
-        and "`lobench baseline suites/digits`" in named.stderr
+        SHOWN["digits-case0-the-baseline-tuned"] in named.stderr
+        and SHOWN["lobench-baseline-suites-digits"] in named.stderr
     )
     suite.rename(tmp_path / "nowhere")
     found = run(tmp_path, *command)
-    assert "1 tuned adam on 1 of 3 cases" in found.stdout
-    assert "without a baseline: digits/case0: the baseline tuned adam is stale" in found.stdout
+    assert SHOWN["tuned-adam-on-1-of"] in found.stdout
+    assert SHOWN["without-a-baseline-digits-case0"] in found.stdout
 
 
 NAME = "train/loss"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import make_baseline
+from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import Verdict
@@ -27,6 +28,8 @@ from lobench.core.case import CaseInfo
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.comparison import comparison_records
 from lobench.report.tables.comparison_text import comparison_text
+
+SHOWN = texts_of("analysis")
 
 
 def compared(store: Path, **options: float) -> tuple[MethodComparison, Scales]:
@@ -47,7 +50,7 @@ def test_eight_orders_of_magnitude_are_a_difference_and_no_pass(tmp_path: Path) 
     ratio = found.primary.ratios["s/a"]
     assert ratio.lower < ratio.mean < ratio.upper and ratio.mean == pytest.approx(3e7, rel=0.2)
     text = comparison_text([found], scale="")
-    assert "2 (B) is worse than" in text.replace("theta_2.npz", "2") and "> 10,000 times" in text
+    assert SHOWN["b-is-worse-than"] in text.replace("theta_2.npz", "2") and "> 10,000 times" in text
 
 
 @pytest.mark.parametrize(("num_a", "num_b"), [(0, 4), (4, 0)])
@@ -58,7 +61,9 @@ def test_comparison_text_of_a_side_without_converged_seeds_counts_cases_and_seed
         add(tmp_path, step, {"a": {"train/loss": [math.nan] * lost + [0.5, 0.6, 0.4, 0.55][lost:]}})
     found, _ = compared(tmp_path)
     first = comparison_text([found], scale="").splitlines()[0]
-    assert ", 1 case x 4 seeds; " in first and f"diverged or exploded {num_b} of 4 against {num_a} of 4" in first
+    assert (
+        ", 1 case x 4 seeds; " in first and SHOWN["diverged-or-exploded-of-4"].format(num_b=num_b, num_a=num_a) in first
+    )
 
 
 def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
@@ -71,9 +76,9 @@ def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
     assert found.num_exploded == (0, 1)
     (record,) = comparison_records([found], scale="")
     assert (record["b"]["diverged"], record["b"]["exploded"], record["score_version"]) == (0, 1, 2)
-    assert "diverged or exploded 1 of 2 against 0 of 2" in comparison_text([found], scale="").splitlines()[0]
+    assert SHOWN["diverged-or-exploded-1-of"] in comparison_text([found], scale="").splitlines()[0]
     output = lobench("report", "--store", store, "--format", "text").stdout
-    assert "Diverged or exploded seeds: 1 of 4 (0 diverged, 1 exploded, of the seeds that gave curves)" in output
+    assert SHOWN["diverged-or-exploded-seeds-1"] in output
     (line, *_) = [
         row for row in lobench("results", "--store", store, "--evaluations").stdout.splitlines() if " 2 " in row
     ]
@@ -121,7 +126,7 @@ def test_exploded_counts_of_restarted_starts_and_single_points_agree_in_every_ou
         (record,) = json.loads(lobench("compare", a, b, "--store", store, "--format", "json").stdout)
         assert (record["a"]["exploded"], record["b"]["exploded"]) == (expected[a], expected[b])
     output = lobench("report", "--store", store, "--format", "text").stdout
-    assert "Diverged or exploded seeds: 1 of 6 (0 diverged, 1 exploded" in output
+    assert SHOWN["diverged-or-exploded-seeds-1-of"] in output
 
 
 def test_signed_losses_are_linear_in_reports_and_decide_no_gate(tmp_path: Path) -> None:
@@ -161,8 +166,8 @@ def test_a_signed_loss_on_a_frozen_log_scale_is_named(tmp_path: Path, monkeypatc
     done = lobench("compare", "1", "2", "--store", "store", "--baseline", suite)
     assert done.returncode == 0 and "INCONCLUSIVE" in done.stdout and 'Case.scale = "linear"' in done.stdout
     report = lobench("report", "--store", "store", "--baseline", suite, "--format", "text").stdout
-    assert "train/loss lies below 0, so its scale is linear" in report
-    assert "s/case0" in report.partition("lies below 0")[2]
+    assert SHOWN["train-loss-lies-below-0"] in report
+    assert "s/case0" in report.partition(SHOWN["lies-below-0"])[2]
 
 
 def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
@@ -174,7 +179,7 @@ def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
     unit = math.fsum(math.log(2.0 / value) for value in tuned) / 5
     assert found.difference.mean == pytest.approx(-math.log(0.9) / unit, rel=1e-6)
     text = lobench("report", "--store", tmp_path / "store", "--baseline", suite, "--format", "text").stdout
-    assert "2 is above tuned adam on train/loss: difference on common seeds" in text, text
+    assert SHOWN["is-above-tuned-adam-on"] in text, text
 
 
 def test_with_one_common_seed_tuned_adam_is_undecided(tmp_path: Path) -> None:
@@ -185,8 +190,8 @@ def test_with_one_common_seed_tuned_adam_is_undecided(tmp_path: Path) -> None:
 def test_thin_scales_and_missing_starts_are_named(tmp_path: Path) -> None:
     suite = with_baseline(tmp_path, [0.5, 0.5], tuned={"train/loss": (1.9, 0.001, 1.9, 1.9, 1.9)}, starts={})
     text = lobench("compare", "1", "2", "--store", tmp_path / "store", "--baseline", suite).stdout
-    assert "thin scale, the tuned baseline's seeds differ as much as it gains: s/case0" in text
-    assert "taken to begin at the untrained mean" in text
+    assert SHOWN["thin-scale-the-tuned-baseline"] in text
+    assert SHOWN["taken-to-begin-at-the"] in text
 
 
 def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: Path) -> None:
@@ -196,11 +201,11 @@ def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: 
     found, _ = compared(tmp_path)
     effect = found.primary
     assert effect.comparison.verdict is Effect.UNDECIDED and effect.improvement.lower > 0.5
-    assert seeds_note(effect.comparison, effect.improvement) == "better on more seeds than not, P = 0.88"
+    assert seeds_note(effect.comparison, effect.improvement) == SHOWN["better-on-more-seeds-than"]
     first = comparison_text([found], scale="").splitlines()[0]
-    assert "no difference" in first and "better on more seeds than not, P = 0.88" in first
+    assert SHOWN["no-difference"] in first and SHOWN["better-on-more-seeds-than"] in first
     report = lobench("report", "--store", tmp_path, "--format", "text").stdout
-    assert "no difference of the score is shown; better on more seeds than not, P = 0.88" in report
+    assert SHOWN["no-difference-of-the-score"] in report
 
 
 def test_a_margin_is_the_scales_default_unless_it_was_set(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict
@@ -22,6 +23,8 @@ from lobench.analysis.store.subjects import Cell, StoredSubject, last_subject, s
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("analysis")
 
 NAN = math.nan
 SAME = {"a": "a", "b": "b"}
@@ -61,7 +64,7 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.5]}, "b": {"train/loss": [0.5, 0.56]}})
     (found,) = compare_subjects(subjects(tmp_path))
     verdicts = {row.case: (row.verdict, row.paired.note) for row in found.primary.comparison.cases}
-    assert verdicts["s/a"] == (Effect.UNDECIDED, "no score: the case has no scale")
+    assert verdicts["s/a"] == (Effect.UNDECIDED, SHOWN["no-score-the-case-has"])
     assert verdicts["s/b"][0] is Effect.BETTER and found.primary.comparison.num_undecidable == 1
 
 
@@ -70,7 +73,7 @@ def test_note_on_lost_seeds_names_common_seeds_only_if_there_are_any(tmp_path: P
     add(tmp_path, 1, {"a": ends, "b": ends})
     add(tmp_path, 2, {"a": Outcome.ERROR, "b": {"train/loss": [0.5, 0.6]}})
     (found,) = compare_subjects(subjects(tmp_path))
-    assert found.primary.notes["s/a"] == "theta_2.npz has 0 of 4 seeds (4 error)"
+    assert found.primary.notes["s/a"] == SHOWN["theta-2-npz-has-0"]
     lost = Cell(
         case=case_info("b"),
         final={"train/loss": {0: 0.5, 1: 0.6}},
@@ -81,7 +84,7 @@ def test_note_on_lost_seeds_names_common_seeds_only_if_there_are_any(tmp_path: P
     one, two = subjects(tmp_path)
     two = dataclasses.replace(two, cells={"s/b": lost})
     note = compare_subjects([one, two])[0].primary.notes["s/b"]
-    assert note == "theta_2.npz has 2 of 4 seeds (2 error): compared on the 2 common seeds"
+    assert note == SHOWN["theta-2-npz-has-2"]
 
 
 def test_an_accuracy_is_better_above(tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ def test_an_evaluation_that_gave_nothing_replaces_no_value(tmp_path: Path) -> No
     cell = found.cells["a"]
     assert sorted(cell.final["train/loss"]) == [0, 1, 2] and cell.diverged == {1}
     assert cell.lost == {"timeout": 2}, "seeds 3 and 4 have no value"
-    assert cell.seeds == (0, 1, 2) and cell.failures == ((Outcome.TIMEOUT, "it hung"),)
+    assert cell.seeds == (0, 1, 2) and cell.failures == ((Outcome.TIMEOUT, SHOWN["it-hung"]),)
 
 
 def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
@@ -132,9 +135,9 @@ def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
     (found,) = compare_subjects([x, y])
     assert found.changed == ("s/b",) and [row.case for row in found.primary.comparison.cases] == ["s/a"]
     add(tmp_path / "z", 1, {"c": losses})
-    with pytest.raises(UsageError, match="no case in common; got s/a, s/b, and s/c"):
+    with pytest.raises(UsageError, match=SHOWN["no-case-in-common-got"]):
         compare_subjects([x, *subjects(tmp_path / "z")])
-    with pytest.raises(UsageError, match="no subject has this metric"):
+    with pytest.raises(UsageError, match=SHOWN["no-subject-has-this-metric"]):
         compare_subjects([x, y], metrics=["test/bleu"])
 
 
@@ -179,7 +182,7 @@ def test_checkpoints_that_share_a_former_form_alone_are_compared_on_it(tmp_path:
     (found,) = compare_subjects([one, two], scales=Scales.of([one, two, three]))
     assert found.primary.values.keys() == found.primary.margins.keys() == {"s/a"}  # names, for people
     assert found.cases["s/a"].identity == "old" and found.primary.num_pairs == 2
-    with pytest.raises(UsageError, match="no case in common; got changed between the two: s/a"):
+    with pytest.raises(UsageError, match=SHOWN["no-case-in-common-got-changed"]):
         compare_subjects([one, three])
 
 
@@ -187,10 +190,10 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_folders_or_their_conten
     case = {"a": {"train/loss": [1.0, 2.0]}}
     for step, uri in ((1, "x/A/theta.npz"), (2, "y/A/theta.npz"), (2, "x/A/theta.npz")):
         add(tmp_path / "folders", step, case, uri=uri, sha256=f"{uri[0]}{uri[2]}{step}" + "0" * 61)
-    assert read_store(tmp_path / "folders").labels == ("outer step 1", "y/A/theta.npz", "x/A/theta.npz")
-    assert read_store(tmp_path / "folders").openings == ("Outer step 1", "y/A/theta.npz", "x/A/theta.npz")
+    assert read_store(tmp_path / "folders").labels == (SHOWN["outer-step-1"], "y/A/theta.npz", "x/A/theta.npz")
+    assert read_store(tmp_path / "folders").openings == (SHOWN["outer-step-1-2"], "y/A/theta.npz", "x/A/theta.npz")
     for sha256 in ("12345678" + "0" * 56, "9abcdef0" + "0" * 56):  # one was written over the other
         add(tmp_path / "content", 0, case, uri="x/theta.npz", sha256=sha256)
     assert read_store(tmp_path / "content").labels == ("theta.npz (12345678)", "theta.npz (9abcdef0)")
     add(tmp_path / "content", 5, case, uri="x/theta_5.npz")
-    assert read_store(tmp_path / "content").labels[-1] == "outer step 5"
+    assert read_store(tmp_path / "content").labels[-1] == SHOWN["outer-step-5"]

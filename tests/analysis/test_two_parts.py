@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from shown import texts_of
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate, gate_cases
 from lobench.analysis.stats.comparison import Effect, compare_cases, effect_words, mean_difference
@@ -14,6 +15,8 @@ from lobench.analysis.stats.location import locate
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples, rounding_step
 from lobench.analysis.stats.permutation import Permutation
 from lobench.analysis.stats.proportions import Counts, least_share, most_share, p_fewer, p_more, two_sided
+
+SHOWN = texts_of("analysis")
 
 A = (0.51, 0.48, 0.55, 0.5, 0.47, 0.53, 0.49, DIVERGED)
 B = (0.71, 0.66, 0.7, 0.72, 0.64, 0.75, 0.69, 0.7)
@@ -50,10 +53,7 @@ def test_a_difference_is_of_the_seeds_that_converge_and_of_how_many_do() -> None
     assert found.p_value == pytest.approx(2 * min(found.p_converged, found.p_diverged))
     interval = expected.confidence_interval(0.975)
     assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
-    assert (
-        effect_words(found)
-        == "better on the 7 seeds that converge (p < .001); diverged or exploded 0 of 8 against 1 of 8"
-    )
+    assert effect_words(found) == SHOWN["better-on-the-7-seeds"]
 
 
 def test_either_part_may_tell_and_both_may_disagree() -> None:
@@ -72,7 +72,7 @@ def test_either_part_may_tell_and_both_may_disagree() -> None:
 
 def test_nothing_is_said_of_seeds_that_all_diverge_alike() -> None:
     found = mean_difference(Samples(a=(DIVERGED,) * 4, b=(DIVERGED,) * 4))
-    assert found.p_value == 1.0 and math.isnan(found.mean) and "none converged" in found.note
+    assert found.p_value == 1.0 and math.isnan(found.mean) and SHOWN["none-converged"] in found.note
     assert gate(Samples(a=(DIVERGED,) * 4, b=(DIVERGED,) * 4)).verdict is Verdict.INCONCLUSIVE
 
 
@@ -87,7 +87,7 @@ def test_values_that_repeat_at_different_seeds_were_rounded() -> None:
     found = mean_difference(Samples.of([0.8, 0.82, 0.84], [0.82, 0.84, 0.86]))
     assert found.p_value == pytest.approx(2 * stats.t.sf(0.02 / math.sqrt(0.02**2 / 6 / 3), 2), rel=1e-6)
     two = mean_difference(Samples.of([0.8, 0.82], [0.84, 0.86]))
-    assert math.isnan(two.p_value) and two.note == "too few seeds: two without spread"
+    assert math.isnan(two.p_value) and two.note == SHOWN["too-few-seeds-two-without"]
 
 
 def test_the_floor_of_rounding_keeps_the_level_at_few_seeds() -> None:
@@ -126,7 +126,7 @@ def test_unequal_samples_are_permuted() -> None:
     doubled = Samples.of(a.tolist(), b.tolist()[:6], is_paired=False)
     assert gate_cases({"c": doubled}, GateRules(margin=0.05)).overall.p_pass == Permutation([doubled]).above(-0.05)
     few = mean_difference(Samples.of([1.0, 1.1], [2.0, 2.1, 2.2, 2.5, 2.6], is_paired=False))
-    assert few.note == "too few seeds: a permutation test has no p below 0.095 here" and few.p_value > 0.05
+    assert few.note == SHOWN["too-few-seeds-a-permutation"] and few.p_value > 0.05
 
 
 def test_a_mean_over_cases_permutes_each_among_itself() -> None:
@@ -150,14 +150,11 @@ def test_a_gate_judges_harm_on_what_converges_and_divergence_apart() -> None:
     good = tuple(np.random.default_rng(0).normal(0.5, 0.005, 12))
     near = tuple(value + 0.001 * (-1) ** place for place, value in enumerate(good))
     passed = gate(Samples.of(good[:4], near[:4]))
-    assert passed.verdict is Verdict.PASS and passed.divergence == "0 of 4 diverged or exploded, at most 53%"
+    assert passed.verdict is Verdict.PASS and passed.divergence == SHOWN["of-4-diverged-or-exploded"]
     assert gate(Samples.of(good[:4], near[:4]), GateRules(max_diverged=0.1)).verdict is Verdict.INCONCLUSIVE
     rare = (*near[:11], DIVERGED)
     found = gate(Samples.of(good, rare))
-    assert (
-        found.verdict is Verdict.PASS
-        and found.divergence == "1 of 12 diverged or exploded, at most 34% (against 0 of 12)"
-    )
+    assert found.verdict is Verdict.PASS and found.divergence == SHOWN["of-12-diverged-or-exploded"]
     often = (*near[:5], *[DIVERGED] * 7)
     lost = gate(Samples.of(good, often))
     assert lost.verdict is Verdict.REGRESSED and lost.harm == pytest.approx(0, abs=0.01) and lost.p_diverged < 0.01

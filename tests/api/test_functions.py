@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite
 
 import lobench
 from lobench.core.errors import UsageError
+
+SHOWN = texts_of("api")
 
 SCRIPT = """
 import json, sys
@@ -60,17 +63,17 @@ def test_a_script_watches_chooses_and_compares_and_prints_what_it_prints_itself(
 
 def test_bad_input_is_an_error_and_no_exit(tmp_path: Path) -> None:
     suite = make_suite(tmp_path)
-    with pytest.raises(UsageError, match="no such suite"):
+    with pytest.raises(UsageError, match=SHOWN["no-such-suite"]):
         lobench.watch(tmp_path, tmp_path / "tin", once=True)
-    with pytest.raises(UsageError, match="there is nothing here"):
+    with pytest.raises(UsageError, match=SHOWN["there-is-nothing-here"]):
         lobench.watch(tmp_path / "nowhere", suite, once=True)
-    with pytest.raises(UsageError, match="nothing to compare with"):
+    with pytest.raises(UsageError, match=SHOWN["nothing-to-compare-with"]):
         lobench.compare("adam()", suites=suite)
-    with pytest.raises(UsageError, match="no such suite"):
+    with pytest.raises(UsageError, match=SHOWN["no-such-suite"]):
         lobench.baseline(tmp_path / "tin")
-    with pytest.raises(TypeError, match=r"^watch\(\) got an unexpected keyword argument 'one_time'"):
+    with pytest.raises(TypeError, match=SHOWN["watch-got-an-unexpected-keyword"]):
         lobench.watch(tmp_path, suite, one_time=True)
-    with pytest.raises(TypeError, match=r"^compare\(\) .* 'worker'; did you mean 'workers'"):
+    with pytest.raises(TypeError, match=SHOWN["compare-worker-did-you-mean"]):
         lobench.compare("adam()", "sgd()", suites=suite, worker=2)
-    with pytest.raises(TypeError, match=r"^baseline\(\) .* 'optimizer'; did you mean 'optimizers'"):
+    with pytest.raises(TypeError, match=SHOWN["baseline-optimizer-did-you-mean"]):
         lobench.baseline(suite, optimizer="adam")

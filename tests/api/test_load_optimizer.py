@@ -11,12 +11,15 @@ import numpy as np
 import optax
 import pytest
 from reference import reference_theta
+from shown import texts_of
 from tiny import write_checkpoint
 
 import lobench
 from lobench import ConfigError, ThetaMismatch, UsageError
 from lobench.core.subject import optimizer_bindings
 from lobench.inner.adapters import as_transformation
+
+SHOWN = texts_of("api")
 
 STEPS = 200
 SUITE = """
@@ -140,11 +143,11 @@ def test_load_optimizer_schedule_in_gin_runs_over_num_steps(tmp_path: Path) -> N
 
 def test_load_optimizer_without_a_name_or_with_another_class_raises(tmp_path: Path) -> None:
     np.savez(tmp_path / "theta.npz", **reference_theta("adafac_mlp_lopt"))
-    with pytest.raises(ConfigError, match=r"no learned optimizer.*name its class"):
+    with pytest.raises(ConfigError, match=SHOWN["no-learned-optimizer-name-its"]):
         lobench.load_optimizer(tmp_path / "theta.npz", num_steps=10)
-    with pytest.raises(ThetaMismatch, match="it fits AdafacMLPLOpt"):
+    with pytest.raises(ThetaMismatch, match=SHOWN["it-fits-adafacmlplopt"]):
         lobench.load_optimizer(tmp_path / "theta.npz", optimizer="MLPLOpt", num_steps=10)
-    with pytest.raises(ConfigError, match="unknown name 'AdafacMLPOpt'"):
+    with pytest.raises(ConfigError, match=SHOWN["unknown-name-adafacmlpopt"]):
         lobench.load_optimizer(tmp_path / "theta.npz", optimizer="AdafacMLPOpt", num_steps=10)
 
 
@@ -152,9 +155,9 @@ def test_update_without_loss_or_params_raises(tmp_path: Path) -> None:
     np.savez(tmp_path / "celo.npz", **reference_theta("celo"))
     optimizer = lobench.load_optimizer(tmp_path / "celo.npz", optimizer="Celo", num_steps=10)
     state = optimizer.init(PARAMS)
-    with pytest.raises(UsageError, match=r"Celo reads the loss.*value=loss"):
+    with pytest.raises(UsageError, match=SHOWN["celo-reads-the-loss-value"]):
         optimizer.update(PARAMS, state, PARAMS)
-    with pytest.raises(UsageError, match="Celo reads the parameters"):
+    with pytest.raises(UsageError, match=SHOWN["celo-reads-the-parameters"]):
         optimizer.update(PARAMS, state, value=jnp.float32(1.0))
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from commands import Done, lobench
 from races import noisy_suite
+from shown import texts_of
 from tiny import killed_chief
 
 from lobench.analysis.store.search_history import edges_among
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.subject import Subject
+
+SHOWN = texts_of("api")
 
 METHODS = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.1, 0.09, 0.03, 0.0003)]
 STORE = Path(".lobench") / "compare" / "tiny"
@@ -100,17 +103,17 @@ def test_the_table_says_who_left_when_and_behind_whom_and_a_margin_ends_a_race(
     raced: tuple[Path, dict[str, Any]],
 ) -> None:
     plain = OPTIONS[:-2]
-    assert "none of the 4 that are in can be better by 2" in race(raced[0], "--margin", "2", *plain).stdout
+    assert SHOWN["none-of-the-4-that"] in race(raced[0], "--margin", "2", *plain).stdout
     output = race(raced[0], *plain).stdout
-    assert "  look " in output and "leads" in output and "nothing shows which is best" in output
-    assert "for all methods on all seeds: " in output and "the best mean of the first round" in output
+    assert "  look " in output and "leads" in output and SHOWN["nothing-shows-which-is-best"] in output
+    assert SHOWN["for-all-methods-on-all"] in output and SHOWN["best-mean-of-the-first"] in output
 
 
 def test_a_leader_at_the_end_of_what_races_is_said(raced: tuple[Path, dict[str, Any]]) -> None:
     who = [Subject.of_optimizer(text) for text in (*METHODS, "adam(); adam.b1 = 0.9", "sgd(); sgd.learning_rate = x()")]
     (line,) = edges_among(who, 0)
-    assert line == "the best sgd.learning_rate, 0.1, is the largest that was tried: the optimum may lie beyond"
-    assert "is the least" in edges_among(who, 3)[0]
+    assert line == SHOWN["best-sgd-learning-rate-0"]
+    assert SHOWN["is-the-least"] in edges_among(who, 3)[0]
     assert edges_among(who, 1) == edges_among(who, 4) == edges_among(who[:2], 0) == []
     folder, record = raced
     assert record["edges"] == edges_among(who, METHODS.index(record["leader"]))
@@ -125,7 +128,7 @@ def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others
     rates = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.05, 0.5)]
     record = json.loads(race(tmp_path, "--seeds", "16", *OPTIONS[2:], methods=rates).stdout)
     worse = record["methods"][1]
-    assert record["ending"] == "one left" and record["left"] == rates[:1]
+    assert record["ending"] == SHOWN["one-left"] and record["left"] == rates[:1]
     assert worse["diverged"] > 0 == worse["other_diverged"]
     assert worse["gap"]["lower"] < worse["gap"]["mean"] < worse["gap"]["upper"] < 3, "of the seeds that converge"
     line = "scores are of the seeds on which both converged"
@@ -134,11 +137,11 @@ def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others
 
 def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:
     folder = raced[0]
-    assert "a race takes two methods or more" in race(folder, methods=METHODS[:1]).stderr
-    assert "a method is in the race twice" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
-    assert "seeds come in whole blocks; got 5 seeds in blocks of 2" in race(folder, "--seeds", "5").stderr
-    assert "--strict is of no race" in race(folder, "--strict").stderr
+    assert SHOWN["race-takes-two-methods-or"] in race(folder, methods=METHODS[:1]).stderr
+    assert SHOWN["method-is-in-the-race"] in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
+    assert SHOWN["seeds-come-in-whole-blocks"] in race(folder, "--seeds", "5").stderr
+    assert SHOWN["strict-is-of-no-race"] in race(folder, "--strict").stderr
     assert (
-        "--seeds is of --race alone"
+        SHOWN["seeds-is-of-race-alone"]
         in lobench("compare", *METHODS, "--suite", "tiny", "--seeds", "4", cwd=folder).stderr
     )

@@ -8,7 +8,10 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from shown import texts_of
 from tiny import make_run, make_suite, results, watch
+
+SHOWN = texts_of("api")
 
 
 def test_the_command_of_a_failure_gives_the_same_numbers_in_pytest(tmp_path: Path) -> None:
@@ -28,7 +31,9 @@ def test_the_command_of_a_failure_gives_the_same_numbers_in_pytest(tmp_path: Pat
     curve, again = output[place + 1], output[place + 2]
     (record,) = [one for one in results(run / "lobench_results" / "tiny", "--case", "b") if one["outcome"] == "failed"]
     finals = record["metrics"]["train/loss"]["per_seed"]
-    assert curve.startswith("  train/loss  █") and f"by seed  0: {finals[0]:.4g}  1: {finals[1]:.4g}" in curve
+    assert (
+        curve.startswith("  train/loss  █") and SHOWN["by-seed-0-1"].format(value=finals[0], value_2=finals[1]) in curve
+    )
 
     command = again.removeprefix("  again: ") + " -p no:cacheprovider --color no --junitxml=junit.xml"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

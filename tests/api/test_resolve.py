@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_run, make_suite, write_checkpoint
 
 import lobench as package
@@ -20,6 +21,8 @@ from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.pytest_plugin.references import check_reference
+
+SHOWN = texts_of("api")
 
 # A label with spaces, a scope that is another one's label, and a label that is the name of a file.
 EXPERIMENT = """
@@ -128,21 +131,21 @@ def test_what_is_ambiguous_or_missing_says_candidates_and_the_next_step(
         return str(error.value)
 
     both = refused(lambda: find_stored("slow", world.store))
-    assert "several are called 'slow'" in both and both.endswith("say 'SGD, tuned' or 'adam'")
+    assert SHOWN["several-are-called-slow"] in both and both.endswith(SHOWN["say-sgd-tuned-or-adam"])
     file = refused(lambda: find_given("notes.txt", world.store))
-    assert "'notes.txt' is a path, and the name of another one" in file and "say './notes.txt' or" in file
+    assert SHOWN["notes-txt-is-a-path"] in file and "say './notes.txt' or" in file
     missing = refused(lambda: find_stored("adma", world.store))
-    assert "nothing here is called 'adma'; expected one of" in missing and missing.endswith("did you mean 'adam'?")
-    assert "'adam' is no checkpoint" in refused(lambda: find_trained("adam", "checkpoint", world.store))
-    assert "give that store" in refused(lambda: find_given("SGD, tuned", None))
+    assert SHOWN["nothing-here-is-called-adma"] in missing and missing.endswith(SHOWN["did-you-mean-adam"])
+    assert SHOWN["adam-is-no-checkpoint"] in refused(lambda: find_trained("adam", "checkpoint", world.store))
+    assert SHOWN["give-that-store"] in refused(lambda: find_given("SGD, tuned", None))
 
 
 def test_a_gate_takes_a_name_for_its_reference(world: World) -> None:
     for name, store in (("SGD, tuned", str(world.store)), ("adam", str(world.store)), (f"{world.store}@given", "")):
         check_reference(name, store)
-    with pytest.raises(UsageError, match="did you mean 'adam'"):
+    with pytest.raises(UsageError, match=SHOWN["did-you-mean-adam-2"]):
         check_reference("adma", str(world.store))
-    with pytest.raises(UsageError, match="no such reference"):
+    with pytest.raises(UsageError, match=SHOWN["no-such-reference"]):
         check_reference("adma", "")
 
 
@@ -153,7 +156,7 @@ def test_find_stored_takes_a_store_whose_path_contains_an_at_sign(world: World, 
     assert find_stored(f"{store}@moment", None).subject.label == find_stored("moment", world.store).subject.label
     assert find_stored(f"{store}@@adam()", None).subject.who.uri == "adam()"
     assert find_run(f"{store}@mine", None).is_part
-    with pytest.raises(UsageError, match="neither a store nor a folder"):
+    with pytest.raises(UsageError, match=SHOWN["neither-a-store-nor-a"]):
         find_stored(f"{tmp_path}/none@7", None)
 
 
@@ -161,7 +164,7 @@ def test_find_given_takes_an_optimizer_longer_than_a_path_may_be(world: World) -
     long = TUNED + "; sgd.learning_rate = 0.01" * 200
     assert find_given(long, world.store) == find_given(long, None)
     assert find_trained(long, "optimizer", world.store).optimizer
-    with pytest.raises(UsageError, match="nothing here is called"):
+    with pytest.raises(UsageError, match=SHOWN["nothing-here-is-called"]):
         find_stored("x" * 5000, world.store)
     check_reference(long, str(world.store))
 
@@ -173,12 +176,12 @@ def test_the_sessions_of_a_command_are_runs(world: World) -> None:
             "Case.learned_optimizer = @LearnableSGD()",
         )
         assert find_run(f"{world.store}@{name}", None) == run
-    with pytest.raises(UsageError, match=r"unknown run 'mien'.*one of mine.*did you mean 'mine'"):
+    with pytest.raises(UsageError, match=SHOWN["unknown-run-mien-one-of"]):
         find_run("mien", world.store)
     done = lobench("best", "mine", "--suite", world.folder / "tiny", "--store", world.store, "--workers", "1")
     assert done.returncode == 0 and "theta_8.npz" in done.stdout and "theta_7" not in done.stdout, done.stderr
     one = lobench("bisect", "mine", "--suite", world.folder / "tiny", "--case", "a", "--store", world.store)
-    assert "bisecting takes two checkpoints or more; got 1" in one.stderr
+    assert SHOWN["bisecting-takes-two-checkpoints-or"] in one.stderr
 
 
 def test_a_session_of_pytest_and_a_notebook_evaluate_what_a_label_names(world: World) -> None:
@@ -189,7 +192,7 @@ def test_a_session_of_pytest_and_a_notebook_evaluate_what_a_label_names(world: W
     wrong = subprocess.run(
         [*words, "--lobench-optimizer=SDG, tuned"], cwd=world.folder, capture_output=True, text=True, check=False
     )
-    assert wrong.returncode == 4 and "did you mean 'SGD, tuned'?" in wrong.stderr, wrong.stdout + wrong.stderr
+    assert wrong.returncode == 4 and SHOWN["did-you-mean-sgd-tuned"] in wrong.stderr, wrong.stdout + wrong.stderr
     suite = world.folder / "tiny" / "tiny.gin"
     found = package.evaluate(suite, case="a", optimizer="SGD, tuned", store=world.store, test="test_tiny")
     (stored,) = package.open_results(world.store).curves("train/loss", case="a", checkpoint="SGD, tuned")

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import case_info, curves
 from tiny import make_run, make_suite, watch
 
@@ -18,6 +19,8 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.progress import SilentProgress
+
+SHOWN = texts_of("api")
 
 
 def test_a_watch_names_the_case_and_the_binding(tmp_path: Path) -> None:
@@ -32,7 +35,7 @@ def test_a_watch_names_the_case_and_the_binding(tmp_path: Path) -> None:
     done = watch(run, suite, "--once", "--workers", "2", "--store", str(tmp_path / "store"), *options)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if "cores; bind" in line]
-    assert "of 2 cores; bind Case.num_cpus = 1, or give a block more seeds (Case.seed_block)" in line
+    assert SHOWN["of-2-cores-bind-case"] in line
 
 
 def test_devices_are_asked_only_where_a_case_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +63,7 @@ def test_devices_are_asked_only_where_a_case_uses_them(tmp_path: Path, monkeypat
         )
         measuring.finished(event, 0)
         lines.append(measuring.line(num_workers=1, num_cores=1))
-    assert lines[0] == "" and lines[1].startswith("the devices were busy 12% of the time")
+    assert lines[0] == "" and lines[1].startswith(SHOWN["devices-were-busy-12-of"])
     assert asked.exists()
 
 

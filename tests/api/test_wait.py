@@ -8,11 +8,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 import lobench
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("api")
 
 
 def seen(ledger: Ledger, step: int) -> int:
@@ -53,12 +56,12 @@ import sys, lobench
 print(lobench.wait_for_evaluations({str(tmp_path)!r}, timeout=0), {{"jax", "optax", "gin"}} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "False set()\n"
+    assert done.stdout == SHOWN["false-set"]
 
 
 @pytest.mark.parametrize("wrong", [{"max_pending": -1}, {"timeout": -1.0}, {"timeout": float("nan")}])
 def test_a_negative_number_is_one_line(tmp_path: Path, wrong: dict[str, float]) -> None:
-    with pytest.raises(lobench.UsageError, match=r"wait_for_evaluations; got .*; expected numbers >= 0"):
+    with pytest.raises(lobench.UsageError, match=SHOWN["wait-for-evaluations-got-expected"]):
         lobench.wait_for_evaluations(tmp_path, **wrong)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Done, lobench
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite, results
 
@@ -21,6 +22,8 @@ from lobench.core.result import Outcome
 from lobench.engine.config.suite import specs_called
 from lobench.report.tables.comparison import comparison_sentence
 from lobench.report.tables.comparison_text import comparison_text
+
+SHOWN = texts_of("compare")
 
 DRAW = np.random.default_rng(0)
 GOOD = {name: (0.5 + 0.02 * DRAW.standard_normal(6)).tolist() for name in "abc"}
@@ -52,9 +55,9 @@ def test_train_and_test_tell_different_stories_in_the_headline(store: Path) -> N
     done = run("1", "2", "--store", store)
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("REGRESSED: theta_2.npz (B) is worse than theta_1.npz (A) on train/loss: score -")
+    assert lines[0].startswith(SHOWN["regressed-theta-2-npz-b"])
     test = next(line for line in lines if line.startswith("test/loss: better"))
-    assert "gate PASS; the metrics tell different stories" in " ".join(lines[lines.index(test) :][:2])
+    assert SHOWN["gate-pass-the-metrics-tell"] in " ".join(lines[lines.index(test) :][:2])
     assert sum(line.startswith("s/") for line in lines) == 3
 
 
@@ -83,7 +86,7 @@ def test_several_against_the_first(store: Path) -> None:
 def test_stores_and_runs_with_a_store_below(store: Path, tmp_path: Path) -> None:
     add(tmp_path / "two", 9, {name: both(GOOD[name], GOOD[name]) for name in "abc"})
     done = run(f"{store}@1", tmp_path / "two")
-    assert done.returncode == 0 and done.stdout.startswith("PASS: no difference of theta_9.npz (B) from")
+    assert done.returncode == 0 and done.stdout.startswith(SHOWN["pass-no-difference-of-theta"])
     assert run(store.parent.parent, tmp_path / "two").returncode == 0
     same = run(f"{store}@1", f"{store}@1", "--format", "json")
     (pair,) = json.loads(same.stdout)
@@ -95,27 +98,30 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": (0.5 + 0.1 * draw.standard_normal(4)).tolist()}})
     done = run("1", "2", "--store", tmp_path)
-    assert done.returncode == 0 and done.stdout.startswith("INCONCLUSIVE: no difference")
-    assert re.search(r"about [\d,]+ seeds per case would decide", done.stdout)
+    assert done.returncode == 0 and done.stdout.startswith(SHOWN["inconclusive-no-difference"])
+    assert re.search(SHOWN["about-seeds-per-case-would"], done.stdout)
     assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("1",), "nothing to compare with"),
-        (("1", "2"), "give --suite to evaluate it now, or --store"),
+        (("1",), SHOWN["nothing-to-compare-with"]),
+        (("1", "2"), SHOWN["give-suite-to-evaluate-it"]),
         (
             ("1", "77", "--store", "{store}"),
-            "called '77'; expected one of 'outer step 1', 'outer step 2'",
+            SHOWN["called-77-expected-one-of"],
         ),
-        (("{store}/nothing", "{store}"), "neither a store nor a folder"),
-        (("a.npz", "adam()", "--suite", "{store}"), "neither a checkpoint nor an optimizer; got 'a.npz'"),
-        (("adam(); adam.b1 = nan", "sgd()", "--suite", "{store}"), "'adam.b1 = nan': gin syntax error"),
-        (("adam(); adam.b1 = nan", "sgd()", "--suite", "quick", "--store", "{store}"), "'adam.b1 = nan': gin syntax"),
-        (("a", "b", "--suite", "nowhere"), "nowhere: no such suite"),
-        (("1", "2", "--store", "{store}", "--case", "nothing"), "no case 'nothing'; expected one of "),
-        (("optax.adam", "sgd()", "--suite", "{store}"), "if it is an optimizer, write 'optax.adam()'"),
+        (("{store}/nothing", "{store}"), SHOWN["neither-a-store-nor-a"]),
+        (("a.npz", "adam()", "--suite", "{store}"), SHOWN["neither-a-checkpoint-nor-an"]),
+        (("adam(); adam.b1 = nan", "sgd()", "--suite", "{store}"), SHOWN["adam-b1-nan-gin-syntax"]),
+        (
+            ("adam(); adam.b1 = nan", "sgd()", "--suite", "quick", "--store", "{store}"),
+            SHOWN["adam-b1-nan-gin-syntax-2"],
+        ),
+        (("a", "b", "--suite", "nowhere"), SHOWN["nowhere-no-such-suite"]),
+        (("1", "2", "--store", "{store}", "--case", "nothing"), SHOWN["no-case-nothing-expected-one"]),
+        (("optax.adam", "sgd()", "--suite", "{store}"), SHOWN["if-it-is-an-optimizer"]),
     ],
 )
 def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], expected: str) -> None:
@@ -152,8 +158,8 @@ def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
     add(tmp_path, 2, {"a": Outcome.TIMEOUT})
     done = run("1", "2", "--store", tmp_path)
     assert done.returncode == 3, done.stderr
-    assert done.stderr.strip() == "nothing was compared: no seed has results of theta_1.npz and of theta_2.npz"
-    assert done.stdout.startswith("INCONCLUSIVE: ") and "4 seeds of A, 4 of B" in done.stdout
+    assert done.stderr.strip() == SHOWN["nothing-was-compared-no-seed"]
+    assert done.stdout.startswith("INCONCLUSIVE: ") and SHOWN["seeds-of-a-4-of"] in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
     assert "error" in row and "timeout" in row and "undecided" in row
     assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
@@ -165,14 +171,14 @@ def test_a_metric_that_only_a_third_one_has_is_one_clear_line(tmp_path: Path) ->
     add(tmp_path, 3, {"a": {"train/loss": [1.0, 1.2], "valid/loss": [1.0, 1.2]}})
     done = run("1", "2", "3", "--store", tmp_path, "--metric", "valid/loss")
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
-    assert "neither theta_1.npz nor theta_2.npz has the metric; got valid/loss; expected train/loss" in done.stderr
+    assert SHOWN["neither-theta-1-npz-nor"] in done.stderr
 
 
 def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:
     for name in ("old", "new"):
         add(tmp_path / name, 1, {"a": {"train/loss": [1.0, 1.1]}}, identities={"a": name})
     done = run(tmp_path / "old", tmp_path / "new")
-    assert done.returncode == 2 and "changed between the two: s/a" in done.stderr
+    assert done.returncode == 2 and SHOWN["changed-between-the-two-s"] in done.stderr
 
 
 def compared_cases(tmp_path: Path, suite: Path) -> list[str]:
@@ -225,8 +231,8 @@ def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(
     for step in ("1", "2"):
         (tmp_path / step).mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "theta_2.npz (B) is worse than theta_1.npz (A)" in run("1", "2", "--store", store).stdout
-    assert "no result store found" in run("1", "2").stderr
+    assert SHOWN["theta-2-npz-b-is"] in run("1", "2", "--store", store).stdout
+    assert SHOWN["no-result-store-found"] in run("1", "2").stderr
 
 
 def test_a_margin_below_zero_is_refused(store: Path) -> None:
@@ -260,7 +266,7 @@ def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) 
 def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     suite, folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
-    assert done.returncode == 0 and f"{folder} (B) compares with theta_1.npz (A)" in done.stdout, done.stderr
+    assert done.returncode == 0 and SHOWN["b-compares-with-theta-1"].format(folder=folder) in done.stdout, done.stderr
     assert {found["checkpoint"]["outer_step"] for found in results(tmp_path / "kept")} == {1, 2}
 
 
@@ -269,7 +275,7 @@ def test_a_pass_says_how_many_seeds_may_diverge_and_max_diverged_asks_for_it(tmp
         losses = [0.5, 0.52, 0.49, 0.51] if step == 1 else [0.501, 0.519, 0.491, 0.509]
         add(tmp_path, step, {"a": {"train/loss": losses}})
     done = run("1", "2", "--store", tmp_path, "--details")
-    assert "PASS (0 of 4 diverged or exploded, at most 53%)" in done.stdout
+    assert SHOWN["pass-0-of-4-diverged"] in done.stdout
     asked = run("1", "2", "--store", tmp_path, "--max-diverged", "0.1", "--strict")
     assert asked.returncode == 1 and "INCONCLUSIVE" in asked.stdout
 
@@ -280,7 +286,7 @@ def test_seeds_that_diverge_are_said_beside_those_that_converge(tmp_path: Path) 
     add(tmp_path, 1, {"a": {"train/loss": a}})
     add(tmp_path, 2, {"a": {"train/loss": b}})
     done = run("1", "2", "--store", tmp_path)
-    assert "better on the 7 seeds that converge (p < .001); diverged or exploded 0 of 8 against 1 of 8" in done.stdout
+    assert SHOWN["better-on-the-7-seeds"] in done.stdout
     (pair,) = json.loads(run("1", "2", "--store", tmp_path, "--format", "json").stdout)
     (case,) = pair["metrics"]["train/loss"]["cases"].values()
     assert (case["num_converged"], case["diverged_a"], case["num_a"], case["p_diverged"] > 0.05) == (7, 1, 8, True)
@@ -291,8 +297,8 @@ def test_headline_says_how_many_cases_are_in_the_score_if_others_lost_all_seeds(
     add(tmp_path, 1, {"a": {"train/loss": [0.5, 0.52, 0.49]}, "b": {"train/loss": [0.5, 0.52, 0.49]}})
     add(tmp_path, 2, {"a": {"train/loss": [0.51, 0.5, 0.5]}, "b": {"train/loss": [math.nan] * 3}})
     found = compare("1", "2", store=tmp_path)
-    assert "2 cases (1 in the score) x 3 seeds" in comparison_text(found.pairs, scale=found.scale)
-    assert "the score 1 is the mean of theta_1.npz" in found.scale
+    assert SHOWN["cases-1-in-the-score"] in comparison_text(found.pairs, scale=found.scale)
+    assert SHOWN["score-1-is-the-mean"] in found.scale
 
 
 def test_the_time_of_a_gradient_is_measured_where_it_is_asked_for_and_trains_nothing_anew(tmp_path: Path) -> None:
@@ -328,7 +334,7 @@ def test_compare_of_two_methods_on_six_cases_fits_a_screen(tmp_path: Path, monke
         finals = {case: both([0.5 + place * 0.2 + 0.01 * seed for seed in range(4)], [0.6] * 4) for case in "abcdef"}
         add(tmp_path, 0, finals, optimizer=name, sha256=f"{place:064d}")
     lines = run(*names, "--store", tmp_path).stdout.splitlines()
-    assert lines[0].startswith(f"REGRESSED: {names[1]} (B) is worse than") and len(lines) <= 20
+    assert lines[0].startswith(SHOWN["regressed-b-is-worse-than"].format(value=names[1])) and len(lines) <= 20
     assert max(map(len, lines)) <= 100 and [line[:3] for line in lines if line.startswith("s/")] == [
         f"s/{case}" for case in "abcdef"
     ]
@@ -357,11 +363,11 @@ def test_compare_where_its_two_tests_differ_gives_one_answer(tmp_path: Path, nam
     row = next(line for line in text.splitlines() if line.startswith("s/a"))
     if margin:
         assert (effect.comparison.verdict, effect.gate.verdict) == (Effect.WORSE, Verdict.PASS)
-        assert row.endswith("worse, within the margin") and text.startswith("PASS")
+        assert row.endswith(SHOWN["worse-within-the-margin"]) and text.startswith("PASS")
     else:
         assert (effect.comparison.verdict, effect.gate.verdict) == (Effect.UNDECIDED, Verdict.REGRESSED)
-        assert row.endswith("regressed (one-sided)") and text.startswith("REGRESSED")
-        assert "theta_2.npz (B) is worse than theta_1.npz (A) on train/loss by more than" in text
+        assert row.endswith(SHOWN["regressed-one-sided"]) and text.startswith("REGRESSED")
+        assert SHOWN["theta-2-npz-b-is-worse"] in text
 
 
 def test_compare_on_a_scope_with_axes_is_of_its_cells(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from imported import curve, write_csv
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
 
 from lobench import import_curves
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("compare")
 
 THREE = ("--gin-param", "Case.num_seeds = 3", "--workers", "1")
 
@@ -72,7 +75,7 @@ def test_the_reference_is_named_with_its_hash(place: Path) -> None:
         *THREE,
         cwd=place,
     )
-    assert re.search(r"^reference: theta_1\.npz \(sha256 [0-9a-f]{12}\)$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(SHOWN["reference-theta-1-npz-sha256"], done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
+
+SHOWN = texts_of("compare")
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_finals_at_different_steps_are_said(store: Path) -> None:
     text = lobench("compare", "a", "b", "--store", store).stdout
-    assert "finals at different steps, 400 to 900 against 300 to 500" in text and "--until-step common" in text, text
+    assert SHOWN["finals-at-different-steps-400"] in text and SHOWN["until-step-common"] in text, text
 
 
 def test_until_step_common_compares_all_curves_at_one_step(store: Path) -> None:
@@ -36,11 +39,8 @@ def test_until_step_common_compares_all_curves_at_one_step(store: Path) -> None:
     whole = json.loads(lobench(*words).stdout)[0]["metrics"]
     (case,), (before,) = cut["train/loss"]["cases"].values(), whole["train/loss"]["cases"].values()
     assert case["values"]["mean"] == pytest.approx(-0.2, abs=1e-6) and before["values"]["mean"] > 1
-    assert "finals at different steps" not in case["note"]
+    assert SHOWN["finals-at-different-steps"] not in case["note"]
 
 
 def test_seeds_of_equal_numbers_that_are_labels_are_said(store: Path) -> None:
-    assert (
-        "imported seeds are labels: lobench import --paired-seeds"
-        in lobench("compare", "a", "b", "--store", store).stdout
-    )
+    assert SHOWN["imported-seeds-are-labels-lobench"] in lobench("compare", "a", "b", "--store", store).stdout

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
 
 from lobench.cli import inventory
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("lobench")
 
 DAMAGES = {
     "case": "UPDATE evaluations SET case_json = '{\"identity\": '",
@@ -65,11 +68,11 @@ def test_what_best_found_before_is_looked_at_before_the_work(tmp_path: Path) -> 
     add(store, 1, {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}})
     (store / "best.json").write_text("[{")
     done = lobench("best", make_run(tmp_path), "--suite", suite, "--store", store)
-    assert done.returncode == 2 and "best.json: what earlier calls found cannot be read" in done.stderr, done
+    assert done.returncode == 2 and SHOWN["best-json-what-earlier-calls"] in done.stderr, done
 
 
 def test_what_nobody_foresaw_is_no_failed_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory.plugins, "callback", lambda **_: 1 / 0)
     done = lobench("plugins")
     assert done.returncode == 3
-    assert "ZeroDivisionError" in done.stderr and done.stderr.rstrip().endswith("this is not a verdict")
+    assert "ZeroDivisionError" in done.stderr and done.stderr.rstrip().endswith(SHOWN["this-is-not-a-verdict"])

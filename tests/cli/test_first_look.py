@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import make_store
+from shown import texts_of
 
 from lobench.cli.first_look import first_look
+
+SHOWN = texts_of("lobench")
 
 QUICK = Path(__file__).parents[2] / "suites" / "quick"
 
@@ -33,18 +36,18 @@ def test_what_is_there_is_named_with_a_command(tmp_path: Path) -> None:
     done = lobench(cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
-        "'.lobench/my store' is a store of results",
-        "  lobench view '.lobench/my store'      # or: lobench results --store '.lobench/my store'",
-        "compare.gin is an experiment",
-        "  lobench run compare.gin",
-        "suite is a suite",
-        "  pytest suite --collect-only -q      # its cases",
-        "runs is a run's folder",
-        "  lobench watch runs --suite suite --once",
-        "curves.csv may be curves",
-        "  lobench import curves.csv --store imported",
+        SHOWN["lobench-my-store-is-a"],
+        SHOWN["lobench-view-lobench-my-store"],
+        SHOWN["compare-gin-is-an-experiment"],
+        SHOWN["lobench-run-compare-gin"],
+        SHOWN["suite-is-a-suite"],
+        SHOWN["pytest-suite-collect-only-q"],
+        SHOWN["runs-is-a-run-s"],
+        SHOWN["lobench-watch-runs-suite-suite"],
+        SHOWN["curves-csv-may-be-curves"],
+        SHOWN["lobench-import-curves-csv-store"],
         "",
-        "`lobench --help` lists all commands.",
+        SHOWN["lobench-help-lists-all-commands"],
     ]
     results = done.stdout.splitlines()[1].partition("# or: lobench ")[2]
     assert lobench(*shlex.split(results), cwd=tmp_path).returncode == 0
@@ -60,18 +63,18 @@ def test_runs_suites_and_stores_two_folders_below_are_named(tmp_path: Path) -> N
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "quick").symlink_to(QUICK)
     assert first_look(tmp_path)[::2] == [
-        ".lobench/compare/small is a store of results",
-        "runs/today/lobench_results/small is a store of results",
-        "suites/quick is a suite",
-        "runs/today is a run's folder",
+        SHOWN["lobench-compare-small-is-a"],
+        SHOWN["runs-today-lobench-results-small"],
+        SHOWN["suites-quick-is-a-suite"],
+        SHOWN["runs-today-is-a-run"],
     ]
 
 
 def test_inside_a_store_a_suite_and_a_run(tmp_path: Path) -> None:
-    assert first_look(make_store(tmp_path))[0] == ". is a store of results"
+    assert first_look(make_store(tmp_path))[0] == SHOWN["is-a-store-of-results"]
     assert first_look(QUICK)[0] == ". is a suite"
     (tmp_path / "run" / "checkpoint_10").mkdir(parents=True)
-    assert first_look(tmp_path / "run")[0] == ". is a run's folder with 1 checkpoint"
+    assert first_look(tmp_path / "run")[0] == SHOWN["is-a-run-s-folder"]
 
 
 def test_rubbish_is_no_trouble(tmp_path: Path) -> None:

@@ -7,16 +7,19 @@ import shlex
 import click
 import pytest
 from commands import lobench
+from shown import texts_of
 
 from lobench.cli.group import cli, own_commands, plugin_commands
 from lobench.cli.help_lines import folded_help
+
+SHOWN = texts_of("lobench")
 
 
 def test_help_lists_each_command_in_one_section() -> None:
     output = lobench("--help").stdout
     listed = [line.split()[0] for line in output.splitlines() if line[:2] == "  " != line[:3]]
     titles = [line.rstrip(":") for line in output.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert titles == ["Options", "Run", "Look", "Ask", "Share", "Set up"]
+    assert titles == ["Options", "Run", "Look", "Ask", "Share", SHOWN["set-up"]]
     assert sorted(set(own_commands()) & set(listed)) == sorted(own_commands())
     assert all(listed.count(name) == 1 for name in own_commands())
 
@@ -47,4 +50,7 @@ def test_folded_line_with_a_single_apostrophe_keeps_it() -> None:
 
 def test_comment_of_a_long_example_is_above_it() -> None:
     text = folded_help(f"    lobench view {'a' * 30}        # beyond this machine: with a token", 60)
-    assert text.splitlines() == ["    # beyond this machine: with a token", f"    lobench view {'a' * 30}"]
+    assert text.splitlines() == [
+        "    # beyond this machine: with a token",
+        SHOWN["lobench-view"].format(number="a" * 30),
+    ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.core.case import SeedBlock
@@ -18,6 +19,8 @@ from lobench.hookspecs import EvaluationFinished
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.recording import _row
 from lobench.report.live.progress import describe
+
+SHOWN = texts_of("lobench")
 
 FINALS = {"train/loss": [math.inf, -math.inf, 1.0], "test/loss": [-math.inf, math.inf, 1.0]}
 BLOCK = SeedBlock(start=0, size=3)
@@ -66,6 +69,6 @@ def test_a_watch_and_a_session_of_pytest_show_them() -> None:
     event = EvaluationFinished(
         subject=subject, case=case, seed_block=BLOCK, outcome=Outcome.PASSED, curves=found, message=""
     )
-    assert "train/loss nan  test/loss nan" in describe(event)
+    assert SHOWN["train-loss-nan-test-loss"] in describe(event)
     finished = ItemResult(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())
     assert _row("", finished, ("train/loss", "test/loss"))[3:5] == ("nan", "nan")

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from commands import lobench
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
 
 from lobench.api.settings import default_store
 from lobench.cli import group
+
+SHOWN = texts_of("lobench")
 
 
 def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
@@ -31,7 +34,7 @@ def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     done = lobench("list", "suites", "--folder", tmp_path / "typo")
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr == f"lobench: {tmp_path / 'typo'}: no such folder; name one with --folder\n"
+    assert done.stderr == SHOWN["lobench-no-such-folder-name"].format(number=tmp_path / "typo")
 
 
 def test_list_parameters_case_shows_paths_that_patterns_match(tmp_path: Path) -> None:
@@ -44,7 +47,7 @@ def test_list_parameters_case_shows_paths_that_patterns_match(tmp_path: Path) ->
         "b0  float32[4]", "b1  float32[10]", "w0  float32[64, 4]", "w1  float32[4, 10]"
     ]  # fmt: skip
     done = lobench("list", "parameters")
-    assert (done.returncode, "lobench list parameters SUITE/CASE" in done.stderr) == (2, True)
+    assert (done.returncode, SHOWN["lobench-list-parameters-suite-case"] in done.stderr) == (2, True)
 
 
 def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
@@ -67,10 +70,10 @@ def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["wtch"], "No such command 'wtch'; did you mean 'watch'?"),
-        (["list", "taks"], "did you mean 'tasks'?"),
-        (["watch", ".", "--suite", "mysuit"], "mysuit: no such suite; did you mean 'mysuite'?"),
-        (["watch", ".", "--suite", "mysuite", "--checkpoints", "latst"], "did you mean 'latest'?"),
+        (["wtch"], SHOWN["no-such-command-wtch-did"]),
+        (["list", "taks"], SHOWN["did-you-mean-tasks"]),
+        (["watch", ".", "--suite", "mysuit"], SHOWN["mysuit-no-such-suite-did"]),
+        (["watch", ".", "--suite", "mysuite", "--checkpoints", "latst"], SHOWN["did-you-mean-latest"]),
     ],
 )
 def test_a_name_that_is_nearly_right_is_suggested(
@@ -85,7 +88,7 @@ def test_a_name_that_is_nearly_right_is_suggested(
 def test_a_command_of_a_plugin_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "plugin_commands", dict)
     done = CliRunner().invoke(group.cli, ["evolve"])
-    assert "No such command 'evolve'; it comes with the plugin lobench-evolve: pip install -e plugins/" in done.output
+    assert SHOWN["no-such-command-evolve-it"] in done.output
 
 
 POLICY = """
@@ -105,8 +108,8 @@ def test_a_policy_of_a_plugin_that_refuses_its_argument_is_one_line(tmp_path: Pa
     (suite / "conftest.py").write_text(POLICY)
     done = lobench("watch", run, "--suite", suite, "--checkpoints", "mine:x", "--once")
     (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and "--checkpoints mine:x: 'mine' of plugin " in line
-    assert "ValueError: invalid literal for int() with base 10: 'x'" in line
+    assert done.returncode == 2 and SHOWN["checkpoints-mine-x-mine-of"] in line
+    assert SHOWN["valueerror-invalid-literal-for-int"] in line
 
 
 def test_a_runs_store_is_no_package_of_pythons_and_an_earlier_one_is_gone_on_with(tmp_path: Path) -> None:
@@ -161,4 +164,4 @@ def test_a_command_whose_reader_is_gone_ends_quietly_and_is_no_verdict() -> None
 
 def test_list_alone_lists_the_kinds() -> None:
     done = lobench("list")
-    assert done.returncode == 0 and "lobench list optimizers" in done.stdout and "--sink" in done.stdout
+    assert done.returncode == 0 and SHOWN["lobench-list-optimizers"] in done.stdout and "--sink" in done.stdout

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import make_store
+from shown import texts_of
+
+SHOWN = texts_of("lobench")
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +33,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_output_over_what_a_command_reads_is_refused(folder: Path, words: tuple[str, ...], output: str) -> None:
     before = (folder / output).read_bytes()
     done = lobench(*words, "--output", output, cwd=folder)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "name another file" in done.stderr
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and SHOWN["name-another-file"] in done.stderr
     assert (folder / output).read_bytes() == before

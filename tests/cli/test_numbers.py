@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import click
 import pytest
 from commands import lobench
+from shown import texts_of
 
 from lobench.cli import cli
+
+SHOWN = texts_of("lobench")
 
 
 def float_options(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -29,11 +32,11 @@ def test_no_option_takes_what_is_no_number() -> None:
     assert (("watch",), "--max-core-hours") in found and (("compare",), "--margin") in found
     for path, option in found:
         done = lobench(*path, option, "nan", "x")
-        assert done.returncode == 2 and f"Invalid value for '{option}'" in done.stderr, (path, option)
-        assert "'nan' is not in the range" in done.stderr
+        assert done.returncode == 2 and SHOWN["invalid-value-for"].format(option=option) in done.stderr, (path, option)
+        assert SHOWN["nan-is-not-in-the"] in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--idle-timeout", "--max-core-hours"])
 def test_a_watch_does_not_end_before_it_began(option: str) -> None:
     done = lobench("watch", "x", "--suite", "x", option, "-1")
-    assert done.returncode == 2 and f"Invalid value for '{option}': -1.0 is not in the range" in done.stderr
+    assert done.returncode == 2 and SHOWN["invalid-value-for-1-0"].format(option=option) in done.stderr

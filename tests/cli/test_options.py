@@ -8,10 +8,13 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from shown import texts_of
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
 from lobench.core.settings_field import option
+
+SHOWN = texts_of("lobench")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ def test_a_field_is_an_option_of_its_type_and_default() -> None:
 
 @pytest.mark.parametrize("arguments", [("--tries", "0"), ("--tries", "10"), ("--seconds", "0"), ("--seconds", "nan")])
 def test_a_bound_is_kept(arguments: tuple[str, str]) -> None:
-    assert "Invalid value" in parsed(*arguments)
+    assert SHOWN["invalid-value"] in parsed(*arguments)
 
 
 def test_help_has_a_class_s_own_before_what_it_inherits_and_nothing_that_is_no_option() -> None:

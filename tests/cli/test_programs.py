@@ -20,6 +20,7 @@ from commands import lobench
 from imported import curve, write_csv
 from programs import document, validator
 from reference import ROOT
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
 
@@ -29,6 +30,8 @@ from lobench.cli.schema import document_schema, documents
 from lobench.core.errors import PluginError
 from lobench.core.result import Outcome
 from lobench.plugins import BrokenPlugin, PluginManager
+
+SHOWN = texts_of("lobench")
 
 FINALS = {"train/loss": [0.5, 0.4, float("nan"), 0.3], "test/loss": [0.6, 0.5, 0.7, 0.4]}
 BETTER = {"train/loss": [0.1, 0.1, 0.2, 0.1], "test/loss": [0.2, 0.1, 0.3, 0.2]}
@@ -127,7 +130,7 @@ def test_a_command_that_cannot_be_loaded_hides_no_schema(
     monkeypatch.setattr(cli, "get_command", load)
     found = documents.__wrapped__()
     assert "run" in found and "watch" not in found
-    assert "plugin 'mine': cannot load 'watch'" in capsys.readouterr().err
+    assert SHOWN["plugin-mine-cannot-load-watch"] in capsys.readouterr().err
 
 
 def test_a_schema_changes_only_where_somebody_meant_it() -> None:
@@ -230,7 +233,7 @@ def test_a_fault_and_an_interruption_are_documents_with_their_exit_codes(monkeyp
 
 
 def test_without_it_text_is_on_standard_output_and_help_always_is(store: Path) -> None:
-    assert "outer step" in lobench("results", "--store", store).stdout
+    assert SHOWN["outer-step"] in lobench("results", "--store", store).stdout
     assert lobench("results", "--help", "--format", "json").stdout.startswith("Usage:")
     assert lobench("resluts").stdout == ""
 
@@ -241,7 +244,7 @@ def test_a_disk_that_is_full_is_no_verdict(store: Path, kind: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "lobench: standard output: cannot write this; got No space left on device\n"
+    assert done.stderr == SHOWN["lobench-standard-output-cannot-write"]
 
 
 @pytest.mark.parametrize("kind", ["json", "table"])

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import click
 import pytest
 from click.testing import CliRunner
+from shown import texts_of
 
 from lobench.cli.group import cli
+
+SHOWN = texts_of("lobench")
 
 
 def _commands(group: click.Group, context: click.Context, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -43,7 +46,10 @@ def test_a_second_value_of_an_option_is_refused(path: tuple[str, ...]) -> None:
         values = ["1"] * option.nargs
         result = CliRunner().invoke(cli, [*path, option.opts[0], *values, option.opts[0], *values])
         assert result.exit_code == 2, (option.opts, result.output)
-        assert f"{option.opts[0]} takes one value, and was given 2 times" in result.output, (option.opts, result.output)
+        assert SHOWN["takes-one-value-and-was"].format(value=option.opts[0]) in result.output, (
+            option.opts,
+            result.output,
+        )
 
 
 def test_commands_of_plugins_are_checked_too() -> None:

@@ -17,6 +17,7 @@ import pytest
 from commands import Done, lobench
 from imported import curve, write_csv
 from report_store import make_store
+from shown import texts_of
 from stores import add
 
 from lobench import import_curves
@@ -29,6 +30,8 @@ from lobench.core.step_cost import StepCost
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.report.tables.ranking import MOST_ROWS
 from lobench.report.tables.table import sparkline
+
+SHOWN = texts_of("results")
 
 
 def run(*arguments: str | Path) -> Done:
@@ -47,7 +50,7 @@ def test_a_damaged_row_is_one_clear_line(damage: str, options: tuple[str, ...], 
     ledger.commit()
     ledger.close()
     done = run("--store", tmp_path, *options)
-    assert done.returncode == 2 and "a row of the ledger is damaged; got" in done.stderr
+    assert done.returncode == 2 and SHOWN["row-of-the-ledger-is"] in done.stderr
     assert done.stderr.count("\n") <= 1
 
 
@@ -61,12 +64,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_has_train_and_test_side_by_side_and_counts_what_diverged(store: Path) -> None:
     lines = run("--store", store, "--evaluations").stdout.splitlines()
-    assert lines[0].split("  ")[0] == "case" and "train final  test final" in lines[0]
+    assert lines[0].split("  ")[0] == "case" and SHOWN["train-final-test-final"] in lines[0]
     assert [line.split()[:2] for line in lines[1:5]] == [["s/a", "1"], ["s/a", "2"], ["s/b", "1"], ["s/b", "2"]]
     assert "0.75" in lines[1] and "1.375" in lines[1]
     assert "nan" in lines[3] and lines[3].split()[7] == "1"
-    assert "timeout" in lines[4] and lines[4].endswith("it hung")
-    assert "4 evaluations of 2 checkpoints: 3 passed, 1 timeout; 1 of 6 seeds diverged" in lines[-1]
+    assert "timeout" in lines[4] and lines[4].endswith(SHOWN["it-hung"])
+    assert SHOWN["evaluations-of-2-checkpoints-3"] in lines[-1]
 
 
 def test_sorting_puts_nan_last_and_a_pattern_picks_cases(store: Path) -> None:
@@ -74,7 +77,7 @@ def test_sorting_puts_nan_last_and_a_pattern_picks_cases(store: Path) -> None:
     assert [line.split()[:2] for line in lines[1:3]] == [["s/a", "2"], ["s/a", "1"]]
     assert len(run("--store", store, "--case", "s/a").stdout.splitlines()) == 5
     refused = run("--store", store, "--case", "zz*")
-    assert refused.returncode == 2 and "expected one of s/a, s/b" in refused.stderr
+    assert refused.returncode == 2 and SHOWN["expected-one-of-s-a"] in refused.stderr
 
 
 def test_csv_and_parquet_hold_the_tidy_frame(store: Path, tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_csv_and_parquet_hold_the_tidy_frame(store: Path, tmp_path: Path) -> Non
     assert run("--store", store, "--format", "parquet", "--output", path).returncode == 0
     pd.testing.assert_frame_equal(pd.read_parquet(path), expected, check_dtype=False)
     refused = run("--store", store, "--format", "parquet")
-    assert refused.returncode == 2 and "give --output FILE" in refused.stderr
+    assert refused.returncode == 2 and SHOWN["give-output-file"] in refused.stderr
 
 
 def test_json_goes_to_a_file(store: Path, tmp_path: Path) -> None:
@@ -137,12 +140,12 @@ def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path)
 
 def test_a_history_advises_no_option_that_it_has_not(store: Path) -> None:
     text = run("--store", store.parent, "--history").stdout
-    assert "`lobench baseline SUITE` makes one" in text and "--baseline" not in text
+    assert SHOWN["lobench-baseline-suite-makes-one"] in text and "--baseline" not in text
 
 
 def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "empty").close()
-    assert "no evaluation yet" in run("--store", tmp_path / "empty", "--history").stdout
+    assert SHOWN["no-evaluation-yet"] in run("--store", tmp_path / "empty", "--history").stdout
     add(tmp_path / "one", 1, {"a": {"train/loss": [1.0]}})
     text = run("--store", tmp_path, "--history", "--format", "json").stdout
     (found,) = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -152,7 +155,7 @@ def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [("--format", "csv"), ("--case", "a")])
 def test_what_a_history_cannot_do_is_refused(store: Path, options: tuple[str, str]) -> None:
     done = run("--store", store, "--history", *options)
-    assert done.returncode == 2 and "--history has no" in done.stderr and not done.stdout
+    assert done.returncode == 2 and SHOWN["history-has-no"] in done.stderr and not done.stdout
 
 
 @pytest.mark.parametrize("kind", ["table", "json", "csv", "parquet"])
@@ -160,13 +163,13 @@ def test_an_output_gets_its_folder_or_one_clear_line(store: Path, tmp_path: Path
     output = tmp_path / "new" / "folder" / "results"
     assert run("--store", store, "--format", kind, "--output", output).returncode == 0 and output.stat().st_size
     done = run("--store", store, "--format", kind, "--output", output / "below")
-    assert done.returncode == 2 and "cannot write this file" in done.stderr
+    assert done.returncode == 2 and SHOWN["cannot-write-this-file"] in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_an_empty_folder_is_one_clear_line(tmp_path: Path) -> None:
     done = run("--store", tmp_path, "--history")
-    assert done.returncode == 2 and "no result store found" in done.stderr
+    assert done.returncode == 2 and SHOWN["no-result-store-found"] in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
@@ -225,23 +228,25 @@ def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tm
     add(tmp_path / "store", 1, {"a": losses}, primary_metric="val/loss")
     add(tmp_path / "store", 2, {"b": {"train/loss": [0.5, 0.6]}})
     header, first, second, *_ = run("--store", tmp_path / "store", "--evaluations").stdout.splitlines()
-    assert "train final  val/loss final" in header
+    assert SHOWN["train-final-val-loss-final"] in header
     assert "0.55           0.725" in first and "0.55               -" in second
     assert lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html").returncode == 0
-    assert '"val/loss final"' in (tmp_path / "r.html").read_text()
+    assert SHOWN["val-loss-final"] in (tmp_path / "r.html").read_text()
 
 
 def test_a_metric_of_a_task_is_named_and_shown_by_metric_in_any_spelling(tmp_path: Path) -> None:
     finals = {"a": {"train/loss": [0.5, 0.6], "test/hit": [0.25, 0.75], "test/accuracy": [0.5, 0.5]}}
     add(tmp_path, 1, finals, directions={"hit": "max"}, optimizer="adam()")
-    assert "other metrics, by --metric: test/accuracy, test/hit" in run("--store", tmp_path).stdout
+    assert SHOWN["other-metrics-by-metric-test"] in run("--store", tmp_path).stdout
     lines = run("--store", tmp_path, "--metric", "test_hit").stdout.splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("test/hit"))
-    assert lines[place + 1].split()[:2] == ["adam()", "0.500"] and "other metrics, by --metric: test/accuracy" in lines
+    assert (
+        lines[place + 1].split()[:2] == ["adam()", "0.500"] and SHOWN["other-metrics-by-metric-test-accuracy"] in lines
+    )
     header, row = run("--store", tmp_path, "--evaluations", "--metric", "test/hit").stdout.splitlines()[:2]
     assert row[header.index("test/hit") :].split()[0] == "0.5"
     wrong = run("--store", tmp_path, "--metric", "test/hits")
-    assert wrong.returncode == 2 and "expected test/accuracy, test/hit, train/loss" in wrong.stderr
+    assert wrong.returncode == 2 and SHOWN["expected-test-accuracy-test-hit"] in wrong.stderr
 
 
 def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_measured_it(tmp_path: Path) -> None:
@@ -260,9 +265,7 @@ def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_me
     lines = run("--store", tmp_path, "--evaluations").stdout.splitlines()
     cells = [line.split() for line in lines[1:4]]
     assert [cell[-3:-1] for cell in cells] == [["-", "-"], ["0.0005", "24"], ["~0.0015", "24"]]
-    assert lines[-1].endswith("not to be compared: m x 1, 2 together; n x 1, 2 together") and lines[-2].startswith(
-        "~: "
-    )
+    assert lines[-1].endswith(SHOWN["not-to-be-compared-m"]) and lines[-2].startswith("~: ")
 
 
 def test_the_default_is_a_ranking_with_the_best_in_the_first_line(
@@ -273,7 +276,7 @@ def test_the_default_is_a_ranking_with_the_best_in_the_first_line(
         finals = {case: {"train/loss": [0.5 + 0.1 * place + 0.01 * seed for seed in range(4)]} for case in "abcdef"}
         add(tmp_path, 0, finals, optimizer=f"adam(); adam.learning_rate = {place}", sha256=f"{place:064d}")
     lines = run("--store", tmp_path).stdout.splitlines()
-    assert lines[0].startswith("adam(); adam.learning_rate = 0 is the best of 9 methods: score ")
+    assert lines[0].startswith(SHOWN["adam-adam-learning-rate-0"])
     assert len(lines) <= 20 and max(map(len, lines)) <= 100
     rows = [line.split()[:5] for line in lines if "adam.learning_rate" in line and line.lstrip()[:1].isdigit()]
     assert rows == [[str(rank), "adam();", "adam.learning_rate", "=", str(rank - 1)] for rank in range(1, 10)]
@@ -291,7 +294,7 @@ def test_by_method_of_many_methods_prints_the_best_and_their_number(
     words = ("--store", tmp_path, "--by", "method")
     best, every = run(*words).stdout, run(*words, "--all").stdout
     assert "sgd()" in best and "adamw()" not in best
-    assert best.rstrip().endswith("the best 2 of 4 methods; --all shows all")
+    assert best.rstrip().endswith(SHOWN["best-2-of-4-methods"])
     assert all(name in every for name in ("adam()", "sgd()", "lion()", "adamw()")) and "of 4 methods" not in every
     assert len({record["method"] for record in json.loads(run(*words, "--format", "json").stdout)}) == 4
 
@@ -318,7 +321,7 @@ def test_a_checkpoint_of_two_labels_is_one_row_of_the_ranking(tmp_path: Path) ->
     add(tmp_path, 2, {"a": {"train/loss": [0.7, 0.71]}}, sha256="b" * 64)
     add(tmp_path, 3, {"a": {"train/loss": [0.5, 0.51]}}, sha256="a" * 64)
     lines = run("--store", tmp_path).stdout.splitlines()
-    assert lines[0].startswith("outer step 1, outer step 3 is the best of 2 checkpoints: ")
+    assert lines[0].startswith(SHOWN["outer-step-1-outer-step"])
     assert sum("outer step" in line for line in lines[1:]) == 2
 
 
@@ -349,7 +352,7 @@ def test_losses_that_agree_on_all_seeds_have_intervals_of_their_rounding(rounded
     text = lobench("results", "--store", rounded).stdout
     assert "1.000 [1.000, 1.000]" not in text and "1.000 [0.99" in text, text
     report = lobench("report", "--store", rounded, "--format", "text").stdout
-    assert "interquartile mean" in report and "[1.000, 1.000]" not in report, report
+    assert SHOWN["interquartile-mean"] in report and "[1.000, 1.000]" not in report, report
 
 
 def test_steps_to_a_target_are_known_up_to_the_evaluation_before(rounded: Path) -> None:
@@ -389,4 +392,4 @@ def test_every_eval_ever_has_a_file_for_each_subject_with_the_scores_of_the_repo
                 loss = found[info.identity, "train/loss"]
                 assert loss["score_details"]["score"] == final and loss["metric_config"]["lower_is_better"]
     again = lobench("results", "--store", store, "--format", "every-eval-ever", "--output", folder)
-    assert again.returncode == 2 and "a folder, missing or empty" in again.stderr
+    assert again.returncode == 2 and SHOWN["folder-missing-or-empty"] in again.stderr

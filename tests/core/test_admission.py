@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from shown import texts_of
 
 from lobench.core.admission import PerRun, every_checkpoint, every_nth, latest
 from lobench.core.errors import UsageError
+
+SHOWN = texts_of("core")
 
 
 def test_latest_waits_for_a_free_worker_and_skips_the_older() -> None:
@@ -45,5 +48,5 @@ def test_every_needs_a_number(argument: str) -> None:
 
 
 def test_the_others_take_no_argument() -> None:
-    with pytest.raises(UsageError, match="takes no argument"):
+    with pytest.raises(UsageError, match=SHOWN["takes-no-argument"]):
         latest("3")

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.case import CaseInfo
 from lobench.core.curve_summary import NUM_SPARKS, CurveSummary, read_summary, summarize
 from lobench.core.metric import Direction, UnknownDirection, is_of_batch
 from lobench.core.result import Curves, Provenance
 from lobench.core.step_cost import StepCost
+
+SHOWN = texts_of("core")
 
 _VALUES = st.one_of(
     st.floats(width=32, allow_nan=True, allow_infinity=True), st.sampled_from([0.0, -0.0, 1e38, math.nan, 0.1])
@@ -108,5 +111,5 @@ def test_damaged_summary_is_a_value_error() -> None:
     curves = Curves(seeds=(0,), metrics={"train/loss": values}, eval_steps=(0, 1), diverged_at=(-1,))
     text, numbers = summarize(curves, "train/loss")
     assert isinstance(read_summary(text, numbers, curves.whole), CurveSummary)
-    with pytest.raises(ValueError, match="a damaged summary"):
+    with pytest.raises(ValueError, match=SHOWN["damaged-summary"]):
         read_summary(text, numbers[:-1], curves.whole)

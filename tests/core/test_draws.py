@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 
 import pytest
+from shown import texts_of
 
 from lobench.core.search.seeded_draws import Draws, fold
+
+SHOWN = texts_of("core")
 
 
 def test_known_answers_hold_on_every_machine() -> None:
@@ -30,5 +33,5 @@ def test_the_same_seed_gives_the_same_draws() -> None:
 
 
 def test_draws_from_something_else_than_a_seed_are_refused() -> None:
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+    with pytest.raises(TypeError, match=SHOWN["cannot-be-interpreted-as-an"]):
         Draws(Draws(1))  # type: ignore[arg-type]

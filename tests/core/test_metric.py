@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.core.metric import Direction, UnknownDirection, direction_of, spread_directions
+
+SHOWN = texts_of("core")
 
 
 def test_losses_fall_and_accuracies_rise_and_nothing_else_is_guessed() -> None:
@@ -28,9 +31,9 @@ def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> Non
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        ({"return": "up"}, "suite: metric_directions['return'] is not a direction; got 'up'; expected 'min' or 'max'"),
+        ({"return": "up"}, SHOWN["suite-metric-directions-return-is"]),
         ({"return": 1}, "got 1"),
-        ("max", "suite: metric_directions is not a mapping; got str"),
+        ("max", SHOWN["suite-metric-directions-is-not"]),
     ],
 )
 def test_what_is_no_direction_is_an_error(declared: object, expected: str) -> None:

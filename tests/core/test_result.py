@@ -8,9 +8,12 @@ from array import array
 from dataclasses import replace
 
 import pytest
+from shown import texts_of
 
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Provenance, curves_of, mean_of, read_header
+
+SHOWN = texts_of("core")
 
 INF, NAN = math.inf, math.nan
 
@@ -82,5 +85,5 @@ def test_evaluations_share_steps_and_provenance_whatever_else_they_say_and_howev
 @pytest.mark.parametrize("found", ['"eval_steps":[0,', '"host":', '"provenance":{', '},"seeds":['])
 def test_what_evaluations_share_is_damaged_as_the_rest_of_a_header_is(found: str) -> None:
     payload = _curves([1.0, 0.5]).to_payload()
-    with pytest.raises(ValueError, match="a damaged payload"):
+    with pytest.raises(ValueError, match=SHOWN["damaged-payload"]):
         Curves.from_payload(payload.replace(found.encode(), b"?" * len(found), 1))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
@@ -15,6 +16,8 @@ from lobench.core.search.search import Grid, Random, Trial, best_trial, num_tria
 from lobench.core.search.seeded_draws import Draws
 from lobench.core.search.space import Parameter, Space, Value, parameter_of
 from lobench.testing.searches import quadratic, run_search, sample_spaces
+
+SHOWN = texts_of("core")
 
 
 def real(path: str, num_values: int | None = 5, **keywords: Any) -> Parameter:
@@ -34,7 +37,7 @@ def test_run_search_of_a_search_without_an_end_stops_soon() -> None:
             asked.append(width)
             return [{}] * width
 
-    with pytest.raises(AssertionError, match="has no end"):
+    with pytest.raises(AssertionError, match=SHOWN["has-no-end"]):
         run_search(Endless, sample_spaces()["ranges"], num_trials=3)
     assert sum(asked) < 40
 
@@ -177,7 +180,7 @@ def test_the_number_of_trials_is_said_once() -> None:
 
 def test_a_grid_over_a_range_says_what_it_needs() -> None:
     for search in (Grid(), IteratedGrid(), AutoIteratedGrid()):
-        with pytest.raises(ConfigError, match=r"'a\.x': a grid takes single values.*bind num_values of its Real"):
+        with pytest.raises(ConfigError, match=SHOWN["x-a-grid-takes-single"]):
             search.size(Space([real("a.x", None)]))
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
@@ -22,6 +23,8 @@ from lobench.core.population.selection import (
 )
 from lobench.plugins import load_plugins
 from lobench.testing.strategies import StrategyContract
+
+SHOWN = texts_of("core")
 
 STRATEGIES = load_plugins().declarations("lobench_selection_strategies")
 
@@ -92,7 +95,7 @@ def test_pareto_improvement() -> None:
     pareto = Tournament(pareto=True)
     assert pareto.select(members((0.0, 1.0), (1.0, 0.0)), 0, seed=0).parent == 0
     assert pareto.select(members((1.0, 0.0), (1.0, 1.0)), 0, seed=0).parent == 1
-    with pytest.raises(UsageError, match="compares one value"):
+    with pytest.raises(UsageError, match=SHOWN["compares-one-value"]):
         Tournament().select(members((0.0, 1.0), (1.0, 0.0)), 0, seed=0)
 
 
@@ -154,7 +157,7 @@ def test_fitness_is_oriented_and_nan_is_the_worst() -> None:
     objectives = [Objective(metric="loss", direction=Direction.MIN), Objective(metric="acc", direction=Direction.MAX)]
     assert oriented({"loss": 2.0, "acc": 0.5, "other": 9.0}, objectives) == (-2.0, 0.5)
     assert oriented({"loss": math.nan, "acc": math.nan}, objectives) == (-math.inf, -math.inf)
-    with pytest.raises(UsageError, match="a metric of the fitness is missing; got loss; expected acc"):
+    with pytest.raises(UsageError, match=SHOWN["metric-of-the-fitness-is"]):
         oriented({"loss": 1.0}, objectives)
     assert weighted((-2.0, 0.5), objectives) == (-1.5,)
     assert weighted((-math.inf, math.inf), objectives) == (-math.inf,)
@@ -169,9 +172,9 @@ def test_rank() -> None:
 
 @pytest.mark.parametrize("argument", ["0", "1.5", "-1", "x", "nan"])
 def test_a_bad_argument_is_refused(argument: str) -> None:
-    with pytest.raises(UsageError, match="strategy 'truncation'; got"):
+    with pytest.raises(UsageError, match=SHOWN["strategy-truncation-got"]):
         truncation(argument)
-    with pytest.raises(UsageError, match="strategy 'exploit_explore'; got"):
+    with pytest.raises(UsageError, match=SHOWN["strategy-exploit-explore-got"]):
         exploit_explore(argument)
-    with pytest.raises(UsageError, match="strategy 'tournament' takes no argument"):
+    with pytest.raises(UsageError, match=SHOWN["strategy-tournament-takes-no-argument"]):
         tournament(argument)

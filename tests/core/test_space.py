@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.core.search.space import Kind, Parameter, Rule, Scale, Space, check_parameters, parameter_of
+
+SHOWN = texts_of("core")
 
 RANGE = {"low": 1e-4, "high": 1e-1}
 
@@ -58,40 +61,40 @@ def test_a_grid_is_even_and_within_the_range(low: float, factor: float, num: int
 @pytest.mark.parametrize(
     ("kind", "keywords", "expected"),
     [
-        ("Real", {"low": 0.1, "high": 0.01}, "the range is reversed"),
-        ("Real", {"low": 0.1, "high": 0.1}, "the range is empty; got [0.1, 0.1]"),
-        ("Real", {"low": 0.0, "high": 0.1, "scale": "log"}, "a log scale needs low > 0; got [0, 0.1]"),
-        ("Real", {"low": 0.1}, "high; got None; expected a number"),
-        ("Real", {"low": "0.1", "high": 1}, "low; got '0.1'; expected a number"),
-        ("Real", {"low": 0, "high": math.inf}, "the range is reversed or not finite"),
-        ("Real", {"low": 0, "high": math.nan}, "the range is reversed or not finite"),
+        ("Real", {"low": 0.1, "high": 0.01}, SHOWN["range-is-reversed"]),
+        ("Real", {"low": 0.1, "high": 0.1}, SHOWN["range-is-empty-got-0"]),
+        ("Real", {"low": 0.0, "high": 0.1, "scale": "log"}, SHOWN["log-scale-needs-low-0"]),
+        ("Real", {"low": 0.1}, SHOWN["high-got-none-expected-a"]),
+        ("Real", {"low": "0.1", "high": 1}, SHOWN["low-got-0-1-expected"]),
+        ("Real", {"low": 0, "high": math.inf}, SHOWN["range-is-reversed-or-not"]),
+        ("Real", {"low": 0, "high": math.nan}, SHOWN["range-is-reversed-or-not"]),
         (
             "Real",
             {"lwo": 0.1, "high": 1},
-            "Real takes no 'lwo'; expected one of low, high, scale, num_values, when; ",
+            SHOWN["real-takes-no-lwo-expected"],
         ),
-        ("Real", {**RANGE, "scale": "lgo"}, "scale; got 'lgo'; expected one of linear, log"),
-        ("Real", {**RANGE, "num_values": 0}, "num_values; got 0; expected an integer >= 1"),
-        ("Real", {**RANGE, "num_values": True}, "num_values; got True"),
-        ("Real", {**RANGE, "when": {"a.b": 1}}, "when; got {'a.b': 1}; expected {'the.path': [values]}"),
-        ("Int", {"low": 1.5, "high": 3}, "the bounds of an int; got [1.5, 3]; expected whole numbers"),
-        ("Discrete", {"values": [2, 1]}, "values; got [2, 1]; expected increasing numbers"),
-        ("Discrete", {}, "values; got None; expected a list of values"),
-        ("Categorical", {"values": "ab"}, "values; got 'ab'; expected a list of values"),
-        ("Categorical", {"values": []}, "values; got []; expected one or more, each once"),
-        ("Categorical", {"values": [1], "low": 3}, "Categorical takes no 'low'"),
+        ("Real", {**RANGE, "scale": "lgo"}, SHOWN["scale-got-lgo-expected-one"]),
+        ("Real", {**RANGE, "num_values": 0}, SHOWN["num-values-got-0-expected"]),
+        ("Real", {**RANGE, "num_values": True}, SHOWN["num-values-got-true"]),
+        ("Real", {**RANGE, "when": {"a.b": 1}}, SHOWN["when-got-expected"]),
+        ("Int", {"low": 1.5, "high": 3}, SHOWN["bounds-of-an-int-got"]),
+        ("Discrete", {"values": [2, 1]}, SHOWN["values-got-2-1-expected"]),
+        ("Discrete", {}, SHOWN["values-got-none-expected-a"]),
+        ("Categorical", {"values": "ab"}, SHOWN["values-got-ab-expected-a"]),
+        ("Categorical", {"values": []}, SHOWN["values-got-expected-one-or"]),
+        ("Categorical", {"values": [1], "low": 3}, SHOWN["categorical-takes-no-low"]),
     ],
 )
 def test_what_cannot_be_searched_is_refused_in_one_line(kind: str, keywords: Mapping[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         parameter_of("outer/adam.learning_rate", kind, keywords, "e.gin: method 'adam'")
-    assert str(error.value).startswith(f"e.gin: method 'adam': {kind} of 'outer/adam.learning_rate': {expected}")
+    assert str(error.value).startswith(SHOWN["e-gin-method-adam-of"].format(kind=kind, expected=expected))
     assert "\n" not in str(error.value)
 
 
 def test_a_condition_on_nothing_has_a_suggestion() -> None:
     kind = parameter_of("adam.kind", "Categorical", {"values": ["a"]}, "")
-    with pytest.raises(ConfigError, match=r"which is not a parameter; did you mean 'adam\.kind'\?"):
+    with pytest.raises(ConfigError, match=SHOWN["which-is-not-a-parameter"]):
         check_parameters([kind, real(when={"adam.knd": ["a"]})], "e.gin")
 
 

@@ -7,9 +7,12 @@ import math
 from array import array
 
 import pytest
+from shown import texts_of
 
 from lobench.core.result import Curves, read_header
 from lobench.core.step_cost import MachineClass, Overhead, StepCost, StepSeconds
+
+SHOWN = texts_of("core")
 
 # Seconds of a step, chunk by chunk, of the digits MLP: on a quiet machine, and beside a load that came and went.
 QUIET = (1.31e-5, 1.30e-5, 1.33e-5, 1.31e-5, 1.32e-5)
@@ -47,7 +50,7 @@ def test_without_a_chunk_there_is_no_time_and_no_mark() -> None:
 
 @pytest.mark.parametrize("other", [{"machine": "n"}, {"together": 4}])
 def test_times_of_two_classes_of_machines_are_never_one_value(other: dict[str, str | int]) -> None:
-    with pytest.raises(AssertionError, match="several classes"):
+    with pytest.raises(AssertionError, match=SHOWN["several-classes"]):
         StepSeconds.of([_cost(QUIET), _cost(QUIET, **other)])  # type: ignore[arg-type]
 
 

@@ -6,9 +6,12 @@ import hashlib
 from typing import Any
 
 import pytest
+from shown import texts_of
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant, optimizer_bindings, optimizer_sha256
+
+SHOWN = texts_of("core")
 
 THETA = Checkpoint(uri="runs/a/checkpoint_100.npz", sha256="ab" * 32, outer_step=100, generation=2, run="a")
 
@@ -27,7 +30,7 @@ def test_a_checkpoint_keeps_where_it_stands() -> None:
 def test_one_theta_with_other_bindings_is_another_subject() -> None:
     plain, celo = Subject.of_checkpoint(THETA), of_theta(bindings=("Case.learned_optimizer = @Celo()",))
     assert plain.key != celo.key
-    assert celo.label == "checkpoint_100.npz; Case.learned_optimizer = @Celo()"
+    assert celo.label == SHOWN["checkpoint-100-npz-case-learned"]
     elsewhere = Checkpoint(uri="copy.npz", sha256=THETA.sha256, outer_step=7)
     assert Subject.of_checkpoint(elsewhere, label="ours").key == plain.key  # neither place nor label counts
     assert of_theta(trainer_config="A.b = 1").key != plain.key

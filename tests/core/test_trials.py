@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import PluginError
@@ -14,6 +15,8 @@ from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
 from lobench.core.search.search import Grid, Random, SearchStrategy, Trial
 from lobench.core.search.space import Kind, Parameter, Scale, Space
 from lobench.core.trials import FIRST_REPORT_SEED, TrialHistory, below_median, is_over, report_bindings, report_cases
+
+SHOWN = texts_of("core")
 
 RATE = Parameter(path="adam.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG, num_values=5)
 DECAY = Parameter(path="adam.decay", kind=Kind.DISCRETE, values=(0.5, 0.9, 0.99))
@@ -157,7 +160,7 @@ def test_the_median_is_of_all_that_came_so_far_whoever_came_first() -> None:
         return [Trial(number=one, parameters={}, state="waiting", fitness=None, wave=one // 4) for one in numbers]
 
     so_far = {0: 1.0, 1: 3.0, 2: None, 3: 2.0, 4: 1.9, 5: 9.0, 6: 8.0, 7: 2.5}
-    assert below_median(waves(0, 1, 2, 3), so_far, after="25%") == {0: "fitness 1 after 25%, below 2, the median of 3"}
+    assert below_median(waves(0, 1, 2, 3), so_far, after="25%") == {0: SHOWN["fitness-1-after-25-below"]}
     assert set(below_median(waves(7, 4, 6, 5), so_far, after="25%")) == {4}, "2.5 is the median of the seven"
     assert below_median(waves(0, 1), {0: 1.0, 1: 1.0}, after="25%") == {}, "equal ones go on"
     assert below_median(waves(0), {0: None}, after="25%") == {}

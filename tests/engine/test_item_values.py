@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.errors import LobenchError
 from lobench.core.items import item_seed, seeds_of_items
 from lobench.engine.item_values import read_items
+
+SHOWN = texts_of("engine")
 
 ROWS = [{"item": "q1", "correct": 1, "length": 3.5}, {"item": "q2", "correct": 0, "length": 2}]
 
@@ -36,15 +39,15 @@ def test_each_format_has_the_values_of_the_items(tmp_path: Path, text: str) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"item": "q1", "correct": 1}\n{"item": "q1", "correct": 0}', "line 2: item 'q1' occurs twice"),
-        ('{"item": "q1", "correct": 1}\n{"item": "q2", "corr', "line 2: this is no JSON"),
-        ('{"item": "q1", "right": 1}', "no item has correct; got right"),
-        ('{"item": "q1", "correct": 1}\n{"item": "q2", "other": 0}', "an item has no correct; got 1 of 2 items"),
-        ('{"correct": 1}', "line 1: no item; got None"),
-        ("question,correct\nq1,1\n", "the file has no column item; got question, correct"),
-        ("item,correct\nq1,1,2\n", "line 2: a row is too long"),
-        (f"item,correct,answer\nq1,1,{'x' * 200_000}\n", "after line 1: this is no CSV; got field larger"),
-        ("", "the file has no column item; got an empty file"),
+        ('{"item": "q1", "correct": 1}\n{"item": "q1", "correct": 0}', SHOWN["line-2-item-q1-occurs"]),
+        ('{"item": "q1", "correct": 1}\n{"item": "q2", "corr', SHOWN["line-2-this-is-no"]),
+        ('{"item": "q1", "right": 1}', SHOWN["no-item-has-correct-got"]),
+        ('{"item": "q1", "correct": 1}\n{"item": "q2", "other": 0}', SHOWN["item-has-no-correct-got"]),
+        ('{"correct": 1}', SHOWN["line-1-no-item-got"]),
+        ("question,correct\nq1,1\n", SHOWN["file-has-no-column-item"]),
+        ("item,correct\nq1,1,2\n", SHOWN["line-2-a-row-is"]),
+        (f"item,correct,answer\nq1,1,{'x' * 200_000}\n", SHOWN["after-line-1-this-is"]),
+        ("", SHOWN["file-has-no-column-item-got"]),
     ],
 )
 def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -64,7 +67,7 @@ def test_line_of_json_may_have_separators_of_unicode_in_its_texts(tmp_path: Path
 def test_metric_that_some_items_lack_is_left_out_with_a_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"item": "q1", "correct": 1, "f1": 0.5}\n{"item": 2, "correct": NaN}')
     found = read_items(tmp_path / "a.jsonl", "correct")
-    assert set(found.metrics) == {"correct"} and found.problems == ("f1 is left out: 1 of 2 items lack it",)
+    assert set(found.metrics) == {"correct"} and found.problems == (SHOWN["f1-is-left-out-1"],)
     assert set(found.items) == {"q1", "2"}
 
 

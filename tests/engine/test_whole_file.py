@@ -10,8 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.extend import write_whole
+
+SHOWN = texts_of("engine")
 
 
 def test_content_replaces_what_was_there_and_makes_the_folder(tmp_path: Path) -> None:
@@ -35,7 +38,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Pat
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)),
     )
-    assert "File too large" in done.stderr, done.stderr
+    assert SHOWN["file-too-large"] in done.stderr, done.stderr
     assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 from forked import ANEW
+from shown import texts_of
 from tiny import make_run, results, watch_apart
 
 import lobench
+
+SHOWN = texts_of("evaluation")
 
 TASK = """
 import jax, jax.numpy as jnp
@@ -101,7 +104,7 @@ def test_in_a_notebook(tmp_path: Path, clean: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["constructor", "module"])
 def test_under_pytest(tmp_path: Path, clean: str, kind: str) -> None:
     suite = make_suite(tmp_path, kind)
-    assert "a process of its own" not in run_pytest(suite)
+    assert SHOWN["process-of-its-own"] not in run_pytest(suite)
     assert losses(suite / "store") == {clean}
 
 
@@ -109,7 +112,7 @@ def test_under_pytest(tmp_path: Path, clean: str, kind: str) -> None:
 def test_what_touches_jax_before_lobench_can_is_named(tmp_path: Path, clean: str, kind: str, where: str) -> None:
     suite = make_suite(tmp_path, kind)
     shown = run_pytest(suite)
-    assert f"evaluated in a process of its own, since jax's backend was made before by {where.split('.')[0]} (" in shown
+    assert SHOWN["evaluated-in-a-process-of"].format(value=where.split(".")[0]) in shown
     assert f"/{where})" in shown
     assert losses(suite / "store") == {clean}
 
@@ -124,7 +127,7 @@ def test_under_xdist(tmp_path: Path, clean: str) -> None:
 
 def test_a_pytest_plugin_that_comes_before_lobenchs(tmp_path: Path, clean: str) -> None:
     suite = make_suite(tmp_path, "plugin")
-    assert "a module that was imported before lobench (somebodys_plugin)" in run_pytest(suite, "-p", "somebodys_plugin")
+    assert SHOWN["module-that-was-imported-before"] in run_pytest(suite, "-p", "somebodys_plugin")
     assert losses(suite / "store") == {clean}
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from shown import texts_of
 from tiny import make_run, make_suite, results, watch
 
 from lobench.core.errors import PluginError
@@ -19,6 +20,8 @@ from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.result import Result
 from lobench.hookspecs import Declaration
 from lobench.plugins import PluginManager
+
+SHOWN = texts_of("evaluation")
 
 
 def curves(*finals: float) -> Curves:
@@ -75,12 +78,12 @@ def test_what_raises_or_gives_something_else_is_named_and_changes_nothing() -> N
     assert set(found.metrics) == {"train/loss", "a/works"}
     problems = dict(problem.split("' of plugin 'mine': ") for problem in found.problems)
     assert {name.removeprefix("metric '"): text for name, text in problems.items()} == {
-        "breaks": "ZeroDivisionError: division by zero",
+        "breaks": SHOWN["zerodivisionerror-division-by-zero"],
         "quits": "SystemExit: 3",
-        "short": "it returned something else for 'a/b'; got shape [1]; expected [2], a value a seed",
-        "list": "it returned no metrics; got list; expected a mapping from names to a value a seed",
-        "thief": "there is a metric 'train/loss' already",
-        "spoils": "TypeError: cannot modify read-only memory",
+        "short": SHOWN["it-returned-something-else-for"],
+        "list": SHOWN["it-returned-no-metrics-got"],
+        "thief": SHOWN["there-is-a-metric-train"],
+        "spoils": SHOWN["typeerror-cannot-modify-read-only"],
     }
     assert with_metrics(before, {}) is before
 
@@ -93,7 +96,7 @@ def test_of_what_nobody_declared_there_is_no_best() -> None:
     wrong = with_metrics(
         curves(1.0), manager_with({"f1": "up"}, f1=lambda c: {"test/f1": [0.5]}).declarations("lobench_metrics")
     )
-    assert "metric_directions['f1'] is not a direction; got 'up'; expected 'min' or 'max'" in wrong.problems[0]
+    assert SHOWN["metric-directions-f1-is-not"] in wrong.problems[0]
     assert set(wrong.metrics) == {"train/loss"} and wrong.added == ()
 
 
@@ -107,10 +110,10 @@ def test_a_metric_that_failed_for_one_block_is_no_metric_of_the_whole() -> None:
 def test_two_metrics_of_one_name_are_an_error_that_names_both() -> None:
     manager = manager_with(a=len)
     manager.register(SimpleNamespace(lobench_metrics=lambda: [Declaration(name="a", factory=":x")]), name="other")
-    with pytest.raises(PluginError, match=r"two plugins declare 'a': .*'mine'|'other'"):
+    with pytest.raises(PluginError, match=SHOWN["two-plugins-declare-a-mine"]):
         manager.declarations("lobench_metrics")
     assert manager.usable_declarations("lobench_metrics") == {}
-    assert "two plugins declare 'a'" in str(manager.broken[0])
+    assert SHOWN["two-plugins-declare-a"] in str(manager.broken[0])
 
 
 CONFTEST = """
@@ -147,8 +150,11 @@ def check(store: Path) -> None:
         assert record["metrics"]["train/ratio"]["per_seed"][0] == pytest.approx(last / first)
         assert record["metrics"]["train/area"]["final"] == pytest.approx(record["metrics"]["train/loss"]["mean"])
         assert record["outcome"] == "passed"
-        assert "metric 'broken' of plugin" in record["message"] and "ValueError: no such curve" in record["message"]
-        assert "metric 'missing' of plugin" in record["message"] and "no_such_module" in record["message"]
+        assert (
+            SHOWN["metric-broken-of-plugin"] in record["message"]
+            and SHOWN["valueerror-no-such-curve"] in record["message"]
+        )
+        assert SHOWN["metric-missing-of-plugin"] in record["message"] and "no_such_module" in record["message"]
 
 
 def test_a_suites_conftest_declares_metrics_for_a_watch(suite: Path, tmp_path: Path) -> None:
@@ -159,7 +165,7 @@ def test_a_suites_conftest_declares_metrics_for_a_watch(suite: Path, tmp_path: P
         run, suite, "--once", "--verbose", "--workers", "1", "--sink", "tensorboard", "--store", str(tmp_path / "store")
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "metric 'broken' of plugin" in done.stdout
+    assert SHOWN["metric-broken-of-plugin"] in done.stdout
     check(tmp_path / "store")
     tags = {tag for tag, _ in written_scalars(tmp_path / "store" / "tensorboard")}
     assert {"tiny/a/train/ratio", "tiny/a/train/area", "tiny/a/train/loss"} <= tags
@@ -176,7 +182,7 @@ def test_and_for_pytest(suite: Path, tmp_path: Path) -> None:
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     check(tmp_path / "store")
-    assert "metric 'broken' of plugin" in done.stdout
+    assert SHOWN["metric-broken-of-plugin"] in done.stdout
 
 
 def test_an_entry_point_declares_metrics_too(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forked import ANEW
+from shown import texts_of
 from tiny import GIN, TASKS, is_alive, make_suite
 
 import lobench
+
+SHOWN = texts_of("evaluation")
 
 TWO_CORES = "cores/Case.task = @Bowl()\ncores/Case.num_cpus = 2\n"
 
@@ -145,14 +148,14 @@ def test_an_interrupted_answer_is_not_the_next_ones(suite: Path) -> None:
 def test_errors_keep_their_class(suite: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "theta.npz", other=np.zeros(3, np.float32))
     (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
-    with pytest.raises(lobench.ThetaMismatch, match="other float32"):
+    with pytest.raises(lobench.ThetaMismatch, match=SHOWN["other-float32"]):
         lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
 
 
 def test_the_part_of_a_checkpoint_that_is_theta_can_be_named(suite: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "theta.npz", **{"slow/log_lr": np.float32(-9), "fast/log_lr": np.float32(-1), "step": 3})
     (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
-    with pytest.raises(lobench.ThetaMismatch, match="several parts fit LearnableSGD; got fast, slow"):
+    with pytest.raises(lobench.ThetaMismatch, match=SHOWN["several-parts-fit-learnablesgd-got"]):
         lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
     losses = [
         lobench.evaluate(
@@ -172,6 +175,6 @@ def test_an_optimizer_whose_state_changes_its_dtype_is_told_which_part(tmp_path:
         "lambda g, s, p=None: (g, {'trace': s['trace'].astype(jnp.bfloat16)}))\n"
     )
     (suite / "drifting.gin").write_text(GIN.replace("import", "import drifting\nimport", 1))
-    with pytest.raises(lobench.LobenchError, match=r"they differ: .*trace.*float32.*bfloat16") as caught:
+    with pytest.raises(lobench.LobenchError, match=SHOWN["they-differ-trace-float32-bfloat16"]) as caught:
         lobench.evaluate(suite / "drifting.gin", case="a", optimizer="drifting()")
     assert "\n" not in str(caught.value)

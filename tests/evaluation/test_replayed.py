@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 from reference import ROOT
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import UsageError
@@ -25,6 +26,8 @@ from lobench.tools.debug.replayed_case import block_of, step_of
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from planted_faults import FAULTS, Fault, Net, replayed
+
+SHOWN = texts_of("evaluation")
 
 SOME = ("rate too high in one layer", "NaN in a second moment", "bfloat16 loses small updates", "NaN in the data")
 
@@ -113,7 +116,7 @@ def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: in
     steps = [step_of(one) for one in looks]
     assert [step.step for step in steps] == [0, 1, 2, 3, 4] and steps[0].updates["x"] > 0
     assert bool(steps[0].gradients) == (case.sessions == "apart")
-    with pytest.raises(UsageError, match="no such task"):
+    with pytest.raises(UsageError, match=SHOWN["no-such-task"]):
         program.replay({}, block, seed, lambda one: True, task_index=9)
 
 

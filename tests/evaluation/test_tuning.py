@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_suite
 
 from lobench import evaluate
@@ -19,6 +20,8 @@ from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.suite import spec_called
 from lobench.evaluation.tuning import _best, run_points
 from lobench.plugins import load_plugins
+
+SHOWN = texts_of("baseline")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def test_a_fresh_case_is_kept_and_a_changed_one_is_stale(suite: Path) -> None:
         gin.write_text(text.replace("b/Bowl.dim = 5", "b/Bowl.dim = 6"))
         stale = lobench("baseline", str(suite), "--check")
         assert stale.returncode == 1
-        assert "tiny.gin:b is stale or missing; run `lobench baseline" in stale.stdout
+        assert SHOWN["tiny-gin-b-is-stale"] in stale.stdout
         assert "tiny.gin:a" not in stale.stdout
     finally:
         gin.write_text(text)
@@ -86,7 +89,7 @@ def test_what_another_suite_beside_has_tuned_is_taken_from_there(suite: Path) ->
     (other / "tiny.gin").write_text(gin.replace("b/", "renamed/").replace("Bowl.dim = 5", "Bowl.dim = 5\n"))
     done = lobench("baseline", "tiny.gin", cwd=other)  # as who works beside the cases says it
     beside = Path("..", suite.name, "baselines", "adam-velo.json")
-    assert done.stdout.count(f"taken from {beside}") == 2, done.stdout + done.stderr
+    assert done.stdout.count(SHOWN["taken-from"].format(beside=beside)) == 2, done.stdout + done.stderr
     ours, theirs = (Baseline.load(each / "baselines" / "adam-velo.json").cases for each in (other, suite))
     assert ours["tiny.gin:renamed"].tuned == theirs["tiny.gin:b"].tuned
     shutil.rmtree(other)
@@ -123,13 +126,13 @@ def test_another_grid_of_the_same_name_is_another_baseline(suite: Path, tmp_path
         points.write_text(json.dumps([{"learning_rate": rate} for rate in rates]))
         if path.is_file():
             check = lobench(*command, "--check")
-            assert check.returncode == 1 and "tiny.gin:a was tuned over other values; run `lobench" in check.stdout
+            assert check.returncode == 1 and SHOWN["tiny-gin-a-was-tuned"] in check.stdout
         lobench(*command)
         found = [point.values["learning_rate"] for point in Baseline.load(path).cases["tiny.gin:a"].grid]
         assert found == rates and lobench(*command, "--check").returncode == 0
     (tmp_path / "velo.json").write_text(points.read_text())
     done = lobench(*command[:-1], str(tmp_path / "velo.json"))
-    assert done.returncode == 2 and "lobench has a grid of this name" in done.stderr
+    assert done.returncode == 2 and SHOWN["lobench-has-a-grid-of"] in done.stderr
 
 
 def test_another_search_of_the_same_name_is_another_baseline(suite: Path, tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -
         done = lobench(*command, one, *words, protocol)
         assert done.returncode == 0, done.stderr
         for name in ("lbfgs", one):
-            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 point in " in done.stdout
+            assert SHOWN["tiny-gin-a-as-it"].format(name=name) in done.stdout and SHOWN["point-in"] in done.stdout
             file = suite / "baselines" / f"{name}-{protocol}.json"
             case = Baseline.load(file).cases["tiny.gin:a"]
             assert [point.values for point in case.grid] == [{}]
@@ -174,7 +177,7 @@ def test_a_grid_is_a_search_like_any_other_with_the_same_bits(suite: Path) -> No
     searched = Baseline.load(suite / "baselines" / "adam-grid.json")
     velo = Baseline.load(suite / "baselines" / "adam-velo.json").cases["tiny.gin:a"]
     assert searched.cases["tiny.gin:a"].grid == velo.grid and searched.cases["tiny.gin:a"].tuned == velo.tuned
-    assert searched.refresh.endswith(f"--search grid --vary 'learning_rate = {rates}'")
+    assert searched.refresh.endswith(SHOWN["search-grid-vary-learning-rate"].format(rates=rates))
 
 
 def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
@@ -193,13 +196,13 @@ def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--search", "random"), "this search needs a number of trials; bind Method.num_trials"),
-        (("--vary", "other/adam.b1 = [0.5, 0.9]"), "expected parameters of adam alone"),
-        (("--vary", 'b1 = ["a", "b"]'), "a baseline is tuned over numbers"),
-        (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
-        (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
-        (("--case", "tiny.c"), "no case 'tiny.c'"),
-        (("--grid", "nowhere.json"), "cannot read the grid"),
+        (("--search", "random"), SHOWN["this-search-needs-a-number"]),
+        (("--vary", "other/adam.b1 = [0.5, 0.9]"), SHOWN["expected-parameters-of-adam-alone"]),
+        (("--vary", 'b1 = ["a", "b"]'), SHOWN["baseline-is-tuned-over-numbers"]),
+        (("--optimizer", "adamm"), SHOWN["unknown-name-adamm-did-you"]),
+        (("--grid", "algoperf", "--optimizer", "sgd"), SHOWN["sgd-has-no-parameter-b1"]),
+        (("--case", "tiny.c"), SHOWN["no-case-tiny-c"]),
+        (("--grid", "nowhere.json"), SHOWN["cannot-read-the-grid"]),
     ],
 )
 def test_what_cannot_be_tuned_is_one_clear_line(suite: Path, arguments: tuple[str, ...], text: str) -> None:
@@ -239,7 +242,7 @@ def test_a_task_of_bfloat16_is_tuned_and_one_that_fails_is_one_clear_line(tmp_pa
     assert case.tuned_mean("train/loss") < 0.9 * case.untrained["train/loss"]
     done = lobench("baseline", *options, "--case", "broken")
     assert done.returncode == 2
-    assert "case 'broken': 'adamw' cannot be tuned on it; got RuntimeError: no data" in done.stderr
+    assert SHOWN["case-broken-adamw-cannot-be"] in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -309,16 +312,16 @@ def test_another_program_or_other_phases_make_a_baseline_stale(five: Path, tmp_p
     text, file = gin.read_text(), path.read_text()
     gin.write_text(text.replace('cool/Phase.opt_state = "reset"', 'cool/Phase.opt_state = "keep"'))
     stale = lobench(*check)
-    assert stale.returncode == 1 and "tiny.gin:phased was trained by another program" in stale.stdout
+    assert stale.returncode == 1 and SHOWN["tiny-gin-phased-was-trained"] in stale.stdout
     assert "tiny.gin:a" not in stale.stdout
     gin.write_text(text)
     record = json.loads(file)
     record["cases"]["tiny.gin:a"]["program"] = "4"
     path.write_text(json.dumps(record))
     stale = lobench(*check)
-    assert stale.returncode == 1 and "tiny.gin:a was trained by another program" in stale.stdout
+    assert stale.returncode == 1 and SHOWN["tiny-gin-a-was-trained"] in stale.stdout
     done = lobench(*check[:-1])
-    assert "adam tiny.gin:a: learning_rate" in done.stdout and done.stdout.count("fresh") == 1
+    assert SHOWN["adam-tiny-gin-a-learning"] in done.stdout and done.stdout.count("fresh") == 1
     assert json.loads(path.read_text())["cases"] == json.loads(file)["cases"]
 
 
@@ -338,10 +341,10 @@ def test_of_an_older_file_the_best_point_is_evaluated_and_the_grid_is_kept_where
             del case[name]
         path.write_text(json.dumps(record))
     checked = lobench(*command, "--check")
-    assert (checked.returncode, checked.stdout.count("its best point not evaluated alone")) == (1, 2)
+    assert (checked.returncode, checked.stdout.count(SHOWN["its-best-point-not-evaluated"])) == (1, 2)
     done = lobench(*command)
-    assert "adam tiny.gin:a: tuned as before, its best point evaluated again" in done.stdout, done.stderr
-    assert "cosine_adam tiny.gin:a: learning_rate" in done.stdout, "its schedule ran over ten times the budget"
+    assert SHOWN["adam-tiny-gin-a-tuned"] in done.stdout, done.stderr
+    assert SHOWN["cosine-adam-tiny-gin-a"] in done.stdout, "its schedule ran over ten times the budget"
     for optimizer in ("adam", "cosine_adam"):
         ours, theirs = (
             json.loads((each / "baselines" / f"{optimizer}-velo.json").read_text()) for each in (folder, five)
@@ -356,9 +359,9 @@ def test_a_scale_is_copied_and_nothing_is_trained(suite: Path, tmp_path: Path) -
     full = Baseline.load(path)
     gin = folder / "tiny.gin"
     gin.write_text(gin.read_text() + 'b/Case.scale = "linear"\nb/Case.minimum = 0.25\n')
-    assert "tiny.gin:b has another scale or minimum" in lobench("baseline", folder, "--check").stdout
+    assert SHOWN["tiny-gin-b-has-another"] in lobench("baseline", folder, "--check").stdout
     added = lobench("baseline", folder)
-    assert added.stdout.count("scored by the case's present settings") == 1, added.stdout + added.stderr
+    assert added.stdout.count(SHOWN["scored-by-the-case-s"]) == 1, added.stdout + added.stderr
     found = Baseline.load(path).cases
     assert found["tiny.gin:b"].grid == full.cases["tiny.gin:b"].grid
     assert (found["tiny.gin:b"].scale, found["tiny.gin:b"].minimum) == ("linear", 0.25)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from shown import texts_of
+
+SHOWN = texts_of("examples")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def test_the_finding_is_the_case_that_lost_most_while_the_meta_loss_fell(demo):
     assert (found.case, found.best_step, found.last_step) == ("worst", 60, 90)
     assert found.meta_after < found.meta_before
     assert found.meta_before == pytest.approx(sum(falling[50:70]) / 20)  # around the checkpoint, and not before it
-    assert "worst was at 0.2000 at outer step 60 and got worse, to 0.4000 at 90" in str(found)
+    assert SHOWN["worst-was-at-0-2000"] in str(found)
 
 
 def test_there_is_no_finding_where_the_meta_loss_rose_or_nothing_got_worse(demo):
@@ -35,6 +38,6 @@ def test_the_table_sets_each_case_beside_the_shipped_baselines(demo, capsys):
     watched = {case: {0: 2.3, 30: 0.01, 60: 0.02} for case in demo.tuned("sgd")}
     demo.print_table(watched)
     text = capsys.readouterr().out
-    assert "the last checkpoint's mean of 4 seeds is below SGD's on 5 and Adam's on 5" in text
-    assert text.count("last is below SGD and Adam") == 6
+    assert SHOWN["last-checkpoint-s-mean-of"] in text
+    assert text.count(SHOWN["last-is-below-sgd-and"]) == 6
     assert demo.tuned("sgd").keys() == demo.tuned("adam").keys()

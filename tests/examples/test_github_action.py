@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from report_store import make_store
+from shown import texts_of
+
+SHOWN = texts_of("examples")
 
 ACTION = Path(__file__).parents[2] / "examples/github/action.yml"
 
@@ -44,7 +47,7 @@ def test_a_comparison_becomes_a_comment_a_summary_and_a_badge(tmp_path: Path, op
     assert code == 0, printed
     assert outputs_by_name["exit-code"] in ("0", "1")
     comment = Path(outputs_by_name["comment-file"]).read_text()
-    assert comment.startswith("### ") and comment.endswith("<!-- lobench compare -->\n")
+    assert comment.startswith("### ") and comment.endswith(SHOWN["lobench-compare"])
     assert (tmp_path / "summary.md").read_text() == comment
     assert (tmp_path / "badge.svg").read_text().startswith("<svg")
 
@@ -55,7 +58,7 @@ def test_a_name_is_a_word_and_no_shell(tmp_path: Path) -> None:
         *(0, tmp_path), A=name, B="3", SUITE="", STORE=str(make_store(tmp_path)), OPTIONS="", BADGE=""
     )
     assert (code, outputs_by_name["exit-code"]) == (0, "2"), printed
-    assert "no result" in Path(outputs_by_name["comment-file"]).read_text()
+    assert SHOWN["no-result"] in Path(outputs_by_name["comment-file"]).read_text()
     assert not (tmp_path / "hacked").exists()
 
 

@@ -12,6 +12,9 @@ import pytest
 import yaml
 from commands import lobench
 from report_store import make_store
+from shown import texts_of
+
+SHOWN = texts_of("examples")
 
 FOLDER = Path(__file__).parents[2] / "examples/leaderboard"
 
@@ -33,7 +36,7 @@ def test_a_new_bundle_is_audited_and_has_pages(folder: Path) -> None:
     done = check(folder, SAMPLE="0")
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "bundles/one run.lobench.audit.json").read_text())["passed"] is True
-    assert "not audited: none of 12 evaluations was made again" in (folder / "public/index.html").read_text()
+    assert SHOWN["not-audited-none-of-12"] in (folder / "public/index.html").read_text()
     again = check(folder, SAMPLE="0")
     assert (again.returncode, "auditing" in again.stdout) == (0, False)
 
@@ -43,7 +46,7 @@ def test_a_bundle_that_fails_ends_it_before_a_page_is_written(folder: Path) -> N
     bundle.write_bytes(bundle.read_bytes()[:-100])
     done = check(folder, SAMPLE="0")
     assert done.returncode == 2
-    assert "failed its audit" in done.stderr
+    assert SHOWN["failed-its-audit"] in done.stderr
     assert not (folder / "public").exists()
     assert list(folder.glob("bundles/*.json*")) == []
 
@@ -52,5 +55,5 @@ def test_the_workflow_audits_without_secrets() -> None:
     found = yaml.safe_load((FOLDER / "workflow.yml").read_text())
     assert found["permissions"] == {"contents": "read"}
     steps = [step.get("run", "") for step in found["jobs"]["audit"]["steps"]]
-    assert any("examples/leaderboard/check.sh bundles public" in step for step in steps)
+    assert any(SHOWN["examples-leaderboard-check-sh-bundles"] in step for step in steps)
     assert "secrets." not in (FOLDER / "workflow.yml").read_text()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
@@ -17,6 +18,8 @@ from lobench.engine.config.origin import Revision
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
 from lobench.experiments.command_code import CommandCode, code_of_commands, record_command_codes
+
+SHOWN = texts_of("run")
 
 METHOD = Method(
     name="mine", command="python train.py --out={out} {session}", curves="{out}/c.jsonl", files=("data/*.json",)
@@ -62,7 +65,7 @@ def test_command_with_edited_file_has_another_folder_and_a_line(folder: Path, le
     (folder / name).write_text((folder / name).read_text().replace("1", "2"))
     second = code_of(folder, ledger)
     assert second.method.folder_name != first.method.folder_name
-    assert ended(ledger, second) == [f"mine: 1 result was made by other code: {Path(name).name}"]
+    assert ended(ledger, second) == [SHOWN["mine-1-result-was-made"].format(name=Path(name).name)]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +299,7 @@ def test_command_of_an_older_store_counts_as_todays_until_it_is_edited(folder: P
 
 def test_command_without_a_file_of_its_own_is_one_clear_error(folder: Path) -> None:
     method = Method(name="mine", command=METHOD.command, curves=METHOD.curves, files=("none/*.py",))
-    with pytest.raises(ConfigError, match=r"Method\.files names no file"):
+    with pytest.raises(ConfigError, match=SHOWN["method-files-names-no-file"]):
         code_of(folder, None, method=method)
 
 

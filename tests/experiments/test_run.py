@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
+from shown import texts_of
 from tiny import PATIENCE, content, killed_chief, make_suite, write_checkpoint
 
 from lobench.analysis.store.methods import read_parts
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("run")
 
 SUITE = 'Experiment.suites = ["tiny"]\n'
 EXPERIMENT = f"""{SUITE}
@@ -124,7 +127,7 @@ def test_the_finished_experiment_needs_no_worker_and_no_jax_however_its_cases_cu
     assert num_new(run(folder, "--store", "store")) == 8
     for _ in range(2):
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert done.returncode == 0 and "done: 8 of 8 evaluations, nothing new" in done.stdout, done.stdout
+        assert done.returncode == 0 and SHOWN["done-8-of-8-evaluations"] in done.stdout, done.stdout
         assert done.stdout.splitlines()[-1] == "imported:" and not list(folder.glob("store/logs/*"))
 
 
@@ -137,13 +140,13 @@ def test_cases_by_name_are_run_now_and_the_others_at_another_call(name: str, fol
     with contextlib.closing(Ledger.open(folder / "store", read_only=True)) as ledger:
         assert [row.case.name for row in ledger.evaluations()] == ["a"]
     planned = [run(folder, "--store", "store", "--check", *options).stdout for options in ((), ("--case", name))]
-    assert "1 method x 2 cases: 1 of 2 evaluations are missing" in planned[0]
-    assert "1 method x 1 case: 0 of 1 evaluation is missing" in planned[1]
+    assert SHOWN["method-x-2-cases-1"] in planned[0]
+    assert SHOWN["method-x-1-case-0"] in planned[1]
     wrong = run(folder, "--store", "store", "--check", "--case", "tiny.aa")
     assert (
         wrong.returncode == 2
-        and "no case 'tiny.aa'; expected" in wrong.stderr
-        and "did you mean 'tiny.a" in wrong.stderr
+        and SHOWN["no-case-tiny-aa-expected"] in wrong.stderr
+        and SHOWN["did-you-mean-tiny-a"] in wrong.stderr
     )
 
 
@@ -177,7 +180,7 @@ def test_checkpoints_whose_config_cannot_be_bound_end_their_command_alone(folder
     (folder / "c.gin").write_text(f"{SUITE}Experiment.num_sessions = 1\nsgd/Method.optimizer = @sgd()\n{kinds}")
     done = run(folder, "--store", "store", file="c.gin")
     assert done.returncode == 3 and num_new(done) == 4, done.stdout + done.stderr
-    assert "\nunbound-0 infeasible: " in done.stdout and "unknown name 'NoSuch'" in done.stdout
+    assert "\nunbound-0 infeasible: " in done.stdout and SHOWN["unknown-name-nosuch"] in done.stdout
     assert "\ngarbled-0 infeasible: " in done.stdout and "\ngood-0 done\n" in done.stdout
     assert {one.method for one in members(folder / "store", "c")} == {"sgd", "good"}
     again = run(folder, "--store", "store", file="c.gin")
@@ -198,7 +201,7 @@ def test_a_name_that_the_cases_do_not_know_is_said_before_a_command_trains(folde
     command = 'good/Method.command = "python train.py good {session} {folder}"\n'
     (folder / "c.gin").write_text(f"{SUITE}Experiment.num_sessions = 1\n{command}outer.num_steps = 3\n")
     done = run(folder, "--store", "store", file="c.gin")
-    assert done.returncode == 2 and "unknown name 'outer'" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 2 and SHOWN["unknown-name-outer"] in done.stderr, done.stdout + done.stderr
     assert not (folder / "ran-good-0").exists()
 
 
@@ -228,14 +231,14 @@ def test_ctrl_c_shows_what_is_there_and_the_same_command_goes_on(folder: Path) -
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
     assert done.returncode == 130, done.stdout + done.stderr
     last = done.stdout.strip().splitlines()[-1]
-    assert last.endswith(" of 4 evaluations; the same command goes on") and "press Ctrl-C again" in done.stdout
+    assert last.endswith(SHOWN["of-4-evaluations-the-same"]) and SHOWN["press-ctrl-c-again"] in done.stdout
     num_done = int(last.split()[0])
-    assert 1 <= num_done < 4 and re.search(r": 1 of 2 evaluations, score .* left", done.stdout)
+    assert 1 <= num_done < 4 and re.search(SHOWN["of-2-evaluations-score-left"], done.stdout)
     assert ranking(folder) in done.stdout
 
     rest = run(folder, "--store", "store")
     assert num_new(rest) == 4 - num_done and f"{num_done} of 4" not in rest.stdout
-    assert ranking(folder) in rest.stdout and ": 2 of 2 evaluations, score " in rest.stdout
+    assert ranking(folder) in rest.stdout and SHOWN["of-2-evaluations-score"] in rest.stdout
 
 
 def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines_say_its_scores(folder: Path) -> None:

@@ -13,11 +13,14 @@ import psutil
 import pytest
 from commands import Done, lobench
 from disks import MOUNTING, small_disk
+from shown import texts_of
 from tiny import PATIENCE, content, is_alive, make_suite, write_checkpoint
 
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.ledger_tables import SCHEMA_VERSION
+
+SHOWN = texts_of("run")
 
 SUITE = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\n'
 SGD = "sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n"
@@ -60,7 +63,7 @@ def test_two_methods_that_are_one_subject_are_said_and_computed_once(folder: Pat
     (folder / "x.gin").write_text(SUITE + SGD + SGD.replace("sgd/", "again/"))
     done = run(folder)
     assert done.returncode == 0, done.stderr
-    assert "'sgd' and 'again' are the same subject: it is computed once" in done.stdout + done.stderr
+    assert SHOWN["sgd-and-again-are-the"] in done.stdout + done.stderr
     with looked_at(folder / "store") as ledger:
         assert len(list(ledger.evaluations())) == 2  # one for each case
     found = {method: [one for one in members(folder / "store") if one.method == method] for method in ("sgd", "again")}
@@ -76,7 +79,7 @@ def test_a_store_of_a_newer_schema_is_refused(folder: Path) -> None:
     before = (folder / "store" / "ledger.sqlite").read_bytes()
     (folder / "x.gin").write_text(SUITE + SGD)
     done = run(folder)
-    assert done.returncode == 2 and "upgrade lobench" in only_line(done.stderr)
+    assert done.returncode == 2 and SHOWN["upgrade-lobench"] in only_line(done.stderr)
     assert (folder / "store" / "ledger.sqlite").read_bytes() == before
 
 
@@ -150,7 +153,7 @@ def test_a_disk_that_fills_in_mid_run(folder: Path, monkeypatch: pytest.MonkeyPa
         store = disk.path / "store"
         monkeypatch.setenv("FILLED_DISK", str(disk.path))
         output, errors = (chief := start(folder, store)).communicate(timeout=PATIENCE)
-        assert chief.returncode == 2 and "free some space" in only_line(errors), output + errors
+        assert chief.returncode == 2 and SHOWN["free-some-space"] in only_line(errors), output + errors
         disk.empty()
         monkeypatch.delenv("FILLED_DISK")
         with looked_at(store) as ledger:

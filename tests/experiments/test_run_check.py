@@ -8,11 +8,14 @@ from typing import NoReturn
 
 import pytest
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import make_run, make_suite, watch, write_checkpoint
 
 from lobench.api import dry_run
 from lobench.engine.workers.pool import LocalPool
 from lobench.engine.workers.protocol import FROM_WORKER, Described
+
+SHOWN = texts_of("run")
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -35,19 +38,19 @@ def test_a_plan_is_said_and_nothing_is_made(experiment: Path) -> None:
     done = lobench("run", experiment, "--check", "--store", store, "--workers", "2")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "Adam: 2 evaluations, 0 of them recorded (@adam())"
-    assert lines[1].startswith("mine: 3 trainings and 6 evaluations, 0 of them recorded (python train.py")
-    assert lines[2] == f"2 methods x 2 cases: 8 of 8 evaluations are missing in {store}"
-    assert lines[3] == "estimated time: unknown for tiny/a, tiny/b, without a recorded duration"
+    assert lines[0] == SHOWN["adam-2-evaluations-0-of"]
+    assert lines[1].startswith(SHOWN["mine-3-trainings-and-6"])
+    assert lines[2] == SHOWN["methods-x-2-cases-8"].format(store=store)
+    assert lines[3] == SHOWN["estimated-time-unknown-for-tiny"]
     assert not store.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--method", "adm"], "unknown method 'adm'; expected one of adam, mine; did you mean 'adam'?"),
-        (["--gin-param", "adam/Case.num_inner_steps = 3"], "binds Case.num_inner_steps, which must be equal for all"),
-        (["--gin-param", "Experiment.num_session = 3"], "did you mean 'num_sessions'?"),
+        (["--method", "adm"], SHOWN["unknown-method-adm-expected-one"]),
+        (["--gin-param", "adam/Case.num_inner_steps = 3"], SHOWN["binds-case-num-inner-steps"]),
+        (["--gin-param", "Experiment.num_session = 3"], SHOWN["did-you-mean-num-sessions"]),
     ],
 )
 def test_what_is_wrong_is_one_line(experiment: Path, options: list[str], expected: str) -> None:
@@ -77,7 +80,7 @@ def test_check_and_dry_run_with_the_inline_executor_start_no_process(
 
 
 @pytest.mark.parametrize(
-    ("of_answer", "of_call", "expected"), [(400.0, 0.0, ""), (0.0, 700.0, "was not bound; got nothing after 600 s")]
+    ("of_answer", "of_call", "expected"), [(400.0, 0.0, ""), (0.0, 700.0, SHOWN["was-not-bound-got-nothing"])]
 )
 def test_check_waits_for_each_method_for_some_time_and_names_the_one_that_took_longer(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, of_answer: float, of_call: float, expected: str
@@ -113,18 +116,18 @@ bad/Method.optimizer = @adam()
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("worse/Method.optimizer = @adamm()", "unknown name 'adamm'; did you mean 'adam'?"),
-        ("bad/adam.learning_rat = 0.1", "'adam' has no parameter 'learning_rat'"),
+        ("worse/Method.optimizer = @adamm()", SHOWN["unknown-name-adamm-did-you"]),
+        ("bad/adam.learning_rat = 0.1", SHOWN["adam-has-no-parameter-learning"]),
         ("bad/Case.phases = 2\nbad/adam.learning_rate = [0.1, 0.01, 0.001]\nExperiment.fixed = []", "phases"),
         ('bad/adam.learning_rat = @rate/Real()\nrate/Real.low = 0.1\nrate/Real.high = 1.0\n'
-         'bad/Method.search = @random()\nbad/Method.num_trials = 2', "'adam' has no parameter 'learning_rat'"),
+         'bad/Method.search = @random()\nbad/Method.num_trials = 2', SHOWN["adam-has-no-parameter-learning"]),
         ("mine/Method.command = 'cp theta.npz {folder}'\nmine/Case.learned_optimizer = @LearnableSDG()",
-         "unknown name 'LearnableSDG'; did you mean 'LearnableSGD'?"),
-        ("Case.num_inner_steps = 'ten'", "Case.num_inner_steps; got 'ten'; expected an integer >= 1"),
-        ("bad/adam.learning_rate = 'fast'", "case 'a': adam.learning_rate; got 'fast'; expected a number (and 1 more"),
-        ("Case.primary_metric = 'test/los'", "Case.primary_metric; got 'test/los'; expected train/loss (and 1 more"),
-        ("Bowl.dimm = 3", "binding 'Bowl.dimm = 3': 'Bowl' has no parameter 'dimm'; expected dim"),
-        ("import no_such_module", "cannot import 'no_such_module'"),
+         SHOWN["unknown-name-learnablesdg-did-you"]),
+        ("Case.num_inner_steps = 'ten'", SHOWN["case-num-inner-steps-got"]),
+        ("bad/adam.learning_rate = 'fast'", SHOWN["case-a-adam-learning-rate"]),
+        ("Case.primary_metric = 'test/los'", SHOWN["case-primary-metric-got-test"]),
+        ("Bowl.dimm = 3", SHOWN["binding-bowl-dimm-3-bowl"]),
+        ("import no_such_module", SHOWN["cannot-import-no-such-module"]),
     ],
 )  # fmt: skip
 def test_what_the_run_would_refuse_is_refused(experiment: Path, lines: str, expected: str) -> None:
@@ -169,17 +172,17 @@ def test_what_is_missing_is_what_the_same_run_would_compute(experiment: Path) ->
     done = lobench("run", "x.gin", "--workers", "1", "--executor", "inline", cwd=folder)
     assert "done: 2 of 2 evaluations" in done.stdout  # both sessions bring the theta that is given
     assert recorded(folder) == [
-        "given: 2 evaluations, 2 of them recorded",
-        "mine: 2 trainings and 2 evaluations, 2 of them recorded, 2 of them another method's too",
-        "2 methods x 2 cases: 0 of 2 evaluations are missing in .lobench/x",
+        SHOWN["given-2-evaluations-2-of"],
+        SHOWN["mine-2-trainings-and-2"],
+        SHOWN["methods-x-2-cases-0"],
     ]
     # A binding of a theta's own, and of a case: the names are as they were.
-    assert recorded(folder, "--gin-param", "given/LearnableSGD.initial_lr = 0.5")[0].endswith(" 0 of them recorded")
+    assert recorded(folder, "--gin-param", "given/LearnableSGD.initial_lr = 0.5")[0].endswith(SHOWN["of-them-recorded"])
     with (folder / "tiny" / "tiny.gin").open("a") as suite:
         suite.write("a/Case.num_inner_steps = 20\n")
     assert recorded(folder)[:2] == [
-        "given: 2 evaluations, 1 of them recorded",
-        "mine: 2 trainings and 2 evaluations, 1 of them recorded, 2 of them another method's too",
+        SHOWN["given-2-evaluations-1-of"],
+        SHOWN["mine-2-trainings-and-2-evaluations"],
     ]
 
 
@@ -189,7 +192,7 @@ def test_a_binding_that_nothing_reads_is_said_where_the_store_knows_the_method(e
     write_checkpoint(folder / "theta.npz", -1.0)
     lobench("run", "x.gin", "--workers", "1", "--executor", "inline", cwd=folder)
     done = lobench("run", "x.gin", "--check", "--gin-param", "given/LearnableSGD.initial_l = 0.5", cwd=folder)
-    assert done.returncode == 2 and "did you mean 'initial_lr'?" in done.stderr
+    assert done.returncode == 2 and SHOWN["did-you-mean-initial-lr"] in done.stderr
 
 
 def test_a_store_that_cannot_be_read_is_said_and_not_taken_for_an_empty_one(experiment: Path) -> None:
@@ -197,4 +200,4 @@ def test_a_store_that_cannot_be_read_is_said_and_not_taken_for_an_empty_one(expe
     store.mkdir()
     (store / "ledger.sqlite").write_text("no database" * 99)
     done = lobench("run", experiment, "--check", "--store", store)
-    assert (done.returncode, done.stdout) == (2, "") and "file is not a database" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and SHOWN["file-is-not-a-database"] in done.stderr

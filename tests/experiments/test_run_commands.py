@@ -9,9 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from shown import texts_of
 from tiny import PATIENCE, make_suite
 
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("run")
 
 TRAINER = Path(__file__).parents[2] / "examples" / "meta_train.py"
 # Of session 0 `{session}000001` is one outer step, and of session 1 a million: that one is killed. A run that is to
@@ -88,5 +91,5 @@ def test_a_meta_training_that_is_killed_or_fails_ends_nothing_else_and_a_restart
     before = trained(folder / "store")
     again = start(folder)
     output, _ = again.communicate(timeout=PATIENCE)
-    assert again.returncode == 3 and "nothing new" in output, output
+    assert again.returncode == 3 and SHOWN["nothing-new"] in output, output
     assert trained(folder / "store") == before

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from commands import Done, lobench
 from imported import HEADER, held, wandb_for, write_csv
+from shown import texts_of
 from tiny import make_suite
+
+SHOWN = texts_of("run")
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -49,16 +52,16 @@ def run(folder: Path, *options: str) -> Done:
 def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> None:
     done = run(folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "torch: case 'a' is tiny/a, which lobench trains" in done.stdout
-    assert "torch: its curves on elsewhere are of no case of the experiment" in done.stdout
+    assert SHOWN["torch-case-a-is-tiny"] in done.stdout
+    assert SHOWN["torch-its-curves-on-elsewhere"] in done.stdout
     found = lobench("results", "--store", folder / "store", "--by", "method").stdout
-    assert "PyTorch (imported)" in found and "sgd" in found and "another" not in found
+    assert SHOWN["pytorch-imported"] in found and "sgd" in found and "another" not in found
     again = run(folder)
-    assert "nothing new" in again.stdout
+    assert SHOWN["nothing-new"] in again.stdout
     assert lobench("results", "--store", folder / "store", "--by", "method").stdout == found
     curves(folder / "logs" / "a.csv", 0.7)
     changed = run(folder)
-    assert "a.csv has changed since it was imported" in changed.stdout
+    assert SHOWN["csv-has-changed-since-it"] in changed.stdout
     records = json.loads(lobench("results", "--store", folder / "store", "--format", "json").stdout)
     finals = [one["metrics"]["train/loss"]["final"] for one in records if one["kind"] == "imported"]
     assert sorted(finals) == pytest.approx(sorted([0.7, 0.8, 0.9] * 2))
@@ -89,15 +92,17 @@ def test_curves_that_end_before_their_case_are_refused_before_anything_runs(fold
     for options in ((), ("--check",)):
         done = run(folder, *options)
         assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stdout + done.stderr
-        assert "method 'torch'" in done.stderr and "a.csv: a run has no value at step 20; got" in done.stderr
-        assert "Method.until_step for the step where curves end" in done.stderr and "--until-step" not in done.stderr
+        assert "method 'torch'" in done.stderr and SHOWN["csv-a-run-has-no"] in done.stderr
+        assert SHOWN["method-until-step-for-the"] in done.stderr and "--until-step" not in done.stderr
         assert "tiny/a" not in done.stdout, "an evaluation ran"
     done = run(folder, "--gin-param", "torch/Method.until_step = 10")
     assert done.returncode == 0, done.stdout + done.stderr
     with (folder / "logs" / "a.csv").open("a") as log:
         log.write("theirs,a,0,10,train_loss,0.25\n")
     twice = run(folder, "--check", "--gin-param", "torch/Method.until_step = 10")
-    assert twice.returncode == 2 and "a point is there twice" in twice.stderr and "Method.last_counts" in twice.stderr
+    assert (
+        twice.returncode == 2 and SHOWN["point-is-there-twice"] in twice.stderr and "Method.last_counts" in twice.stderr
+    )
     resumed = ("--gin-param", "torch/Method.last_counts = True")
     assert run(folder, "--check", "--gin-param", "torch/Method.until_step = 10", *resumed).returncode == 0
     output = "torch on tiny/a: its finals are those of step 10, those of what lobench trains are of step 20"
@@ -161,8 +166,8 @@ def test_runs_of_a_logger_are_a_method_by_what_their_configuration_says(
     (tmp_path / "x.gin").write_text(text.replace(".rule", ".rul"))
     for more in (["--check"], []):
         refused = run(tmp_path, *more)
-        assert refused.returncode == 2 and "did you mean" in refused.stderr, refused.stdout + refused.stderr
-        assert refused.stderr.count("\n") == 1 and "method 'theirs'" in refused.stderr
+        assert refused.returncode == 2 and SHOWN["did-you-mean"] in refused.stderr, refused.stdout + refused.stderr
+        assert refused.stderr.count("\n") == 1 and SHOWN["method-theirs"] in refused.stderr
     (tmp_path / "x.gin").write_text(text)
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -173,5 +178,5 @@ def test_runs_of_a_logger_are_a_method_by_what_their_configuration_says(
     wanted = {(case, seed): final_of(case, name, seed) for case, name, seed in GRID if name == "sgd"}
     assert found == wanted
     table = lobench("results", "--store", tmp_path / "store", "--by", "method").stdout
-    assert "theirs (imported)" in table and "here" in table, table
-    assert "nothing new" in run(tmp_path).stdout
+    assert SHOWN["theirs-imported"] in table and "here" in table, table
+    assert SHOWN["nothing-new"] in run(tmp_path).stdout

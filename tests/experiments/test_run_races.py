@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from commands import Done, lobench
 from races import noisy_suite
+from shown import texts_of
 from tiny import killed_chief
 
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("run")
 
 RATES = {"good": 0.1, "near": 0.09, "slow": 0.03, "slowest": 0.0003}
 METHODS = "".join(
@@ -67,7 +70,7 @@ def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(r
     assert "slowest" in out
     text = notes(folder)
     for name, look in out.items():
-        assert f"{name} left at look {look} ({2 * look} seeds a case): worse than" in text
+        assert SHOWN["left-at-look-seeds-a"].format(name=name, look=look, number=2 * look) in text
     held = {(one.method, one.session) for one in members(folder)}
     looks = {name: out.get(name, record["looks"]) for name in RATES}
     assert held == {(name, seed) for name, look in looks.items() for seed in range(2 * look)}
@@ -103,7 +106,7 @@ def test_where_nobody_converges_nothing_is_decided_and_the_store_can_be_read(tmp
     noisy_suite(tmp_path)
     (tmp_path / "x.gin").write_text(RACE + "".join(f"{name}/sgd.learning_rate = 1e9\n" for name in RATES))
     done = run(tmp_path)
-    assert done.returncode == 2 and "no case has a scale" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 2 and SHOWN["no-case-has-a-scale"] in done.stderr, done.stdout + done.stderr
     assert {one["diverged"] > 0 for one in table(tmp_path)} == {True}
 
 
@@ -115,10 +118,10 @@ def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> 
     (tmp_path / "stop").touch()
     for output in ("8 error, 8 passed", "nothing new"):
         done = run(tmp_path)
-        assert done.returncode == 3 and "the race stops" in done.stdout and output in done.stdout, done.stdout
+        assert done.returncode == 3 and SHOWN["race-stops"] in done.stdout and output in done.stdout, done.stdout
     (tmp_path / "stop").unlink()
     done = run(tmp_path, "--retry-errors")
-    assert done.returncode == 0 and "slowest left at look" in notes(tmp_path), done.stdout + done.stderr
+    assert done.returncode == 0 and SHOWN["slowest-left-at-look"] in notes(tmp_path), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,9 +144,9 @@ def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, out
 
 def test_a_plan_of_a_race_is_the_most_that_it_can_cost(raced: tuple[Path, Done]) -> None:
     done = run(raced[0], "--check", "--offline")
-    assert "4 methods x 2 cases" in done.stdout and "the largest possible cost" in done.stdout
+    assert "4 methods x 2 cases" in done.stdout and SHOWN["largest-possible-cost"] in done.stdout
 
 
 def test_a_race_is_of_all_methods_on_all_cases(raced: tuple[Path, Done]) -> None:
     for options in (("--method", "good"), ("--case", "tiny/a")):
-        assert "a race is of all methods on all cases" in run(raced[0], *options).stderr
+        assert SHOWN["race-is-of-all-methods"] in run(raced[0], *options).stderr

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from commands import Done, lobench
+from shown import texts_of
 from tiny import make_suite
 
 from lobench.engine.config.experiment.file import read_experiment
 from lobench.experiments.run import RunSettings, _check_devices
+
+SHOWN = texts_of("run")
 
 SOUND = "sound/Method.optimizer = @sgd()\nsound/sgd.learning_rate = 0.1\n"
 UNKNOWN = "unknown/Method.optimizer = @no_such_optimizer()\n"
@@ -32,7 +35,7 @@ def run(folder: Path, methods: str, *options: str) -> Done:
 def test_check_names_all_methods_that_cannot_be_evaluated(folder: Path) -> None:
     done = run(folder, UNKNOWN + SOUND + WRONG, "--check")
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert "unknown name 'no_such_optimizer'" in done.stderr
+    assert SHOWN["unknown-name-no-such-optimizer"] in done.stderr
     assert "'wrong'" in done.stderr and "'sound'" not in done.stderr
 
 
@@ -44,7 +47,7 @@ def test_run_evaluates_the_other_methods(folder: Path) -> None:
     assert found["num_done"] == found["num_planned"] > 0
     assert {one["method"] for one in found["methods"]} == {"sound"}
     again = run(folder, SOUND)
-    assert again.returncode == 0 and "nothing new" in again.stdout
+    assert again.returncode == 0 and SHOWN["nothing-new"] in again.stdout
 
 
 COMMAND = """gpu/Method.command = "python -c 'raise SystemExit(1)' {folder}"
@@ -56,7 +59,7 @@ gpu/Case.learned_optimizer = @LearnableSGD()
 def test_a_method_that_needs_a_missing_device_is_named_at_the_start(folder: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     checked = run(folder, SOUND + COMMAND, "--check")
-    assert checked.returncode == 2 and "'gpu': Method.num_gpus; got 1; expected at most the 0" in checked.stderr
+    assert checked.returncode == 2 and SHOWN["gpu-method-num-gpus-got"] in checked.stderr
     done = run(folder, SOUND + COMMAND, "--format", "json")
     assert done.returncode == 3, done.stdout + done.stderr
     found = json.loads(done.stdout)
@@ -72,7 +75,7 @@ def test_a_case_that_needs_a_missing_device_is_named_before_any_case_trains(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for device, options in (("1", ("--check",)), ("0.5", ())):
         done = run(folder, f"Case.num_gpus = {device}\n{SOUND}", *options)
-        assert done.returncode == 2 and f"Case.num_gpus; got {device}; expected at most the 0" in done.stderr
+        assert done.returncode == 2 and SHOWN["case-num-gpus-got-expected"].format(device=device) in done.stderr
 
 
 @pytest.mark.parametrize(

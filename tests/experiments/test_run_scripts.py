@@ -13,10 +13,13 @@ import psutil
 import pytest
 from commands import lobench
 from curve_scripts import NUMPY, SEARCH
+from shown import texts_of
 from tiny import content, killed_chief, make_suite, results
 
 from lobench.engine.store.experiments import Membership, TrialRow
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("run")
 
 
 def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int = 0, workers: int = 2) -> str:
@@ -122,10 +125,10 @@ odd/Method.until_step = 30
 def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_others(tmp_path: Path) -> None:
     script(tmp_path, ODD, ODD_GIN)
     output = run(tmp_path, "--executor", "inline", code=3)
-    assert "odd-0 infeasible: " in output and "curves.jsonl: it wrote no curves" in output
-    assert "odd-1 failed: exited with status 1: it broke" in output
-    assert "4 lines are not JSON objects and are left out; line 1 is 'Warning: slow'" in output
-    assert "odd-6 infeasible: " in output and "a run has no value at step 30; got" in output
+    assert "odd-0 infeasible: " in output and SHOWN["curves-jsonl-it-wrote-no"] in output
+    assert SHOWN["odd-1-failed-exited-with"] in output
+    assert SHOWN["lines-are-not-json-objects"] in output
+    assert "odd-6 infeasible: " in output and SHOWN["run-has-no-value-at"] in output
     found = finals(tmp_path / "store")
     assert sorted(session for _, session in found) == [2, 3, 4, 5]
     assert [found["odd", session] for session in (3, 4, 5)] == pytest.approx([8 / 31] * 3)
@@ -133,7 +136,7 @@ def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_ot
     assert record["diverged"] == [True] or record["diverged"] == 1
     assert "done: 4 of" in output and "4 passed" in output
     again = run(tmp_path, "--executor", "inline", code=3)
-    assert "nothing new" in again and "starts: " not in again
+    assert SHOWN["nothing-new"] in again and "starts: " not in again
     # Another step to end at: files that are there are read again, and nothing runs.
     (tmp_path / "x.gin").write_text(ODD_GIN.replace("= 30", "= 20"))
     read_again = run(tmp_path, "--executor", "inline", code=3)
@@ -178,7 +181,7 @@ def test_a_session_without_a_result_is_a_missing_seed_and_null_is_nan(tmp_path: 
         done = lobench("compare", "whole", name, "--store", "store", cwd=tmp_path)
         assert "INCONCLUSIVE" in done.stdout and "PASS" not in done.stdout and f"({why})" in done.stdout, done.stdout
     done = lobench("compare", "whole", "null", "--store", "store", cwd=tmp_path)
-    assert "diverged or exploded 1 of 5 against 0 of 5" in done.stdout
+    assert SHOWN["diverged-or-exploded-1-of"] in done.stdout
 
 
 # At half of its steps a bad trial, and a process that it has started, write on and on.
@@ -228,14 +231,12 @@ def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_
     tmp_path: Path,
 ) -> None:
     script(tmp_path, ENDLESS, ENDLESS_GIN)
-    assert "2 trials, 2 trainings and 2 evaluations, 0 of them recorded" in run(tmp_path, "--check")
+    assert SHOWN["trials-2-trainings-and-2"] in run(tmp_path, "--check")
     output = run(tmp_path)
-    assert re.search(r"mine: 0 of 2 trials, .* running \(mine \d-0 at step \d+: val/loss \S+, score \S+", output), (
-        output
-    )
+    assert re.search(SHOWN["mine-0-of-2-trials"], output), output
     stopped, done = (row for row in trials(tmp_path / "store") if row.method == "mine")
     assert (stopped.state, done.state) == ("stopped", "done") and stopped.fitness is None
-    assert "after 50%, below" in stopped.note and "mine: trial 1 of 2 is the best" in output
+    assert "after 50%, below" in stopped.note and SHOWN["mine-trial-1-of-2"] in output
     assert no_process_has(str(tmp_path / "store"))
     (child,) = (tmp_path / "store").glob("commands/*/0/child")
     size = child.stat().st_size
@@ -244,7 +245,7 @@ def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_
     assert {one.trial for one in members(tmp_path / "store")} == {1}
     parts = [one for one in results(tmp_path / "store", "--curves") if " to 50%" in one["label"]]
     assert {tuple(one["eval_steps"]) for one in parts} == {(0, 10, 20, 30, 40, 50)}
-    assert "1 of 1 evaluation, nothing new" in run(tmp_path)
+    assert SHOWN["of-1-evaluation-nothing-new"] in run(tmp_path)
     # The values of the best, written out, are the same script: nothing runs.
     written = ENDLESS_GIN.replace("@rate/Discrete()", "1.0").replace("mine/Method.median_stopping = 0.5\n", "")
     kept = [
@@ -327,11 +328,11 @@ def test_sessions_that_start_after_an_edit_are_of_the_edited_code_and_none_else_
     (tmp_path / "level.py").write_text("VALUE = 3.0\n")
     (tmp_path / "level.next").write_text("VALUE = 30.0\n")
     text = run(tmp_path, workers=1)
-    assert text.count("level.py has changed: restarting with the present files") == 1
-    assert "level.py was edited while mine-0 ran: its result counts as one of the code at its start" in text
-    assert "mine: 1 result was made by other code: level.py" in text
+    assert text.count(SHOWN["level-py-has-changed-restarting"]) == 1
+    assert SHOWN["level-py-was-edited-while"] in text
+    assert SHOWN["mine-1-result-was-made-by"] in text
     assert finals(tmp_path / "store") == {("mine", session): 10.0 for session in range(3)}
-    assert "nothing new" in run(tmp_path)
+    assert SHOWN["nothing-new"] in run(tmp_path)
     (tmp_path / "level.py").write_text("VALUE = 3.0\n")
     assert "2 passed" in run(tmp_path)  # that of the first session, which ran before the edit, is there
     assert finals(tmp_path / "store") == {("mine", session): 1.0 for session in range(3)}
@@ -342,7 +343,7 @@ def test_run_of_a_command_that_writes_its_own_code_ends(tmp_path: Path) -> None:
     script(tmp_path, EDITED_BY_A_SESSION + edit, THREE_SESSIONS)
     (tmp_path / "level.py").write_text("VALUE = 3.0\n")
     text = run(tmp_path, workers=1)
-    assert text.count("level.py has changed: restarting with the present files") == 2
+    assert text.count(SHOWN["level-py-has-changed-restarting"]) == 2
     assert len(finals(tmp_path / "store")) == 3
 
 
@@ -351,9 +352,9 @@ def test_check_reports_data_files_that_changed_and_leaves_them_to_the_run(tmp_pa
     script(tmp_path, EDITED_BY_A_SESSION + text, THREE_SESSIONS.replace("num_sessions = 3", "num_sessions = 1"))
     (tmp_path / "level.py").write_text("VALUE = 3.0\n")
     (tmp_path / "rates.json").write_text("1")
-    assert "data file" not in run(tmp_path)
+    assert SHOWN["data-file"] not in run(tmp_path)
     (tmp_path / "rates.json").write_text("2")
-    assert "1 data file changed" in run(tmp_path, "--check")
-    assert "1 data file changed" in run(tmp_path, "--check", "--offline")
-    assert "1 data file changed" in run(tmp_path)
-    assert "data file" not in run(tmp_path, "--check")
+    assert SHOWN["data-file-changed"] in run(tmp_path, "--check")
+    assert SHOWN["data-file-changed"] in run(tmp_path, "--check", "--offline")
+    assert SHOWN["data-file-changed"] in run(tmp_path)
+    assert SHOWN["data-file"] not in run(tmp_path, "--check")

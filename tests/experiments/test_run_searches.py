@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import content, killed_chief, make_suite, write_checkpoint
 
 from lobench import open_results
@@ -16,6 +17,8 @@ from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.experiments import Membership, TrialRow
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished
+
+SHOWN = texts_of("run")
 
 SEARCH = """
 Experiment.suites = ["tiny"]
@@ -73,20 +76,20 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out_are_the_same(folder: Path) -> None:
     output = run(folder, "--check")
-    assert "6 trials, 14 evaluations (2 of them of the best on fresh seeds), 0 of them recorded" in output
+    assert SHOWN["trials-14-evaluations-2-of"] in output
     output = run(folder)
     found = trials(folder / "store")
     assert num_new(output) == 14, output
     assert [row.state for row in found] == ["done"] * 6 and [row.wave for row in found] == [0] * 4 + [1] * 2
     assert [row.parameters["momentum.learning_rate"] for row in found][:4] == [1e-3, 1e-2, 0.1, 0.4]
     best = max(found, key=lambda row: row.fitness or 0.0)
-    assert f"trial {best.number} of 6 is the best" in output and "6 of 6 trials, best" in output
+    assert SHOWN["trial-of-6-is-the"].format(number=best.number) in output and SHOWN["of-6-trials-best"] in output
 
     fresh = {one.session for one in members(folder / "store") if one.session >= FIRST_REPORT_SEED}
     assert fresh == {FIRST_REPORT_SEED, FIRST_REPORT_SEED + 1}
     shown = output_of(folder, *BY_METHOD)
     rows = [line for line in shown.splitlines() if line.startswith("tuned") and not line.startswith("tuned:")]
-    assert len(rows) == 1 and " (s)" in rows[0] and "\ntuned: momentum(); " in shown and "(s): optimistic" in shown
+    assert len(rows) == 1 and " (s)" in rows[0] and SHOWN["tuned-momentum"] in shown and "(s): optimistic" in shown
     assert f"momentum.learning_rate = {best.parameters['momentum.learning_rate']}" in shown
 
     names = ("momentum.learning_rate", "momentum.decay")
@@ -97,7 +100,7 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
     both = members(folder / "store", "w")
     assert {one.evaluation for one in both} < {one.evaluation for one in members(folder / "store")}
     assert num_new(run(folder)) == 0
-    assert "14 evaluations (2 of them of the best on fresh seeds), 14 of them" in run(folder, "--check")
+    assert SHOWN["evaluations-2-of-them-of"] in run(folder, "--check")
 
 
 @pytest.mark.parametrize(("search", "num_workers"), [("ic_grid", "1"), ("auto_ic_grid", "2")])
@@ -140,7 +143,7 @@ def test_trials_below_the_median_are_stopped_and_recorded_as_such_and_the_best_i
     }, "parts are no members"
     assert not list((folder / "store" / "states").glob("*.safetensors"))
     assert num_new(run(folder)) == 0 and trials(folder / "store") == found
-    assert "12 trials, 14 evaluations (2 of them of the best on fresh seeds), 14 of them" in run(folder, "--check")
+    assert SHOWN["trials-14-evaluations-2-of-them"] in run(folder, "--check")
 
 
 def test_a_wave_is_as_wide_as_the_machine_was_when_the_search_began(folder: Path) -> None:
@@ -245,7 +248,7 @@ def test_a_checkpoint_with_a_rate_of_its_own_is_tuned_and_what_breaks_is_infeasi
 def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> None:
     (folder / "x.gin").write_text(SEARCH + "other/Method.optimizer = @sgd()\nother/sgd.learning_rate = 0.3\n")
     output = run(folder, "--max-core-hours", "1e-9", code=4)
-    assert "--max-core-hours are used" in output and "the same command goes on" in output
+    assert SHOWN["max-core-hours-are-used"] in output and SHOWN["same-command-goes-on"] in output
     # One evaluation was under way as the budget ended: of the search, or of `other` where its wave came later.
     assert num_new(run(folder, "--method", "other")) in (1, 2)
     assert num_new(run(folder, "--method", "other")) == 0
@@ -257,7 +260,7 @@ def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> N
 def test_a_space_that_nothing_takes_is_refused_before_anything_runs(folder: Path) -> None:
     (folder / "x.gin").write_text(SEARCH.replace("momentum.learning_rate", "momentum.learning_rat"))
     output = run(folder, code=2).strip().splitlines()[-1]
-    assert "'momentum' has no parameter 'learning_rat'" in output and "did you mean 'learning_rate'" in output
+    assert SHOWN["momentum-has-no-parameter-learning"] in output and SHOWN["did-you-mean-learning-rate"] in output
 
 
 # Writes the rate that its gin file says as theta, and counts how often it ran.
@@ -290,7 +293,7 @@ sgd/Method.optimizer = @sgd()
 def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_train_nothing(folder: Path) -> None:
     (folder / "train.py").write_text(TRAINER)
     (folder / "x.gin").write_text(COMMAND)
-    assert "mine: 3 trials, 6 trainings and 16 evaluations (4 of them" in run(folder, "--check")
+    assert SHOWN["mine-3-trials-6-trainings"] in run(folder, "--check")
     output = run(folder, code=3)
     found = trials(folder / "store", "mine")
     assert [(row.parameters["Trainer.rate"], row.state) for row in found] == [
@@ -299,7 +302,7 @@ def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_trai
         (2.0, "failed"),
     ]
     assert found[1].fitness is not None and found[0].fitness is not None and found[1].fitness > found[0].fitness
-    assert "mine: trial 1 of 3 is the best" in output and "mine 2-0 failed: exited with status 1: it exploded" in output
+    assert SHOWN["mine-trial-1-of-3"] in output and SHOWN["mine-2-0-failed-exited"] in output
     best = members(folder / "store", "mine/1")
     assert {one.session for one in best} == {0, 1, FIRST_REPORT_SEED, FIRST_REPORT_SEED + 1}
     assert {one.trial for one in best} == {0, 1}, "two trainings"
@@ -322,7 +325,7 @@ def test_a_name_that_the_cases_do_not_know_is_said_before_a_searched_command_tra
     (folder / "x.gin").write_text(f"{COMMAND}outer.num_steps = 3\n")
     for more in (["--check"], []):
         output = run(folder, *more, code=2)
-        assert "unknown name 'outer'" in output.strip().splitlines()[-1], output
+        assert SHOWN["unknown-name-outer"] in output.strip().splitlines()[-1], output
     assert not list(folder.glob("ran-*"))
 
 
@@ -332,6 +335,6 @@ def test_a_search_without_a_feasible_trial_prints_no_winner(folder: Path) -> Non
     assert values in COMMAND
     (folder / "x.gin").write_text(COMMAND.replace(values, "mine/Discrete.values = [2.0, 3.0]"))
     output = run(folder, code=3)
-    assert "is the best" not in output and "mine: none of 2 trials is feasible" in output, output
+    assert SHOWN["is-the-best"] not in output and SHOWN["mine-none-of-2-trials"] in output, output
     records = json.loads(output_of(folder, *BY_METHOD, "--format", "json"))
     assert "mine" not in {one["method"] for one in records}

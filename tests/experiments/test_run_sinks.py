@@ -12,10 +12,13 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from commands import lobench
+from shown import texts_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import make_suite
 
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("run")
 
 Found = list[tuple[str, str, float]]  # run, `case/metric`, value
 
@@ -125,7 +128,7 @@ def test_each_number_of_methods_and_sessions_is_in_every_sink_once_under_its_nam
     sinks = [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--sink", name)]
     words = ["run", "x.gin", "--store", "store", "--workers", "1", *sinks]
     killed = lobench(*words, cwd=tmp_path)
-    assert "killed by signal 9" in killed.stdout + killed.stderr
+    assert SHOWN["killed-by-signal-9"] in killed.stdout + killed.stderr
     done = lobench(*words, "--retry-errors", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     store = tmp_path / "store"
@@ -157,7 +160,7 @@ def test_watch_of_population_writes_a_run_for_each_member_and_for_each_restart_o
     words = ["watch", "population", "--suite", "./tiny", "--checkpoints", "all", "--once", "--workers", "1"]
     words += [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--sink", name)]
     done = lobench(*words, cwd=tmp_path)
-    assert done.returncode == 0 and "not written" not in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and SHOWN["not-written"] not in done.stdout, done.stdout + done.stderr
     store = tmp_path / "population" / "lobench_results" / "tiny"
     written = of_tensorboard(store / "tensorboard")
     assert {run for run, *_ in written} == {"trial_0", "trial_1"}
@@ -167,7 +170,7 @@ def test_watch_of_population_writes_a_run_for_each_member_and_for_each_restart_o
     write("trial_0", -1)  # its trainer began again
     done = lobench(*words, cwd=tmp_path)
     assert done.returncode == 0 and "restarted: " in done.stdout, done.stdout + done.stderr
-    assert "not written" not in done.stdout and "sink '" not in done.stdout
+    assert SHOWN["not-written"] not in done.stdout and "sink '" not in done.stdout
     after = of_tensorboard(store / "tensorboard")
     assert {run for run, *_ in after} == {"trial_0", "trial_0 restart 1", "trial_1"}
     assert [one for one in after if "restart" not in one[0]] == written
@@ -189,5 +192,5 @@ def test_a_sink_says_which_methods_share_a_run_and_what_later_sessions_do_not_ad
         assert done.returncode == 0, done.stdout + done.stderr
         output.append([line for line in done.stdout.splitlines() if line.startswith("sink ")])
     (shared,) = output[0]
-    assert shared.startswith("sink 'tensorboard': methods 'adam' and 'same' are one subject: one run, '")
-    assert sum("has more results than are written" in line for line in output[1]) == 2 and len(output[1]) == 3
+    assert shared.startswith(SHOWN["sink-tensorboard-methods-adam-and"])
+    assert sum(SHOWN["has-more-results-than-are"] in line for line in output[1]) == 2 and len(output[1]) == 3

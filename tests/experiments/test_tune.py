@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_suite
 
 from lobench.core.experiment import Search
 from lobench.core.search.space import Kind, Scale
 from lobench.engine.config.experiment.file import read_experiment
+
+SHOWN = texts_of("tune")
 
 
 @pytest.fixture
@@ -42,19 +45,19 @@ def test_without_more_it_varies_the_learning_rate_and_a_plan_leaves_nothing_behi
     done = lobench("tune", "tiny", "--optimizer", "adam", "--check", "--workers", "1", "--sessions", "3")
     assert done.returncode == 0, done.stderr
     assert "adam/adam.learning_rate = @learning_rate/Real()" in done.stdout
-    assert "adam: 11 trials, 24 evaluations (2 of them of the best on fresh seeds)" in done.stdout
+    assert SHOWN["adam-11-trials-24-evaluations"] in done.stdout
     assert [path.name for path in folder.iterdir()] == ["tiny"]
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--vary", "learning_rate = Rel(1, 2)"), "--vary; got 'learning_rate = Rel(1, 2)'; expected a line such as"),
-        (("--vary", "learning rate = [1]"), "--vary; got 'learning rate = [1]'"),
-        (("--vary", "b1 = Real(0.9, 0.5)"), "the range is reversed"),
-        (("--search", "optimal"), "unknown search 'optimal'"),
-        (("--search", "random"), "this search needs a number of trials; bind Method.num_trials"),
-        (("--search", "grid", "--num-trials", "3"), "num_trials; got 3; expected 11"),
+        (("--vary", "learning_rate = Rel(1, 2)"), SHOWN["vary-got-learning-rate-rel"]),
+        (("--vary", "learning rate = [1]"), SHOWN["vary-got-learning-rate-1"]),
+        (("--vary", "b1 = Real(0.9, 0.5)"), SHOWN["range-is-reversed"]),
+        (("--search", "optimal"), SHOWN["unknown-search-optimal"]),
+        (("--search", "random"), SHOWN["this-search-needs-a-number"]),
+        (("--search", "grid", "--num-trials", "3"), SHOWN["num-trials-got-3-expected"]),
     ],
 )
 def test_what_is_wrong_is_one_line(folder: Path, options: tuple[str, ...], expected: str) -> None:
@@ -66,7 +69,7 @@ def test_what_is_wrong_is_one_line(folder: Path, options: tuple[str, ...], expec
 def test_a_search_without_a_feasible_trial_has_no_winner_in_tables_and_on_the_page(folder: Path) -> None:
     varied = ("--vary", "learning_rate = ['x', 'y']")
     done = lobench("tune", "tiny", "--optimizer", "adam", *varied, "--store", "s", "--executor", "inline")
-    assert done.returncode == 3 and done.stdout.count("adam: none of 2 trials is feasible\n") == 1, done.stdout
+    assert done.returncode == 3 and done.stdout.count(SHOWN["adam-none-of-2-trials"]) == 1, done.stdout
     table = lobench("results", "--store", "s", "--by", "method").stdout
     report = lobench("report", "--store", "s", "--format", "text").stdout
     assert lobench("report", "--store", "s", "--output", "page.html").returncode == 0
@@ -74,14 +77,14 @@ def test_a_search_without_a_feasible_trial_has_no_winner_in_tables_and_on_the_pa
     for text in (done.stdout.partition("none of 2 trials")[2], table, report):
         assert "learning_rate = 'x'" not in text and "(s)" not in text, text
     for text in (table, page):
-        assert "adam: none of 2 trials is feasible, and no values are the best" in text
-    assert "Trained with: adam: adam();" not in page
+        assert SHOWN["adam-none-of-2-trials-is"] in text
+    assert SHOWN["trained-with-adam-adam"] not in page
 
 
 def test_a_search_of_which_every_trial_diverges_names_no_best_one(folder: Path) -> None:
     varied = ("--vary", "learning_rate = [1e30, 1e35]")
     done = lobench("tune", "tiny", "--optimizer", "sgd", *varied, "--store", "s", "--executor", "inline")
-    assert "sgd: all 2 trials diverged, and none is the best; trial 0 is shown" in done.stdout, done.stdout
+    assert SHOWN["sgd-all-2-trials-diverged"] in done.stdout, done.stdout
 
 
 def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:

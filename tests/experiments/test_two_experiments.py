@@ -9,9 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_suite
 
 from lobench.analysis.tables.frames import open_results
+
+SHOWN = texts_of("run")
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -39,7 +42,7 @@ def test_cases_of_one_name_with_other_bindings_are_told_apart(tmp_path: Path) ->
     assert len(finals) == 2
     lines = [line for line in output("--evaluations").splitlines() if line.startswith("tiny/a")]
     assert sorted(line.split(")")[0] for line in lines) == sorted(f"tiny/a ({one[:8]}" for one in finals)
-    assert "cases of one name with a hash differ in their bindings" in output("--evaluations")
+    assert SHOWN["cases-of-one-name-with"] in output("--evaluations")
 
     written = pd.read_csv(io.StringIO(output("--format", "csv")))
     for frame in (written, open_results(store).frame(), open_results(store).curves_frame("train/loss")):
@@ -53,4 +56,4 @@ def test_cases_of_one_name_with_other_bindings_are_told_apart(tmp_path: Path) ->
     ]
     assert sorted(shown) == pytest.approx(sorted(finals.values()))
     report = lobench("report", "--store", store, "--all", "--format", "text").stdout
-    assert "tiny/a was changed: 1 evaluation of it as it was before are in no number" in report
+    assert SHOWN["tiny-a-was-changed-1"] in report

@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 
 class Countdown:
@@ -197,7 +200,7 @@ def test_the_loss_arrives_and_an_error_of_its_own_is_not_swallowed() -> None:
         def update(self, opt_state: Any, grads: Any, model_state: Any = None, **kwargs: Any) -> Any:
             return self.stepped(opt_state, grads, model_state, rate=1)  # type: ignore[call-arg]
 
-    with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
+    with pytest.raises(TypeError, match=SHOWN["unexpected-keyword-argument-rate"]):
         as_stepper(Broken(), 10).step(state, params, jnp.int32(1), one, jnp.float32(7), key)
 
 
@@ -245,5 +248,5 @@ class Bowl:
 
 @pytest.mark.parametrize("candidate", [Bowl, Bowl()])
 def test_what_is_no_task_is_told_by_name_with_what_a_task_of_ones_own_is(candidate: Any) -> None:
-    with pytest.raises(ConfigError, match=r"got Bowl; .*`@Name\(\)`.* is a subclass of lobench\.Task"):
+    with pytest.raises(ConfigError, match=SHOWN["got-bowl-name-is-a"]):
         as_task(candidate)

@@ -7,8 +7,11 @@ from typing import Any
 
 import jax
 import pytest
+from shown import texts_of
 
 from lobench.inner.extra_inputs.calling import call_accepting
+
+SHOWN = texts_of("inner")
 
 
 def _step(grads: Any, state: Any, *, value: Any = None) -> tuple[str, ...]:
@@ -55,7 +58,7 @@ def test_an_error_of_the_users_own_code_is_raised_and_nothing_is_called_twice() 
         calls.append(extra)
         return _step(grads, state, key=extra["key"])  # type: ignore[call-arg]
 
-    with pytest.raises(TypeError, match="unexpected keyword argument 'key'"):
+    with pytest.raises(TypeError, match=SHOWN["unexpected-keyword-argument-key"]):
         call_accepting(update, 0, 0, value=1, key=2)
     assert len(calls) == 1
 

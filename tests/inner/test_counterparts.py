@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.case import SeedBlock
 from lobench.engine.config.bound import bind_case
@@ -26,6 +27,8 @@ from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, counterparts, runs_as
 from lobench.inner.adapters.counterparts import Counterparts
 from lobench.inner.optimizers import AdafacMLPLOpt, RNNMLPLOpt
+
+SHOWN = texts_of("inner")
 
 PLACE = "learned_optimization.learned_optimizers"
 COMMON = """
@@ -134,7 +137,7 @@ def test_it_runs_as_ours_with_its_own_settings_and_its_own_initial_theta(theirs:
     del flat["nn"]
     flat = {name: dict(part) if name == "nn/~" else part for name, part in flat.items()}
     assert np.array_equal(stepped(made, flat)["w"], expected["w"])
-    assert runs_as(made) == f"lobench's AdafacMLPLOpt in place of {PLACE}.adafac_mlp_lopt.AdafacMLPLOpt"
+    assert runs_as(made) == SHOWN["lobench-s-adafacmlplopt-in-place"].format(place=PLACE)
     assert runs_as(ours) == ""
 
 
@@ -217,15 +220,15 @@ def test_what_differs_runs_itself(theirs: Theirs, changed: Any) -> None:
     assert not ran_itself(theirs.lopt.AdafacMLPLOpt())
     made = changed(theirs)
     assert ran_itself(made)
-    assert "in place of" not in runs_as(made)
+    assert SHOWN["in-place-of"] not in runs_as(made)
 
 
 def test_the_reason_is_told(theirs: Theirs) -> None:
     name = f"{PLACE}.adafac_mlp_lopt.AdafacMLPLOpt"
-    assert runs_as(a_setting_that_ours_lacks(theirs)) == f"{name} itself: lobench has no decays = (0.9, 0.999)"
-    assert runs_as(an_attribute_set(theirs)) == f"{name} itself: _mod has been set"
+    assert runs_as(a_setting_that_ours_lacks(theirs)) == SHOWN["itself-lobench-has-no-decays"].format(name=name)
+    assert runs_as(an_attribute_set(theirs)) == SHOWN["itself-mod-has-been-set"].format(name=name)
     changed = a_replaced_function_of_another_module(theirs)
-    assert runs_as(changed) == f"{name} itself: {PLACE}.common.decay has been replaced"
+    assert runs_as(changed) == SHOWN["itself-common-decay-has-been"].format(name=name, place=PLACE)
 
 
 def test_an_object_that_fails_when_it_is_looked_at_runs_itself(theirs: Theirs) -> None:
@@ -261,7 +264,7 @@ def test_a_program_says_what_ran_in_it(theirs: Theirs, tmp_path: Path) -> None:
     curves = warm.program.run(theta, SeedBlock(start=0, size=1), settings=bound.settings.values)
     assert curves is not None
     assert warm.maker.ran_as == runs_as(theirs.lopt.AdafacMLPLOpt())
-    assert "in place of" in warm.maker.ran_as
+    assert SHOWN["in-place-of"] in warm.maker.ran_as
 
 
 def test_decays_may_be_numbers_of_the_program() -> None:

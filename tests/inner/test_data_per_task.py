@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -17,6 +18,8 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 from lobench.inner.training.streams import _FAMILY_SEED, key_of
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 
 class Regression(Task):
@@ -78,5 +81,5 @@ def test_a_familys_common_data_comes_before_its_tasks() -> None:
 
 
 def test_an_iterator_of_one_task_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"datasets of Regression, a task of Regressions; got IteratorDataset"):
+    with pytest.raises(ConfigError, match=SHOWN["datasets-of-regression-a-task"]):
         run(Regressions("iterator"))

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 from pages import blocks_of
+from shown import texts_of
 
 from lobench import ConfigError, Task, TaskFamily, with_extra_inputs
 from lobench.core.case import Case, SeedBlock
@@ -27,6 +28,8 @@ from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
 from lobench.inner.training.checkpointing import SavedState
 from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 RATE = 0.125
 
@@ -323,13 +326,13 @@ def test_the_example_of_the_docs() -> None:
 
 
 def test_an_unknown_input_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"requests 'memroy'; expected one of memory, .*; did you mean 'memory'"):
+    with pytest.raises(ConfigError, match=SHOWN["requests-memroy-expected-one-of"]):
         as_requested("memroy")
 
 
 def test_outside_of_an_inner_program_it_says_that_nothing_computes_it() -> None:
     stepper, params = as_stepper(as_requested("memory"), 10), {"a": jnp.ones(3)}
-    with pytest.raises(ConfigError, match="as_requested requests 'memory', which nothing computes here"):
+    with pytest.raises(ConfigError, match=SHOWN["as-requested-requests-memory-which"]):
         stepper.step({"count": jnp.int32(0)}, params, None, params, jnp.float32(1), jax.random.key(0))
 
 
@@ -359,6 +362,6 @@ def test_a_case_whose_task_lacks_it_does_not_bind(task: str, tmp_path: Path) -> 
     (tmp_path / "x.gin").write_text(SUITE.format(task=task))
     (tmp_path / "their_optimizers.py").write_text(THEIRS)
     [spec] = specs_in(tmp_path / "x.gin")
-    with pytest.raises(ConfigError, match=r"x.gin: case 'x': .* requests 'memory', which .* does not give") as caught:
+    with pytest.raises(ConfigError, match=SHOWN["x-gin-case-x-requests"]) as caught:
         BlockRunner(Layers()).bind(spec, "")
     assert "\n" not in str(caught.value)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -20,6 +21,8 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Datasets, IteratorDataset, Task
 from lobench.inner.training.prefetch import ITERATOR_CHUNK, next_read
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 PATIENT = 60.0  # seconds; a test that passes waits for milliseconds
 
@@ -108,5 +111,5 @@ def test_a_batch_that_is_unlike_the_first_one_is_refused(other: Any) -> None:
         def loss(self, params: jax.Array, key: jax.Array, data: Any) -> jax.Array:
             return data.sum() + 0 * params
 
-    with pytest.raises(ConfigError, match="a batch of the iterator of split 'train' is not like the first one; got"):
+    with pytest.raises(ConfigError, match=SHOWN["batch-of-the-iterator-of"]):
         run(Uneven())

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -26,6 +27,8 @@ from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledD
 from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.streams import DATA, Replica, key_of, stream
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 ROUNDS = 12
 
@@ -240,18 +243,18 @@ def test_model_state_goes_from_turn_to_turn() -> None:
     [
         (
             "Case.sessions = 'shard'",
-            "Case.sessions; got 'shard'; expected 'apart', .*; did you mean 'shared'",
+            SHOWN["case-sessions-got-shard-expected"],
         ),
         (
             "Case.sessions = 'shared'",
-            "'shared' does not say how many replicas share the parameters; bind Case.num_lanes",
+            SHOWN["shared-does-not-say-how"],
         ),
         (
             "Case.num_lanes = 4",
-            "Case.num_lanes: replicas that are apart share no parameters; got 4; bind Case.sessions",
+            SHOWN["case-num-lanes-replicas-that"],
         ),
-        ("Case.sessions = 'mean'\nCase.num_lanes = 0", "Case.num_lanes; got 0; expected an integer >= 1"),
-        ("Case.sessions = 3\nCase.num_lanes = 2", "Case.sessions; got 3; expected 'apart'"),
+        ("Case.sessions = 'mean'\nCase.num_lanes = 0", SHOWN["case-num-lanes-got-0"]),
+        ("Case.sessions = 3\nCase.num_lanes = 2", SHOWN["case-sessions-got-3-expected"]),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_built(tmp_path: Path, bindings: str, message: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from saved_worlds import program_of
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -17,6 +18,8 @@ from lobench.core.phases import Phase
 from lobench.inner.optimizers import adam, sgd
 from lobench.inner.schedules import linear
 from lobench.inner.task import Task
+
+SHOWN = texts_of("inner")
 
 BLOCK = SeedBlock(start=0, size=1)
 
@@ -72,7 +75,7 @@ def test_moments_are_kept_or_made_anew() -> None:
 
 
 def test_a_state_that_does_not_fit_is_refused_in_a_line_that_names_the_phase() -> None:
-    with pytest.raises(ConfigError, match=r"the case: phase 2 of 2: the optimizer's state cannot be kept") as caught:
+    with pytest.raises(ConfigError, match=SHOWN["case-phase-2-of-2"]) as caught:
         taken(phase(adam(0.1), 2), phase(optax.sgd(0.1, momentum=0.9), 2))
-    assert 'bind Phase.opt_state = "reset"' in str(caught.value) and "\n" not in str(caught.value)
+    assert SHOWN["bind-phase-opt-state-reset"] in str(caught.value) and "\n" not in str(caught.value)
     assert len(taken(phase(adam(0.1), 2), phase(optax.sgd(0.1, momentum=0.9), 2, "reset"))) == 4

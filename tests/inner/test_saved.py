@@ -28,11 +28,14 @@ from saved_worlds import (
     states_in,
     theta_of,
 )
+from shown import texts_of
 
 from lobench.core.case import Case
 from lobench.core.phases import Phase
 from lobench.core.result import Curves
 from lobench.inner.tasks.control.ppo import PPO
+
+SHOWN = texts_of("inner")
 
 # Every two of these meet: an optimizer, a task, a kind of data, a number of phases.
 WORLDS = [
@@ -151,8 +154,8 @@ def test_a_state_of_another_program_is_computed_anew_and_that_is_said(tmp_path: 
     assert anew is not None and anew.resumed_at == 0
     assert bits(anew) == bits(program.run(theta_of(now), BLOCK))
     (line,) = output
-    assert line.startswith(f"s/c, seeds {BLOCK}: the saved state of step 10 is of another program (")
-    assert line.endswith("): computed anew") and "\n" not in line
+    assert line.startswith(SHOWN["c-seeds-the-saved-state"].format(block=BLOCK))
+    assert line.endswith(SHOWN["computed-anew"]) and "\n" not in line
 
 
 def test_a_replica_that_diverged_stays_so(tmp_path: Path) -> None:

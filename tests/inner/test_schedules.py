@@ -13,10 +13,13 @@ import numpy as np
 import optax
 import optax.contrib
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner import schedules
 from lobench.inner.adapters import as_stepper
+
+SHOWN = texts_of("inner")
 
 
 def rates(schedule: Any, num_steps: int) -> np.ndarray:
@@ -203,9 +206,9 @@ def test_a_bare_call_says_what_is_missing() -> None:
     for schedule in (schedules.cosine(), schedules.plateau(), -schedules.cosine()):
         optimizer = optax.adam(schedule)
         params = jnp.zeros(2)
-        with pytest.raises(ConfigError, match=r"(cosine|plateau): this schedule does not know the number of steps; "):
+        with pytest.raises(ConfigError, match=SHOWN["cosine-plateau-this-schedule-does"]):
             optimizer.update(params, optimizer.init(params), params)
-    with pytest.raises(ConfigError, match="plateau: this schedule looks at losses"):
+    with pytest.raises(ConfigError, match=SHOWN["plateau-this-schedule-looks-at"]):
         schedules.plateau().resolve(10)
     optimizer = optax.adam(schedules.cosine(peak=0.5).resolve(10))
     optimizer.update(params, optimizer.init(params), params)
@@ -214,20 +217,20 @@ def test_a_bare_call_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("plateau", {"patience": 0}, "plateau.patience; got 0; expected an integer >= 1"),
-        ("plateau", {"window": 1.5}, "plateau.window; got 1.5; expected an integer >= 1"),
-        ("plateau", {"cooldown": True}, "plateau.cooldown; got True; expected an integer >= 0"),
-        ("plateau", {"factor": 2.0}, "plateau.factor; got 2.0; expected a number above 0 and at most 1"),
-        ("cosine", {"peak": "0.1"}, "cosine.peak; got '0.1'; expected a number"),
-        ("linear", {"final": math.nan}, "linear.final; got nan; expected a number that is one"),
-        ("constant", {"value": None}, "constant.value; got None; expected a number"),
-        ("exponential", {"factor": 0.0}, "exponential.factor; got 0.0; expected a number above 0"),
-        ("step", {"every": 0}, "step.every; got 0; expected an integer >= 1"),
-        ("cyclic", {"period": 0}, "cyclic.period; got 0; expected a number above 0"),
-        ("one_cycle", {"pct_start": 30}, "one_cycle.pct_start; got 30; expected a number at least 0 and at most 1"),
-        ("warmup", {"steps": 0.1}, "warmup.steps; got 0.1; expected an integer >= 0"),
-        ("warmup", {"then": "cosine"}, "warmup.then; got 'cosine'; expected a number"),
-        ("cosine", {"peak": jnp.int32(3)}, "cosine.peak is the index of an update; bind `@cosine()` where `@cosine`"),
+        ("plateau", {"patience": 0}, SHOWN["plateau-patience-got-0-expected"]),
+        ("plateau", {"window": 1.5}, SHOWN["plateau-window-got-1-5"]),
+        ("plateau", {"cooldown": True}, SHOWN["plateau-cooldown-got-true-expected"]),
+        ("plateau", {"factor": 2.0}, SHOWN["plateau-factor-got-2-0"]),
+        ("cosine", {"peak": "0.1"}, SHOWN["cosine-peak-got-0-1"]),
+        ("linear", {"final": math.nan}, SHOWN["linear-final-got-nan-expected"]),
+        ("constant", {"value": None}, SHOWN["constant-value-got-none-expected"]),
+        ("exponential", {"factor": 0.0}, SHOWN["exponential-factor-got-0-0"]),
+        ("step", {"every": 0}, SHOWN["step-every-got-0-expected"]),
+        ("cyclic", {"period": 0}, SHOWN["cyclic-period-got-0-expected"]),
+        ("one_cycle", {"pct_start": 30}, SHOWN["one-cycle-pct-start-got"]),
+        ("warmup", {"steps": 0.1}, SHOWN["warmup-steps-got-0-1"]),
+        ("warmup", {"then": "cosine"}, SHOWN["warmup-then-got-cosine-expected"]),
+        ("cosine", {"peak": jnp.int32(3)}, SHOWN["cosine-peak-is-the-index"]),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_in_a_line(name: str, values: dict[str, Any], message: str) -> None:
@@ -236,7 +239,7 @@ def test_a_setting_that_cannot_be_is_refused_in_a_line(name: str, values: dict[s
 
 
 def test_what_is_no_rate_takes_no_schedule() -> None:
-    with pytest.raises(ConfigError, match="the optimizer passes this number to a compiled function"):
+    with pytest.raises(ConfigError, match=SHOWN["optimizer-passes-this-number-to"]):
         used(optax.adam(0.1, b1=schedules.cosine()), [1.0])
     made = optax.inject_hyperparams(optax.adam)(learning_rate=schedules.cosine(), b1=schedules.linear(peak=0.9))
     assert len(set(used(made, [1.0] * 4))) == 4

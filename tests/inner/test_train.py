@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -20,6 +21,8 @@ from lobench.inner.optimizer import TransformationWithEvalParams
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
 from lobench.inner.training.recorder import eval_steps
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 BLOCK = SeedBlock(start=0, size=3)
 
@@ -210,7 +213,7 @@ def test_batches_of_an_iterator_come_in_order_and_once() -> None:
 
 
 def test_an_iterator_that_ends_early_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="ended early; got 20 batches; expected 40 more"):
+    with pytest.raises(ConfigError, match=SHOWN["ended-early-got-20-batches"]):
         run(Fed(60), num_inner_steps=120)
 
 
@@ -318,5 +321,5 @@ def test_foreign_tasks_and_optimizers_train_as_ours_do(task: Any) -> None:
 
 def test_what_is_neither_is_refused_by_name() -> None:
     for wrap in (lambda x: as_stepper(x, 1), as_learned_optimizer, as_task):
-        with pytest.raises(ConfigError, match="got int; expected"):
+        with pytest.raises(ConfigError, match=SHOWN["got-int-expected"]):
             wrap(3)

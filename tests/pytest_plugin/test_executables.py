@@ -13,7 +13,10 @@ import pytest
 from commands import lobench
 from forked import ANEW, python
 from reference import ROOT
+from shown import texts_of
 from tiny import PATIENCE
+
+SHOWN = texts_of("pytest")
 
 GIN = """
 import near
@@ -111,7 +114,7 @@ def test_what_no_hash_tells_is_found_by_the_check_and_not_used(tmp_path: Path) -
     cold, _ = evaluated(suite)
     flag.touch()
     checked, output = evaluated(suite, LOBENCH_EXECUTABLES="checked")
-    assert FOUND in output and "is not what its case compiles to now" in output
+    assert FOUND in output and SHOWN["is-not-what-its-case"] in output
     assert checked[0] == 2.5 * cold[0]
 
 
@@ -129,7 +132,7 @@ def test_what_looks_elsewhere_while_it_is_traced_is_not_kept(tmp_path: Path, slo
     write(suite, tiny_gin=GIN, near_py=NEAR, far_py=slope)
     (suite / "far.py.txt").write_text("2.0")
     _, output = evaluated(suite)
-    assert "not kept: it reaches" in output and not kept(suite)
+    assert SHOWN["not-kept-it-reaches"] in output and not kept(suite)
 
 
 @pytest.mark.long
@@ -140,7 +143,9 @@ def test_each_case_of_quick_is_found_and_is_what_its_code_compiles_to(tmp_path: 
     for path in suite.glob("*.*"):
         os.utime(path, (time.time() - 60,) * 2)
     _, output = evaluated(suite, *options, case="test_quick.py")
-    assert "not kept" not in output and FOUND not in output
+    assert SHOWN["not-kept"] not in output and FOUND not in output
     _, output = evaluated(suite, *options, case="test_quick.py", LOBENCH_EXECUTABLES="checked")
-    assert output.count(FOUND) == 6 and "is not what its case compiles to now" not in output
-    assert "of other packages" not in output  # what the first of them leaves behind is no reason to trace the others
+    assert output.count(FOUND) == 6 and SHOWN["is-not-what-its-case"] not in output
+    assert (
+        SHOWN["of-other-packages"] not in output
+    )  # what the first of them leaves behind is no reason to trace the others

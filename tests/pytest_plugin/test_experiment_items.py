@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from commands import lobench, pytest_session
 from forked import ANEW
+from shown import texts_of
 from tiny import make_suite, write_checkpoint
 
 from lobench.core.result import Curves
 from lobench.engine.store.evaluation_row import EvaluationRow
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("pytest")
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -77,7 +80,7 @@ def test_ids_are_of_case_method_and_session(folder: Path) -> None:
     assert sorted(collected(folder, "x.gin")) == expected
     assert collected(folder, "x.gin", "-k", "sgd and tiny/b") == ["x.gin::tiny/b[sgd-0]", "x.gin::tiny/b[sgd-1]"]
     assert collected(folder, "x.gin::tiny/a[sgd-1]") == ["x.gin::tiny/a[sgd-1]"]
-    assert "not found: x.gin::tiny/a[sgd-7]" in run_pytest(folder, "x.gin::tiny/a[sgd-7]", "--collect-only")
+    assert SHOWN["not-found-x-gin-tiny"] in run_pytest(folder, "x.gin::tiny/a[sgd-7]", "--collect-only")
 
 
 def test_a_gin_parameter_is_the_experiments_too(folder: Path) -> None:
@@ -95,7 +98,7 @@ def test_cases_of_the_very_file_have_their_own_number_of_seeds(folder: Path) -> 
 
 def test_what_is_wrong_is_one_line(folder: Path) -> None:
     output = run_pytest(folder, "x.gin", "--collect-only", "--lobench-gin-param", "sgd/Case.num_inner_steps = 3")
-    assert "method 'sgd' binds Case.num_inner_steps, which must be equal for all methods" in output
+    assert SHOWN["method-sgd-binds-case-num"] in output
     assert "Traceback" not in output
 
 
@@ -150,7 +153,7 @@ def test_what_pytest_records_is_what_lobench_run_records(folder: Path) -> None:
     lobench_run(folder, "T")
     assert held(folder / "S") == held(folder / "T") and len(held(folder / "S")) == 6
     assert members(folder / "S") == members(folder / "T") and len(members(folder / "S")) == 12
-    assert "nothing new" in lobench_run(folder, "S")
+    assert SHOWN["nothing-new"] in lobench_run(folder, "S")
 
 
 def test_what_is_there_is_not_trained_again_and_added_sessions_are_a_block_of_their_own(
@@ -163,10 +166,10 @@ def test_what_is_there_is_not_trained_again_and_added_sessions_are_a_block_of_th
     lobench_run(folder, "S")
     again = ("x.gin", "--lobench-store", "S", "--lobench-reuse")
     output = run_pytest(folder, *again)
-    assert "8 passed" in output and "jax is not imported" in output, output
+    assert "8 passed" in output and SHOWN["jax-is-not-imported"] in output, output
     monkeypatch.setenv("REFUSED", "1")
     output = run_pytest(folder, *again)
-    assert "8 passed" in output and "jax is not imported" in output, output
+    assert "8 passed" in output and SHOWN["jax-is-not-imported"] in output, output
     assert "it is trained" in run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3")
     monkeypatch.delenv("REFUSED")
     output = run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3", "-k", "tiny/a and sgd")
@@ -189,7 +192,7 @@ def test_a_session_is_judged_by_its_own_seed_and_its_block_as_lobench_run_does(f
     output = run_pytest(folder, "tiny/y.gin", "--lobench-store", "S2")
     worse = finals.index(max(finals))
     assert "1 failed, 1 passed" in output and f"own[sgd-{worse}]" in output, output
-    assert f"method sgd, session {worse}: expect.max_final_loss" in output
+    assert SHOWN["method-sgd-session-expect-max"].format(worse=worse) in output
     lobench_run(folder, "T2", "tiny/y.gin")
     assert held(folder / "S2") == held(folder / "T2")
     assert [outcome for outcome, _ in held(folder / "S2").values()] == ["passed"]
@@ -204,7 +207,10 @@ def test_an_item_that_diverges_or_breaks_says_which_method_it_is_of(folder: Path
     output = run_pytest(folder, "x.gin", "--lobench-store", "S", "-k", "tiny/a")
     assert "4 failed, 4 passed" in output, output
     for method in ("hot", "broken"):
-        assert f"x.gin::tiny/a[{method}-1]" in output and f"method {method}, session 1 (seed block 0+2)" in output
+        assert (
+            f"x.gin::tiny/a[{method}-1]" in output
+            and SHOWN["method-session-1-seed-block"].format(method=method) in output
+        )
     with opened(folder / "S") as ledger:
         assert sorted(row.outcome for row in ledger.evaluations()) == ["error", "failed", "passed", "passed"]
 
@@ -214,7 +220,7 @@ def test_a_command_is_left_to_lobench_run(folder: Path) -> None:
     (folder / "x.gin").write_text(EXPERIMENT + command)
     output = run_pytest(folder, "x.gin", "-k", "mine or (sgd and tiny/b)", "-rs")
     assert "2 passed, 4 skipped" in output, output
-    assert "mine is trained by a command: `lobench run x.gin` runs it" in output
+    assert SHOWN["mine-is-trained-by-a"] in output
     assert len(held(folder / ".lobench" / "x")) == 1
 
 
@@ -227,7 +233,7 @@ def test_two_tests_of_one_case_have_ids_of_their_own(folder: Path) -> None:
 
 def test_an_experiment_has_subjects_of_its_own(folder: Path) -> None:
     output = run_pytest(folder, "x.gin", "--lobench-optimizer", "adam()")
-    assert "an experiment's methods are its subjects; leave --lobench-optimizer out" in output
+    assert SHOWN["experiment-s-methods-are-its"] in output
 
 
 def test_methods_that_lobench_run_trains_are_skipped_on_bare_files_too(folder: Path) -> None:
@@ -235,5 +241,5 @@ def test_methods_that_lobench_run_trains_are_skipped_on_bare_files_too(folder: P
     (folder / "tiny" / "bare.gin").write_text(BARE.partition("Experiment")[0])
     (folder / "x.gin").write_text(EXPERIMENT.replace('"tiny"', '"tiny/bare.gin"') + command)
     printed = run_pytest(folder, "x.gin", "-rs", "-k", "mine")
-    assert "2 skipped" in printed and "`lobench run x.gin` runs it" in printed
+    assert "2 skipped" in printed and SHOWN["lobench-run-x-gin-runs"] in printed
     assert "INTERNALERROR" not in printed

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import make_suite
+
+SHOWN = texts_of("pytest")
 
 # What matters of pytest-forked, which need not be installed: its option and its marker.
 FORKED = """
@@ -33,4 +36,4 @@ def test_pytest_with_forked_cases_is_refused_in_one_line(tmp_path: Path, how: st
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
     lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    assert len(lines) == 1 and "a forked process cannot use jax" in lines[0] and "tiny/a, tiny/b" in lines[0]
+    assert len(lines) == 1 and SHOWN["forked-process-cannot-use-jax"] in lines[0] and "tiny/a, tiny/b" in lines[0]

@@ -16,6 +16,7 @@ from typing import NoReturn
 import pytest
 from commands import lobench_here
 from forked import python
+from shown import texts_of
 from stores import add, case_info
 from tiny import GIN, TASKS, content, make_run, make_suite, results
 
@@ -23,6 +24,8 @@ from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.store.ledger import Ledger
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.references import _store_reference
+
+SHOWN = texts_of("pytest")
 
 # Its sessions run in one fixture, which beside eight busy processes takes minutes.
 pytestmark = pytest.mark.timeout(900)
@@ -195,15 +198,15 @@ def test_a_useless_checkpoint_regressed_and_the_reference_is_recorded(runs: dict
 
 
 def test_seed_means_take_all_cases_as_one_group(runs: dict[str, Done]) -> None:
-    assert "cases in one group, of which a seed has one value" in runs["seed means"].out
-    assert "cases in one group" not in runs["same"].out
+    assert SHOWN["cases-in-one-group-of"] in runs["seed means"].out
+    assert SHOWN["cases-in-one-group"] not in runs["same"].out
 
 
 def test_inconclusive_is_a_category_and_fails_only_when_strict(runs: dict[str, Done]) -> None:
     done, strict = runs["unclear"], runs["strict"]
     assert done.code == 0, done.out + done.err
     assert "1 passed, 1 deselected, 1 inconclusive" in done.out
-    assert "seeds would decide" in (done.folder / "junit.xml").read_text()
+    assert SHOWN["seeds-would-decide"] in (done.folder / "junit.xml").read_text()
     assert done.verdicts() == {"gate[tiny/b]": ("INCONCLUSIVE", "skipped")}
     assert strict.code == 1 and "1 failed, 1 passed" in strict.out
     assert strict.verdicts() == {"gate[tiny/b]": ("INCONCLUSIVE", "failure")}
@@ -247,7 +250,7 @@ def test_a_candidate_that_regressed_is_not_the_next_reference(runs: dict[str, Do
 def test_a_store_that_holds_the_candidate_alone_is_refused(runs: dict[str, Done]) -> None:
     done = runs["alone"]
     assert done.code == 4 and len(done.err.strip().splitlines()) == 1, done.out + done.err
-    assert "the candidate alone" in done.err
+    assert SHOWN["candidate-alone"] in done.err
 
 
 def test_a_bare_name_is_looked_up_in_the_store_that_the_session_writes_into(runs: dict[str, Done]) -> None:
@@ -295,23 +298,23 @@ def no_training(theta: ThetaLeaves, block: SeedBlock) -> NoReturn:
 
 
 def test_a_store_without_the_case_or_with_fewer_seeds_notes_so(runs: dict[str, Done]) -> None:
-    assert runs["other case"].code == 0 and "no common seed" in runs["other case"].out, runs["other case"].out
+    assert runs["other case"].code == 0 and SHOWN["no-common-seed"] in runs["other case"].out, runs["other case"].out
     fewer = runs["fewer seeds"]
-    assert "2 of 4 seeds count" in fewer.out and "A lacks 2" in fewer.out, fewer.out
+    assert SHOWN["of-4-seeds-count"] in fewer.out and "A lacks 2" in fewer.out, fewer.out
     assert fewer.verdicts()["gate[tiny/b]"][0] == "INCONCLUSIVE"
 
 
 def test_a_gate_that_compared_nothing_has_the_exit_code_of_an_error(runs: dict[str, Done]) -> None:
     done = runs["nothing in common"]
     assert done.code == 3 and done.verdicts() == {"gate[tiny/a]": ("INCONCLUSIVE", "skipped")}, done.out + done.err
-    assert "nothing was compared" in done.out
+    assert SHOWN["nothing-was-compared"] in done.out
 
 
 def test_a_gate_with_a_case_without_a_result_does_not_pass(runs: dict[str, Done]) -> None:
     done = runs["one case lost"]
     assert done.code == 1 and done.verdicts()["gate[tiny/b]"] == ("INCONCLUSIVE", "skipped"), done.out + done.err
     assert done.verdicts()["gate[mean over the cases]"][0] == "INCONCLUSIVE", done.out
-    assert "no result: error" in done.out
+    assert SHOWN["no-result-error"] in done.out
 
 
 @pytest.mark.parametrize("name", ["baseline", "baseline by name", "baseline file"])
@@ -322,22 +325,22 @@ def test_a_baseline_is_a_reference(runs: dict[str, Done], name: str) -> None:
 def test_a_stale_baseline_is_an_error_that_names_the_command(runs: dict[str, Done]) -> None:
     done = runs["stale"]
     assert done.code == 4
-    assert "stale" in done.out + done.err and "lobench baseline tiny" in done.out + done.err
+    assert "stale" in done.out + done.err and SHOWN["lobench-baseline-tiny"] in done.out + done.err
     assert "tiny/a: " in done.out + done.err and "tiny/b: " in done.out + done.err
 
 
 def test_a_gate_does_not_guess_which_way_a_metric_is_better(runs: dict[str, Done]) -> None:
     done = runs["undeclared"]
-    assert done.code == 1 and "tiny/b: the direction of train/height is not declared" in done.out, done.out
+    assert done.code == 1 and SHOWN["tiny-b-the-direction-of"] in done.out, done.out
     assert 'metric_directions = {"height": "max"}' in done.out and not done.verdicts()
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("no reference", "no such reference"),
-        ("no such name", "nothing here is called 'theta_9.npz'"),
-        ("no number", "--lobench-margin; got much; expected a number from 0 to 3"),
+        ("no reference", SHOWN["no-such-reference"]),
+        ("no such name", SHOWN["nothing-here-is-called-theta"]),
+        ("no number", SHOWN["lobench-margin-got-much-expected"]),
         ("out of range", "--lobench-alpha"),
     ],
 )
@@ -350,8 +353,8 @@ def test_wrong_options_are_refused_before_anything_is_trained(runs: dict[str, Do
 def test_a_scale_that_the_baseline_does_not_know_yet_names_the_command(runs: dict[str, Done]) -> None:
     done = runs["other scale"]
     output = done.out + done.err
-    assert done.code == 4 and "scored on another scale than its baseline" in output, output
-    assert "lobench baseline" in output and "which takes seconds" in output
+    assert done.code == 4 and SHOWN["scored-on-another-scale-than"] in output, output
+    assert SHOWN["lobench-baseline"] in output and SHOWN["which-takes-seconds"] in output
 
 
 def test_an_optimizer_is_trained_beside_the_candidate(runs: dict[str, Done]) -> None:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from commands import pytest_session
+from shown import texts_of
 from tiny import make_run, make_suite
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("pytest")
 
 FLAVOURS = """
 def pytest_generate_tests(metafunc):
@@ -62,10 +65,7 @@ def test_items_that_pytest_forked_would_fork_are_refused_with_the_reason(tmp_pat
     options = ("--forked",) if how == "option" else ()
     done = pytest_session("-q", suite, f"--lobench-checkpoint={run / 'theta_1.npz'}", *options, cwd=tmp_path)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert (
-        "a forked process cannot use jax, so it cannot evaluate tiny/a, tiny/b; run without"
-        in done.stdout + done.stderr
-    )
+    assert SHOWN["forked-process-cannot-use-jax-so"] in done.stdout + done.stderr
 
 
 def test_items_with_a_parameter_of_the_suite_are_two_cases_whose_bits_count_once(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ import importlib
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import make_run, make_suite, results, watch
 
 from lobench.pytest_plugin.items import files_of_test
+
+SHOWN = texts_of("pytest")
 
 TESTS = """
 import pytest
@@ -50,7 +53,7 @@ def test_every_test_of_a_case_is_run_under_its_own_name(tmp_path: Path) -> None:
         "test_tiny.test_one[a]": ("passed", ""),
         "test_tiny.test_bound[0.0-a]": ("failed", found["test_tiny.test_bound[0.0-a]"][1]),
         "test_tiny.test_bound[1000000000.0-a]": ("passed", ""),
-        "test_tiny.test_hope[a]": ("skipped", "xfail: not yet"),
+        "test_tiny.test_hope[a]": ("skipped", SHOWN["xfail-not-yet"]),
     }
     assert len({record["case"]["identity"] for record in records}) == 4
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
+from shown import texts_of
 
 from lobench.analysis.comparisons.gates import Verdict, gate
 from lobench.analysis.scores.score_scale import SIGNED, ScoreScale
 from lobench.pytest_plugin.measuring import _note, _Paired, _paired
 from lobench.pytest_plugin.references import Finals
+
+SHOWN = texts_of("pytest")
 
 LOSS = "train/loss"
 SCALE = ScoreScale.of_baseline(LOSS, untrained=2.0, tuned=(0.02, 0.021), starts=(2.0, 2.0))
@@ -43,12 +46,12 @@ def test_signed_losses_decide_nothing_and_the_note_says_what_to_declare() -> Non
 def test_seeds_that_prove_nothing_are_counted_in_the_note() -> None:
     found = _paired(finals(0.0, 9.0, math.nan, 0.1), finals(1e-13, 7.0, math.nan, 0.1), SCALE, LOSS)
     assert (found.samples.converged().a == found.samples.converged().b) and found.samples.num_diverged == (1, 1)
-    assert "on 3 of 4 seeds both are clipped alike or at the floor" in _note(found, SCALE, 4, 4)
+    assert SHOWN["on-3-of-4-seeds"] in _note(found, SCALE, 4, 4)
 
 
 def test_a_case_without_a_scale_says_why() -> None:
     found = _paired(finals(0.1, 0.1), finals(0.1, 0.1), None, LOSS)
     assert all(map(math.isnan, differences(found)))
-    assert "lacks the case's primary metric" in _note(found, None, 2, 2)
+    assert SHOWN["lacks-the-case-s-primary"] in _note(found, None, 2, 2)
     flat = ScoreScale.of_baseline(LOSS, untrained=2.0, tuned=(2.0, 2.0))
-    assert "tuned is not better than untrained" in _note(_paired(finals(0.1), finals(0.1), flat, LOSS), flat, 1, 1)
+    assert SHOWN["tuned-is-not-better-than"] in _note(_paired(finals(0.1), finals(0.1), flat, LOSS), flat, 1, 1)

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from commands import pytest_session
+from shown import texts_of
 from tiny import PATIENCE, make_suite, results
+
+SHOWN = texts_of("pytest")
 
 ADAM = ("--lobench-optimizer", "adam(); adam.learning_rate = 0.1")
 
@@ -33,7 +36,7 @@ def test_a_shipped_suite_runs_by_name_and_its_results_stay_here(tmp_path: Path, 
         tmp_path, "quadratic", "-k", "condition1 or quadratic", "-k", "diagonal100",
         "--lobench-store", ".lobench/mine", *ADAM, *workers,
     )  # fmt: skip
-    assert f"rootdir: {tmp_path}\nconfigfile: pytest.ini" in output and "1 passed" in output, output
+    assert SHOWN["rootdir-configfile-pytest-ini"].format(tmp_path=tmp_path) in output and "1 passed" in output, output
     (found,) = results(tmp_path / ".lobench" / "mine")
     assert found["case"]["suite"] == "quadratic" and found["eval_steps"] == [0, 3]
 
@@ -43,5 +46,5 @@ def test_a_folder_of_that_name_wins_and_a_name_that_is_none_is_told(tmp_path: Pa
     collected = run_pytest(tmp_path, "quick", "digits/mlp.gin::batch8", "--collect-only", "-q")
     assert "quick/test_tiny.py" in collected and "relu32" not in collected and "batch8" in collected, collected
     unknown = run_pytest(tmp_path, "quadratik", *ADAM)
-    assert "quadratik: no such suite" in unknown and "did you mean 'quadratic'?" in unknown
-    assert "file or directory not found: quadratik" in run_pytest(tmp_path, "quadratik")
+    assert SHOWN["quadratik-no-such-suite"] in unknown and SHOWN["did-you-mean-quadratic"] in unknown
+    assert SHOWN["file-or-directory-not-found"] in run_pytest(tmp_path, "quadratik")

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shown import texts_of
 from tiny import GIN, make_run, make_suite, results
 
 from lobench.pytest_plugin.parallel import longest_first
+
+SHOWN = texts_of("pytest")
 
 
 def run_pytest(folder: Path, *options: str) -> str:
@@ -51,7 +54,7 @@ def test_a_case_that_kills_its_worker_is_reported_once_and_the_rest_is_done(tmp_
     output = run_pytest(tmp_path, "-n", "auto")
     assert f"{len(os.sched_getaffinity(0))} workers" in output
     assert "1 failed, 2 passed" in output, output
-    assert output.count("crashed while running") >= 1
+    assert output.count(SHOWN["crashed-while-running"]) >= 1
     assert len(re.findall(r"^FAILED .*\[k\]", output, re.MULTILINE)) == 1
     assert (tmp_path / "count").stat().st_size == 1
     assert len(results(tmp_path / "store")) == 2

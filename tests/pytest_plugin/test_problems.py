@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 from commands import Done, pytest_session
+from shown import texts_of
 from tiny import GIN, TASKS, make_run, make_suite, results
+
+SHOWN = texts_of("pytest")
 
 
 def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_path: Path) -> None:
@@ -60,7 +63,7 @@ def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_w
     (suite / "test_more.py").write_text("def test_more():\n    pass\n")
     beside = pytest_session(*words, cwd=tmp_path)
     assert beside.returncode == 1 and "1 failed, 2 passed" in beside.stdout, beside.stdout
-    assert "no optimizer; put `Case.learned_optimizer" in beside.stdout
+    assert SHOWN["no-optimizer-put-case-learned"] in beside.stdout
 
 
 def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(tmp_path: Path) -> None:
@@ -72,12 +75,12 @@ def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(
     done = pytest_session("-q", "--lobench-optimizer=sgd()", *items, cwd=tmp_path)
     output = f"`import own_tasks` is not own_tasks.py next to the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
     assert f"{tmp_path}/two/tiny.gin:2: {output}" in done.stdout, done.stdout
-    assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py next to the gin file; got" in done.stdout
+    assert SHOWN["three-tiny-gin-2-import"].format(tmp_path=tmp_path) in done.stdout
     assert "2 failed, 2 passed" in done.stdout, done.stdout
 
 
 def test_an_optimizer_that_is_none_is_told_without_an_option_that_pytest_has_not(tmp_path: Path) -> None:
     suite = make_suite(tmp_path) / "tiny.gin"
     done = pytest_session("-q", f"{suite}::a", "--lobench-optimizer=adamm()", cwd=tmp_path)
-    assert "optimizer 'adamm()': unknown name 'adamm'; did you mean 'adam'?" in done.stdout, done.stdout
+    assert SHOWN["optimizer-adamm-unknown-name-adamm"] in done.stdout, done.stdout
     assert " --optimizer" not in done.stdout

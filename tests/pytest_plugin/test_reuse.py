@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite
 
 from lobench.api.evaluate import evaluate_into
+
+SHOWN = texts_of("pytest")
 
 GIN = """
 import tiny_tasks
@@ -77,14 +80,14 @@ OPTIMIZER = ("--lobench-optimizer", "sgd(); sgd.learning_rate = 0.1")
 def test_what_the_store_remembers_is_tested_anew_without_jax(made: Path, subject: tuple[str, str]) -> None:
     output = session(made, *subject)
     assert "1 failed, 3 passed" in output, output
-    assert "expect.max_final_loss = -1" in output and "FAILED tiny/bare.gin::failing" in output
+    assert "expect.max_final_loss = -1" in output and SHOWN["failed-tiny-bare-gin-failing"] in output
     assert output.splitlines()[-1] == "imported:", output
 
 
 def test_who_looks_at_the_case_has_it_bound(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOKS", "1")
     output = session(made, *CHECKPOINT, "-k", "test_budget")
-    assert "1 passed" in output and "imported: jax tiny_tasks" in output, output
+    assert "1 passed" in output and SHOWN["imported-jax-tiny-tasks"] in output, output
 
 
 def test_cases_are_bound_where_a_file_has_changed(made: Path) -> None:
@@ -92,10 +95,12 @@ def test_cases_are_bound_where_a_file_has_changed(made: Path) -> None:
     file.write_text(BARE.replace("1e9", "-1e9"))
     output = session(made, *CHECKPOINT, "-k", "bare and not failing")
     assert "1 failed" in output and "expect.max_final_loss = -1e+09" in output, output
-    assert "imported: jax tiny_tasks" in output, output
+    assert SHOWN["imported-jax-tiny-tasks"] in output, output
 
 
 def test_session_after_change_of_a_data_file_prints_a_line_once(made: Path) -> None:
     (made / "tiny" / "numbers.csv").write_text("2")
-    assert "1 data file changed" in (output := session(made, *OPTIMIZER)) and "(tiny/numbers.csv)" in output, output
-    assert "data file" not in (output := session(made, *OPTIMIZER)), output
+    assert SHOWN["data-file-changed"] in (output := session(made, *OPTIMIZER)) and "(tiny/numbers.csv)" in output, (
+        output
+    )
+    assert SHOWN["data-file"] not in (output := session(made, *OPTIMIZER)), output

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, results
 
 from lobench.pytest_plugin.session_arguments import joined
+
+SHOWN = texts_of("pytest")
 
 CONFTEST = """
 import gin
@@ -54,7 +57,7 @@ def test_an_absolute_path_after_its_option_moves_neither_root_nor_ids_nor_store(
     output = run_pytest(
         places, "--lobench-checkpoint", checkpoint, "--lobench-gin-file", str(tmp_path / "more.gin"), *workers
     )
-    assert f"rootdir: {places / 'project'}\nconfigfile: pytest.ini" in output
+    assert SHOWN["rootdir-configfile-pytest-ini-2"].format(number=places / "project") in output
     assert "2 passed" in output and "Warning" not in output, output
     assert not list((places / "elsewhere").rglob(".lobench"))
     (first, second) = results(places / "project" / ".lobench" / "tiny")

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 from commands import pytest_session
 from reference import ROOT
+from shown import texts_of
 from tiny import PATIENCE, make_suite
+
+SHOWN = texts_of("pytest")
 
 SUITE = """
 from lobench import cases
@@ -42,14 +45,14 @@ def test_after_the_installation_of_the_readme_there_is_no_warning() -> None:
     command = [sys.executable, "-c", README_INSTALL]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     output = done.stdout + done.stderr
-    assert "tests collected" in output and "arning" not in output, output
+    assert SHOWN["tests-collected"] in output and "arning" not in output, output
 
 
 def test_a_second_optimizer_does_not_replace_the_first(tmp_path: Path) -> None:
     make_suite(tmp_path)
     twice = ("--lobench-optimizer", "sgd()", "--lobench-optimizer=adam()")
     output = run(tmp_path, "tiny", *twice)
-    assert "--lobench-optimizer is given 2 times; a session evaluates one optimizer" in output, output
+    assert SHOWN["lobench-optimizer-is-given-2"] in output, output
     assert "Traceback" not in output and "passed" not in output
 
 
@@ -58,7 +61,7 @@ def test_without_an_optimizer_a_suite_of_functions_shows_its_own_line_and_nothin
     (suite / "test_tiny.py").write_text(SUITE)
     np.savez(tmp_path / "theta.npz", x=np.ones(1))
     output = run(tmp_path, "tiny", "--lobench-checkpoint", "theta.npz")
-    assert "the line to be shown" in output and "no optimizer; put `Case.learned_optimizer" in output, output
+    assert SHOWN["line-to-be-shown"] in output and SHOWN["no-optimizer-put-case-learned"] in output, output
     assert (
         "lobench/engine" not in output and "lobench/pytest_plugin" not in output and "require_optimizer" not in output
     )

@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("pytest")
 
 GIN = """
 Case.num_inner_steps = 2
@@ -25,5 +28,5 @@ def test_session_whose_store_is_busy_ends_with_3_if_the_store_was_asked_for(tmp_
     with Ledger.open(store, name="first"):
         options = ["--rootdir=.", *(["--lobench-store=store"] if is_asked else [])]
         done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "results were not stored" in done.stdout and "1 passed" in done.stdout, done.stdout + done.stderr
+    assert SHOWN["results-were-not-stored"] in done.stdout and "1 passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode == (3 if is_asked else 0)

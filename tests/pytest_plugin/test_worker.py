@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import theta_sha256
@@ -31,6 +32,8 @@ from lobench.engine.workers.protocol import (
 )
 from lobench.hookspecs import WorkerMessage
 from lobench.plugins import CASE_WORKER
+
+SHOWN = texts_of("pytest")
 
 TASKS = """
 import jax, jax.numpy as jnp
@@ -130,7 +133,7 @@ def bits(curves: Curves) -> dict[str, bytes]:
 
 def test_a_variant_that_cannot_be_bound_fails_alone_and_the_worker_lives_on(world: World) -> None:
     failed = world.ask(Describe(), Failed)
-    assert failed.variant_key == "" and "no optimizer" in failed.messages[0]
+    assert failed.variant_key == "" and SHOWN["no-optimizer"] in failed.messages[0]
     misspelt = Variant(bindings=("Case.optimizer = @admam()",))
     failed = world.ask(Describe(variant=misspelt), Failed)
     assert failed.variant_key == misspelt.key and "admam" in failed.messages[0]

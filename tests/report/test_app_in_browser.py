@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from chromium import opened
 from playwright.sync_api import Browser, Locator, Page, expect
 from report_store import NASTY, make_baseline, make_store
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
@@ -23,6 +24,8 @@ from lobench.engine.config.origin import Revision
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
 from lobench.report.page.page import write_page
+
+SHOWN = texts_of("report")
 
 VIEWS = {
     "overview": "h-verdict", "cases": "h-cases", "curves": "h-explore", "evaluations": "h-evaluations",
@@ -159,7 +162,7 @@ def test_each_view_has_an_address_and_no_violation_of_accessibility(
             assert shown(page)[0] == heading
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide == 0, f"{route} scrolls sideways"
-            assert Axe().run(page).generate_report().strip() == "Found 0 accessibility violations:", route
+            assert Axe().run(page).generate_report().strip() == SHOWN["found-0-accessibility-violations"], route
         go(page, "searches")
         expect(page.locator("#nothing")).to_be_visible()
 
@@ -274,10 +277,10 @@ def test_smoothing_and_seconds_are_said_on_the_chart(page: Page) -> None:
     after = chart.evaluate("one => one.plot.lines[0].y")
     expected = (0.4 * before[1] + 0.6 * 0.4 * before[0]) / 0.64
     assert after[:2] == pytest.approx([before[0], expected])
-    assert chart.evaluate("one => one.plot.spec.y") == "train/loss, smoothed 0.6"
+    assert chart.evaluate("one => one.plot.spec.y") == SHOWN["train-loss-smoothed-0-6"]
     assert "smoothed 0.6" in (chart.get_attribute("aria-label") or "")
     page.get_by_label("Axis").select_option("seconds")
-    assert x_range(chart) == [0, 0.25] and chart.evaluate("one => one.plot.spec.x") == "seconds of training"
+    assert x_range(chart) == [0, 0.25] and chart.evaluate("one => one.plot.spec.x") == SHOWN["seconds-of-training"]
     page.get_by_label("Axis").select_option("gradients")
     expect(page.locator("#explorer-charts figure > p.quiet")).to_contain_text("Nobody measured the times")
     page.get_by_label("Axis").select_option("seconds")
@@ -310,7 +313,7 @@ def test_a_tooltip_is_sorted_and_never_covers_what_it_tells_of(chromium: Browser
             assert not inside, share
         lines = tip.locator("p").all_inner_texts()
         values = [float(line.rpartition(": ")[2].split()[0]) for line in lines[1:]]
-        assert lines[0] == "inner step 10" and values == sorted(values, reverse=True) and len(values) == 4
+        assert lines[0] == SHOWN["inner-step-10"] and values == sorted(values, reverse=True) and len(values) == 4
         page.mouse.move(0, 0)
         chart.focus()
         chart.press("Home")
@@ -360,9 +363,8 @@ def test_where_a_checkpoint_broke_and_how_its_seed_is_repeated(page: Page) -> No
         "cat > bound.gin <<'END_OF_BINDINGS'",
         f"x = '{NASTY}'",
         "END_OF_BINDINGS",
-        f"pytest nowhere/digits.gin::case0 --lobench-store again --lobench-checkpoint {uri} "
-        "--lobench-gin-file bound.gin",
-        "lobench results --store again --case digits/case0 --format json",
+        SHOWN["pytest-nowhere-digits-gin-case0"].format(uri=uri),
+        SHOWN["lobench-results-store-again-case"],
     ]
 
 
@@ -382,16 +384,16 @@ def test_which_seed_diverged_and_how_it_is_repeated(walk: Walk) -> None:
     walk.click(entry.get_by_role("link", name="sgd, bowls/round:"))
     expect(walk.page.locator("#h-evaluation")).to_have_text("sgd on bowls/round")
     repeated = walk.page.get_by_label("the commands that repeat it", exact=True).inner_text()
-    assert "--lobench-optimizer 'sgd(); sgd.learning_rate = 3.0'" in repeated and walk.clicks == 2
+    assert SHOWN["lobench-optimizer-sgd-sgd-learning"] in repeated and walk.clicks == 2
 
 
 def test_whether_the_tuned_adam_is_fair(walk: Walk) -> None:
     walk.click(walk.page.get_by_role("link", name="Searches", exact=True))
     section = walk.page.locator("section[data-view=searches]")
     assert section.locator("li").all_inner_texts() == [
-        "Tried: 3 settings of this method, one of each other (sgd, lion).",
-        "Its results on the other views are of 4 fresh seeds a case, which did not choose the setting.",
-        "The best adam.learning_rate, 0.1, is the largest that was tried: the optimum may lie beyond.",
+        SHOWN["tried-3-settings-of-this"],
+        SHOWN["its-results-on-the-other"],
+        SHOWN["best-adam-learning-rate-0"],
     ]
     assert walk.clicks == 1
 

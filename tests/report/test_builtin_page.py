@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from report_store import make_baseline, make_store
+from shown import texts_of
 from tiny import make_run, make_suite, watch
 
 from lobench.core.errors import LobenchError
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import SinkContext
 from lobench.report.page.builtin_report import PAGE, ReportSink
+
+SHOWN = texts_of("report")
 
 REFRESH = '<meta http-equiv="refresh" content="10">\n'
 
@@ -26,7 +29,7 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
     sink = ReportSink(SinkContext(store=store, suites=(str(suite),)))
     sink.deliver(deliveries)
     first = (store / PAGE).read_text()
-    assert "tuned adam" in first
+    assert SHOWN["tuned-adam"] in first
     assert REFRESH in first, "a browser that shows it takes the next one by itself"
     maker = sink._maker
     sink.deliver(deliveries)
@@ -38,7 +41,7 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
 
 def test_the_page_is_there_from_the_start_and_an_earlier_one_stays(tmp_path: Path) -> None:
     sink = ReportSink(SinkContext(store=tmp_path))
-    assert "No result yet" in (tmp_path / PAGE).read_text()
+    assert SHOWN["no-result-yet"] in (tmp_path / PAGE).read_text()
     assert REFRESH in (tmp_path / PAGE).read_text()
     sink.close()
     assert REFRESH not in (tmp_path / PAGE).read_text()
@@ -62,7 +65,7 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
-    with pytest.raises(LobenchError, match="no result store found"):
+    with pytest.raises(LobenchError, match=SHOWN["no-result-store-found"]):
         ReportSink(SinkContext(store=tmp_path))._make()
 
 

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import make_baseline, make_store
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite, watch
 
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.checkpoint_lines import CheckpointLines
+
+SHOWN = texts_of("report")
 
 
 def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]:
@@ -33,21 +36,21 @@ def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]
 def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
     output = lines_of(store, suite)
-    assert len(output) == 5 and output.pop(0) == "scores: 0 is untrained, 1 tuned adam; a diverged seed scores -1"
+    assert len(output) == 5 and output.pop(0) == SHOWN["scores-0-is-untrained-1"]
     score = re.search(r"score (\S+ \[\S+, \S+\])", output[-1]).group(1)
     mean, bounds = score.split(" ", 1)
     report = lobench("report", "--store", store, "--baseline", suite, "--format", "text").stdout
     assert f"{mean} (95% {bounds}" in report
-    assert output[-1].startswith("outer step 3: ")
-    assert "1 of 12 seeds diverged, 1 failed" in output[-1]
+    assert output[-1].startswith(SHOWN["outer-step-3"])
+    assert SHOWN["of-12-seeds-diverged-1"] in output[-1]
 
 
 def test_what_many_looks_do_is_said_once_by_lines_and_by_the_page(tmp_path: Path) -> None:
     store = make_store(tmp_path, num_checkpoints=12)
     output = [line for line in lines_of(store, tmp_path) if "alarms falsely in 2 to 17 of 100 runs" in line]
-    assert len(output) == 1 and output[0].startswith("10 checkpoints: the best of many is the luckiest, too")
+    assert len(output) == 1 and output[0].startswith(SHOWN["checkpoints-the-best-of-many"])
     report = lobench("report", "--store", store, "--format", "text").stdout
-    assert "It is one of 12 checkpoints of its run: a gate of each of 50 checkpoints" in report
+    assert SHOWN["it-is-one-of-12"] in report
 
 
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
@@ -68,10 +71,8 @@ def test_without_a_baseline_a_line_says_losses_and_their_trend_on_the_scale_of_r
     store, suite = make_store(tmp_path), make_baseline(tmp_path) if has_some else tmp_path
     output = lines_of(store, suite)
     lacking = f"no baseline{' for 1 of 3 cases' if has_some else ''}: "
-    assert [lacking in line and "`lobench baseline " in line for line in output] == [True, False, False, False]
-    assert all(
-        re.match(r"outer step \d: train/loss .+ [\dna.]+, case0 [\dna.]+, case1 [\dna.]+", line) for line in output
-    ), output
+    assert [lacking in line and SHOWN["lobench-baseline"] in line for line in output] == [True, False, False, False]
+    assert all(re.match(SHOWN["outer-step-train-loss-na"], line) for line in output), output
     assert "; score" not in output[0]  # beside nothing
     # The last line's score is that of a report of the same store.
     score, bounds = re.search(r"; score (\S+) (\[\S+, \S+\])", output[-1]).groups()
@@ -88,7 +89,7 @@ def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> N
     done = watch(run, suite, "--once", "--quiet", "--checkpoints", "all", "--executor", "inline")
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("outer step")]
-    assert [line.partition(":")[0] for line in steps] == ["outer step 1", "outer step 2"]
+    assert [line.partition(":")[0] for line in steps] == [SHOWN["outer-step-1"], SHOWN["outer-step-2"]]
     assert done.stdout.count("tiny/a") == 1  # the list of the cases
 
 
@@ -97,7 +98,7 @@ def test_the_best_so_far_is_the_stores_at_a_restart_too(tmp_path: Path) -> None:
     first, last = lines_of(store, suite), lines_of(store, suite)
     assert first == last
     last = lines_of(make_store(tmp_path / "again"), suite, only=slice(3, 4))
-    assert last[0].startswith("scores: 0 is untrained, 1 tuned adam")
+    assert last[0].startswith(SHOWN["scores-0-is-untrained-1-tuned"])
     change = re.search(r"the best so far \(.*?\)", first[-1])
     assert change is not None and change[0] in last[1]
 
@@ -106,10 +107,10 @@ def test_scores_that_cannot_be_made_leave_a_line_that_says_why(tmp_path: Path) -
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
     next(suite.rglob("*.json")).write_text("{")
     output = lines_of(store, suite)
-    assert len(output) == 4 and all("no score: " in line for line in output)
+    assert len(output) == 4 and all(SHOWN["no-score"] in line for line in output)
 
 
 def test_a_line_counts_exploded_seeds_beside_diverged_ones(tmp_path: Path) -> None:
     add(tmp_path / "store", 1, {"a": {"train/loss": [0.5, 90.0, math.nan, 0.6]}})
     output = lines_of(tmp_path / "store", tmp_path)
-    assert "1 case, 1 of 4 seeds diverged, 1 of 4 seeds exploded" in output[-1], output
+    assert SHOWN["case-1-of-4-seeds"] in output[-1], output

@@ -9,10 +9,13 @@ from xml.etree import ElementTree
 import pytest
 from commands import lobench
 from report_store import make_store
+from shown import texts_of
 from stores import add
 
 from lobench import import_curves
 from lobench.report.tables.comparison_markdown import MOST_LETTERS
+
+SHOWN = texts_of("report")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_verdict_is_on_top_then_one_table_then_a_fold(store: Path) -> None:
     done = lobench("compare", "0", "3", "--store", store, "--format", "markdown")
     first, *lines = done.stdout.splitlines()
-    assert re.fullmatch(r"### \S+ lobench: (PASS|REGRESSED|INCONCLUSIVE)", first)
+    assert re.fullmatch(SHOWN["lobench-pass-regressed-inconclusive"], first)
     assert sum(line.startswith("| ---") for line in lines) == 1
     assert done.stdout.count("<details>") == done.stdout.count("</details>") == 1
     assert done.stdout.index("| ---") < done.stdout.index("<details>")
@@ -58,7 +61,7 @@ def test_the_mean_over_cases_of_imports_is_in_the_column_of_scores(tmp_path: Pat
     assert re.match(r"\+0\.\d+", found["score, + is better"]) and not found["as printed, + is better"]
     assert found["effect"] and found["gate"]
     page = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
-    assert page.returncode == 0 and "not paired by seed" in (tmp_path / "page.html").read_text()
+    assert page.returncode == 0 and SHOWN["not-paired-by-seed"] in (tmp_path / "page.html").read_text()
 
 
 def test_a_comparison_of_many_cases_fits_a_comment(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_a_comparison_of_many_cases_fits_a_comment(tmp_path: Path) -> None:
         add(tmp_path / "many", step, {name: {"train/loss": finals} for name in names})
     done = lobench("compare", "0", "1", "--store", tmp_path / "many", "--format", "markdown")
     assert 1000 < len(done.stdout) <= MOST_LETTERS, done.stderr
-    assert "more cases" in done.stdout
+    assert SHOWN["more-cases"] in done.stdout
 
 
 @pytest.mark.parametrize("option", [("--race", "--suite", "quick"), ("--rule", "track3")])
@@ -91,4 +94,4 @@ def test_columns_of_one_optimizer_are_told_apart_by_the_end_of_their_names(tmp_p
     for place, name in enumerate(names):
         add(tmp_path, 0, {"a": {"train/loss": [1.0 + place, 0.5]}}, optimizer=name, sha256=f"{place:064d}")
     done = lobench("compare", *names, "--store", tmp_path, "--details")
-    assert re.search(r"train/loss by case +adam\(\); ad\S+ate = 0\.001 +adam\(\); ad\S+rate = 0\.01 ", done.stdout)
+    assert re.search(SHOWN["train-loss-by-case-adam"], done.stdout)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from report_store import SEEDS, make_store
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.intervals import metric_mean
 from lobench.report.charts.charts import sections
 from lobench.report.charts.figures import write_figures
+
+SHOWN = texts_of("report")
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +37,7 @@ def test_the_band_of_a_curve_is_the_interval_of_the_tables(tmp_path: Path) -> No
             expected = metric_mean(metric, values)
             found = series.y[point], series.lower[point], series.upper[point]
             np.testing.assert_allclose(found, (expected.mean, expected.lower, expected.upper), rtol=1e-12)
-    assert "95% intervals over seeds" in section.note
+    assert SHOWN["intervals-over-seeds"] in section.note
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 import report_store
 from commands import lobench
 from report_store import make_store
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
@@ -17,6 +18,8 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.core.result import Outcome
 from lobench.core.step_cost import StepCost
 from lobench.report.page.explorer import explorer_curves, explorer_data
+
+SHOWN = texts_of("report")
 
 
 def viewer_index(store: Path) -> ViewerIndex:
@@ -37,7 +40,7 @@ def test_final_values_are_those_of_results(tmp_path: Path) -> None:
             assert mean == (None if metric["final"] is None else pytest.approx(metric["final"], rel=1e-3))
     assert data["subjects"][3]["last"] and data["runs"] == [report_store.NASTY.rpartition("/")[2]]
     texts = [data["texts"][place] for place in data["cells"][::3]]
-    assert "seeds 0 to 3; seed 3 diverged at inner step 42" in texts
+    assert SHOWN["seeds-0-to-3-seed"] in texts
 
 
 def test_curves_of_a_file_and_of_a_server_are_the_same(tmp_path: Path) -> None:
@@ -80,7 +83,7 @@ def test_a_case_without_curves_is_said_and_draws_nothing(tmp_path: Path) -> None
     data = explorer_data(viewer_index(tmp_path), served=False)
     assert data["finals"] == [[None, None, None] * 2]
     assert [data["texts"][place] for place in data["cells"][::3]] == [
-        "seeds 0 to 1; seed 1 diverged at inner step 7", "no curves; timeout: it hung"
+        SHOWN["seeds-0-to-1-seed"], SHOWN["no-curves-timeout-it-hung"]
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from commands import lobench
 from playwright.sync_api import Browser, Page, expect
 from report_store import NASTY, make_baseline, make_store
 from served import serve
+from shown import texts_of
 from stores import add
 from tiny import make_suite
 
@@ -24,6 +25,8 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.svg import number, rounded
 from lobench.report.page.page import write_page
+
+SHOWN = texts_of("report")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,7 @@ def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:
     assert page.locator(".pick summary").all_inner_texts() == [
         "Subjects: 3 of 5",
         "Cases: 4 of 4",
-        "Metrics: headline of 2",
+        SHOWN["metrics-headline-of-2"],
     ]
     page.locator("#pick-case button.none").evaluate("one => one.click()")
     expect(charts).to_have_count(0)

@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from report_store import NASTY, curves, film, make_store
+from shown import texts_of
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.core.result import Curves
 from lobench.report.charts.films import films, moving
+
+SHOWN = texts_of("report")
 
 
 def test_a_film_goes_with_its_curves_through_a_payload() -> None:
@@ -24,14 +27,14 @@ def test_a_film_goes_with_its_curves_through_a_payload() -> None:
     assert found.metrics["train/loss"].tobytes() == given.metrics["train/loss"].tobytes()
     without = curves(0.5, np.random.default_rng(0)).to_payload()
     assert Curves.from_payload(without).film is None and b"film" not in without
-    with pytest.raises(ValueError, match="damaged payload"):
+    with pytest.raises(ValueError, match=SHOWN["damaged-payload"]):
         Curves.from_payload(given.to_payload()[:-8])
 
 
 def test_only_what_moves_is_animated_and_the_last_frame_stands() -> None:
     svg = str(moving(film(), f"An episode of {NASTY}"))
     root = ElementTree.fromstring(svg)
-    assert root.attrib["aria-label"] == f"An episode of {NASTY}"
+    assert root.attrib["aria-label"] == SHOWN["episode-of"].format(nasty=NASTY)
     dot, line = root
     assert (dot.tag, dot.attrib["r"], line.tag, len(line)) == ("circle", "20.0", "line", 0)
     (animate,) = dot
@@ -44,7 +47,5 @@ def test_only_what_moves_is_animated_and_the_last_frame_stands() -> None:
 
 def test_a_page_has_a_film_of_each_case_and_subject_that_has_one(tmp_path: Path) -> None:
     found = films(summary_of(make_store(tmp_path), []))
-    assert 1 <= len(found) <= 12 and all(
-        one.note == "Walk, seed 0, after the last step: 0.2 s of 3 frames." for one in found
-    )
+    assert 1 <= len(found) <= 12 and all(one.note == SHOWN["walk-seed-0-after-the"] for one in found)
     assert len({one.title for one in found}) == len(found)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from report_store import make_baseline, make_store
+from shown import texts_of
 from stores import add, case_info
 
 from lobench.analysis.comparisons.best_group import bold_cells
@@ -31,6 +32,8 @@ from lobench.report.tables.latex import escape, latex_table
 from lobench.report.tables.method_table import method_records
 from lobench.report.tables.text import interval_cell
 from lobench.report.tables.verdict import pair_card
+
+SHOWN = texts_of("report")
 
 
 def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:
@@ -104,9 +107,9 @@ def test_exploded_seeds_are_marked_in_each_cell_and_counted_in_each_record(tmp_p
     subjects = verdict_record(summary, [])["subjects"]
     assert [(one["num_seeds"], one["num_diverged"], one["num_exploded"]) for one in subjects] == counts
     exclusions = appendix_markdown(summary).partition("Exclusions")[2]
-    assert "2 of 4 seeds exploded" in exclusions and "1 of 4 seeds diverged" in exclusions
+    assert SHOWN["of-4-seeds-exploded"] in exclusions and SHOWN["of-4-seeds-diverged"] in exclusions
     card = pair_card("2 against 1", summary.comparison(0, 1, "primary"))  # type: ignore[arg-type]  # both have the case
-    assert "diverged or exploded 2 of 4 against 0 of 4" in card.note
+    assert SHOWN["diverged-or-exploded-2-of"] in card.note
     (pair,) = compare_subjects(summary.snapshot.subjects[:2], scales=summary.scales)
     # Means of a comparison are over the seeds that converge on both sides, as its differences are.
     assert case_means(pair, pair.primary, "s/a", has_values=False) == ["0.1049", "0.1095 (2/4 exploded)"]
@@ -116,27 +119,25 @@ def test_exploded_seeds_are_marked_in_each_cell_and_counted_in_each_record(tmp_p
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:
     table = latex_table(summary_of(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
     note, comment, *lines = table.splitlines()
-    assert comment.startswith("% lobench report") and note.startswith(
-        "% train/loss, test/loss: mean rank of 5 by the score"
-    )
+    assert comment.startswith(SHOWN["lobench-report"]) and note.startswith(SHOWN["train-loss-test-loss-mean"])
     assert lines[0] == r"\begin{tabular}{lrrrrr}"
-    assert lines[2] == r" & outer step 0 & outer step 1 & outer step 2 & outer step 3 & tuned adam \\"
+    assert lines[2] == SHOWN["outer-step-0-outer-step"]
     assert [line for line in lines if "multicolumn" in line] == [
-        r"\multicolumn{6}{l}{\emph{digits, train/loss}} \\",
-        r"\multicolumn{6}{l}{\emph{digits, test/loss}} \\",
+        SHOWN["ulticolumn"],
+        SHOWN["ulticolumn-2"],
     ]
     assert "diverged (1/4)" in table and r"\pm" not in table
     row = next(line for line in lines if "case0" in line)
     assert row.count("&") == 5 and row.endswith(r"$\mathbf{0.20}\,[0.17, 0.24]$ \\")
     assert lines[-4:-1] == [r"\bottomrule", r"\end{tabular}", r"\par\smallskip"]
-    assert r"Means over seeds; brackets: 95\% interval; bold: the best" in lines[-1]
-    assert "1 of b" not in table and "a of b seeds diverged" in lines[-1]
-    assert "mean score, train/loss" in table and "mean rank, train/loss" in table
+    assert SHOWN["means-over-seeds-brackets-95"] in lines[-1]
+    assert "1 of b" not in table and SHOWN["of-b-seeds-diverged"] in lines[-1]
+    assert SHOWN["mean-score-train-loss"] in table and SHOWN["mean-rank-train-loss"] in table
 
 
 def test_many_checkpoints_are_the_first_and_the_last(tmp_path: Path) -> None:
     table = latex_table(summary_of(make_store(tmp_path, num_checkpoints=9), []))
-    assert r" & outer step 0 & outer step 8 \\" in table
+    assert SHOWN["outer-step-0-outer-step-8"] in table
 
 
 def test_names_that_would_end_a_row_are_shown_in_one(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_greek_labels_and_signs_compile_and_other_letters_name_the_engine(tmp_pa
     assert r"\ensuremath{\beta}" in table and "lualatex" not in table
     compiled(tmp_path, f"{table}\n{escape(label)}", "10pt")
     add(tmp_path / "other", 1, {"\u5b66": {"train/loss": [1.0, 2.0]}})
-    assert latex_table(summary_of(tmp_path / "other", [])).startswith("% pdflatex has no \u5b66: compile with lualatex")
+    assert latex_table(summary_of(tmp_path / "other", [])).startswith(SHOWN["pdflatex-has-no-compile-with"])
 
 
 @pytest.mark.parametrize("numbers", ["plain", "siunitx"])
@@ -220,8 +221,15 @@ def test_the_appendix_says_what_a_reviewer_asks(tmp_path: Path) -> None:
     summary = summary_of(make_store(tmp_path), [make_baseline(tmp_path)])
     text = appendix_markdown(summary)
     titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert titles == ["Methods and their settings", "Cases and budgets", "Seeds", "Machines", "Versions", "Exclusions"]
-    assert "inner step" in text and "0 to 3" in text and "diverged" in text.partition("## Exclusions")[2]
+    assert titles == [
+        SHOWN["methods-and-their-settings"],
+        SHOWN["cases-and-budgets"],
+        "Seeds",
+        "Machines",
+        "Versions",
+        "Exclusions",
+    ]
+    assert SHOWN["inner-step"] in text and "0 to 3" in text and "diverged" in text.partition("## Exclusions")[2]
     log = compiled(tmp_path, appendix_latex(summary), "10pt,twocolumn")
     assert "Overfull" not in log, re.findall(r"Overfull.*", log)
 
@@ -235,5 +243,5 @@ def test_the_appendix_shows_hostile_names_as_they_are(tmp_path: Path) -> None:
         summary
     )
     machines = appendix_markdown(summary).partition("## Machines")[2].partition("## ")[0].strip()
-    assert machines == "- **not recorded**: 1 evaluation"
+    assert machines == SHOWN["not-recorded-1-evaluation"]
     compiled(tmp_path, appendix_latex(summary), "10pt")

@@ -6,12 +6,15 @@ import math
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons import listed_part as module
 from lobench.analysis.comparisons.listed_part import listed_part
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.report.page.page import render_page
+
+SHOWN = texts_of("report")
 
 FINALS = (1.5, 0.1, 1.4, 1.3, 1.2, 1.1, 1.0)  # of seven checkpoints: the second is the best
 
@@ -36,7 +39,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_listed_part_of_a_small_store_is_the_whole(summary: Summary) -> None:
     listed = listed_part(summary)
     assert listed.subjects is summary and listed.methods is summary and listed.note == ""
-    assert "The lists and tables" not in render_page(summary)
+    assert SHOWN["lists-and-tables"] not in render_page(summary)
 
 
 def test_listed_part_of_a_large_store_has_its_ends_and_its_best(summary: Summary, few: None) -> None:
@@ -44,10 +47,7 @@ def test_listed_part_of_a_large_store_has_its_ends_and_its_best(summary: Summary
     subjects = listed.subjects.snapshot.subjects
     assert [one.who.outer_step for one in subjects if one.who.has_theta] == [0, 1, 4, 6]
     assert {one.label[-3:] for one in subjects if one.is_optimizer} == {"0.2", "0.3"}
-    assert listed.note == (
-        "The lists and tables of this page have 4 of 7 checkpoints: the newest, the best and some between, "
-        "and the best 2 of 3 methods."
-    )
+    assert listed.note == (SHOWN["lists-and-tables-of-this"])
     rows = {row.key.checkpoint_sha256 for row in listed.subjects.snapshot.rows}
     assert rows == {one.who.sha256 for one in listed.subjects.snapshot.subjects}
 
@@ -75,6 +75,6 @@ def test_listed_part_has_the_headline_and_the_scores_of_the_whole(summary: Summa
 
 def test_page_of_a_large_store_says_what_it_leaves_out(summary: Summary, few: None) -> None:
     page = render_page(summary)
-    assert "have 4 of 7 checkpoints" in page and "--all` ranks every checkpoint and method" in page
-    assert "7 checkpoints and 3 optimizers, 2 cases, 17 evaluations" in page, "counts are of the whole store"
-    assert " of 7 checkpoints; Table.methods names others" in page, "so are those of the table of methods"
+    assert "have 4 of 7 checkpoints" in page and SHOWN["all-ranks-every-checkpoint-and"] in page
+    assert SHOWN["checkpoints-and-3-optimizers-2"] in page, "counts are of the whole store"
+    assert SHOWN["of-7-checkpoints-table-methods"] in page, "so are those of the table of methods"

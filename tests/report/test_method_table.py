@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.run_history import experiment_history
@@ -32,6 +33,8 @@ from lobench.report.page.page import render_page
 from lobench.report.tables.history_tables import experiments_table
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.verdict import cards
+
+SHOWN = texts_of("report")
 
 NAMES = [f"adam(); adam.learning_rate = {rate:g}" for rate in (1, 2, 3, 4, 5, 6, 7, 8, 9)]
 CASES = [f"case{index}" for index in range(6)]
@@ -87,13 +90,13 @@ def test_nine_methods_on_six_cases_in_two_groups_are_all_there(store: Path, tabl
     rows = rows_of(latex)
     assert len(rows) == 18 and len({row.split(" & ")[0] for row in rows}) == 9
     assert all(row.count(" & ") == 8 for row in rows)  # six cases, the mean score and the mean rank
-    assert r" & first & case1 & case2 & case3 & case4 & case5 & mean score & mean rank \\" in latex
-    assert "1 is best, over the 6 cases that all of them have" in latex
+    assert SHOWN["first-case1-case2-case3-case4"] in latex
+    assert SHOWN["is-best-over-the-6"] in latex
     titles = re.findall(r"\\multicolumn\{9\}\{l\}\{(.*)\} \\\\", latex)
     assert titles == [r"\emph{train/loss}", "slow", r"fast \& wild", r"\emph{accuracy}", "slow", r"fast \& wild"]
     # The least loss, and the greatest accuracy, of each case: the same method, whose name the table gives.
     bold = [row for row in rows if "mathbf" in row]
-    assert [row.split(" & ")[0] for row in bold] == [r"\quad Adam\_1"] * 2
+    assert [row.split(" & ")[0] for row in bold] == [SHOWN["uad-adam-1"]] * 2
     assert [row.count("mathbf") for row in bold] == [7, 6]  # these accuracies have no score
     assert "[" not in rows[0].rsplit("&", 2)[0] and re.search(r"0\.9\d\}\\,\[0\.9\d, 0\.9\d\]", rows[9])
 
@@ -166,14 +169,14 @@ def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("Table.row = 'method'", "nothing reads Table.row"),
-        ("Table.rows = 'seed'", 'Table.rows; got \'seed\'; expected "method" or "case"'),
+        ("Table.row = 'method'", SHOWN["nothing-reads-table-row"]),
+        ("Table.rows = 'seed'", SHOWN["table-rows-got-seed-expected"]),
         ("Table.precision = {'train/loss': 0}", "Table.precision"),
-        ("Table.methods = ['adm()']", "Table.methods: there is no 'adm()'"),
-        ("Table.metrics = ['test/los']", "Table.metrics: there is no 'test/los'"),
-        ("Table.groups = {'a': ['case0', 'nobody']}", "Table.groups: there is no 'case0'"),
-        ("Table.names = {'nobody': 'x'}", "Table.names: there is no 'nobody'"),
-        ("adam.b1 = 3", "nothing reads adam.b1"),
+        ("Table.methods = ['adm()']", SHOWN["table-methods-there-is-no"]),
+        ("Table.metrics = ['test/los']", SHOWN["table-metrics-there-is-no"]),
+        ("Table.groups = {'a': ['case0', 'nobody']}", SHOWN["table-groups-there-is-no"]),
+        ("Table.names = {'nobody': 'x'}", SHOWN["table-names-there-is-no"]),
+        ("adam.b1 = 3", SHOWN["nothing-reads-adam-b1"]),
     ],
 )
 def test_a_table_that_names_what_is_not_there_is_one_clear_line(
@@ -221,7 +224,7 @@ def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Pat
     assert {record["method"] for record in records} == {"Adam", "b"}
     assert {record["seeds"] for record in records if record["case"] == "case0"} == {2}
     refused = lobench("results", "--store", store, "--by", "method", "--experiment", "yours")
-    assert refused.returncode == 2 and "no experiment 'yours'" in refused.stderr and "mine" in refused.stderr
+    assert refused.returncode == 2 and SHOWN["no-experiment-yours"] in refused.stderr and "mine" in refused.stderr
 
 
 def test_a_case_that_was_changed_between_two_runs_is_there_once_as_it_is_now(tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ def test_what_methods_were_trained_with_stands_beside_tables_and_plots(tmp_path:
     summary = summary_of(store, [], snapshot=read_methods(store))
     assert f"\\emph{{Adam}}: {NAMES[0].replace('_', chr(92) + '_')}" in latex_table(summary)
     page = render_page(summary)
-    assert page.count(NAMES[0]) >= 3 and 'id="h-methods"' in page and "Trained with: Adam" in page
+    assert page.count(NAMES[0]) >= 3 and 'id="h-methods"' in page and SHOWN["trained-with-adam"] in page
     assert isinstance(summary, Summary)
 
 
@@ -272,16 +275,14 @@ def test_charts_of_many_methods_leave_what_these_were_trained_with_to_the_table(
     names = [f"adam(); adam.learning_rate = {rate}" for rate in range(15)]
     store = experiment(make(tmp_path / "store", names, CASES[:1]), names)
     page = render_page(summary_of(store, [], snapshot=read_methods(store)))
-    assert "Trained with: 15 methods; the list below the table of methods has their settings" in page
+    assert SHOWN["trained-with-15-methods-the"] in page
     assert all(f"<dd><code>{name}</code></dd>" in page for name in names)
 
 
 def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) -> None:
     done = lobench("results", "--store", make(tmp_path / "store"), "--by", "method")
     assert done.returncode == 0, done.stderr
-    assert "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)" in (
-        done.stdout.splitlines()
-    )
+    assert SHOWN["mean-score-0-is-untrained"] in (done.stdout.splitlines())
 
 
 def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_table_says_which(tmp_path: Path) -> None:
@@ -302,7 +303,7 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     output = "over the 1 of 2 cases that all methods have (s/hard: not of lucky())"
     assert any(output in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
     assert cards(summary, None)[0].note.endswith("the 1 of 2 cases that all methods have")
-    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky()))" in render_page(summary)
+    assert SHOWN["seeds-of-the-1-of"] in render_page(summary)
     assert all(one.score for one in summary.shown_cases(None)), "of its own on each case that it has"
     assert len(summary.shown_cases(None)) == 2
 
@@ -318,8 +319,8 @@ def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_cas
     by_name = {column.label: entry.interval.mean for column, entry in zip(found.columns, means.entries, strict=True)}
     (one,) = experiment_history([store])
     assert one.best == max(by_name, key=by_name.__getitem__) == "Adam"
-    assert one.over == "the 1 of 2 cases that all methods have (s/hard: not of Adam)"
-    assert f"mine, id {one.id}: best is over {one.over}" in experiments_table([one])
+    assert one.over == SHOWN["of-2-cases-that-all"]
+    assert SHOWN["mine-id-best-is-over"].format(id=one.id, over=one.over) in experiments_table([one])
 
 
 @pytest.mark.parametrize("bold", ["best", "indistinct"])
@@ -362,4 +363,4 @@ def test_report_of_methods_that_all_diverged_names_none_as_the_best(tmp_path: Pa
         add(tmp_path, 0, {"a": {"train/loss": [np.nan] * 3}}, optimizer=name)
     done = lobench("results", "--store", tmp_path, "--by", "method")
     assert "*" not in done.stdout, done.stdout
-    assert "highest mean score" not in lobench("report", "--store", tmp_path, "--format", "text").stdout
+    assert SHOWN["highest-mean-score"] not in lobench("report", "--store", tmp_path, "--format", "text").stdout

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shown import texts_of
 from stores import case_info, curves
 
 from lobench.analysis.comparisons.event_numbers import row_of
@@ -24,6 +25,8 @@ from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.methods import Methods, PlainMethods, make_method_progress
 from lobench.report.tables.verdict import score_text
+
+SHOWN = texts_of("report")
 
 ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
 NAMES = {ADAM.key: ["adam", "[b]tuned"], SGD.key: ["sgd"]}
@@ -97,7 +100,7 @@ def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
     run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
     first, second, *through, last = file.getvalue().splitlines()
-    assert first.startswith("adam: 1 of 2 evaluations, score ") and second.startswith("[b]tuned: 1 of 2 evaluations")
+    assert first.startswith(SHOWN["adam-1-of-2-evaluations"]) and second.startswith("[b]tuned: 1 of 2 evaluations")
     assert first.endswith(" left") and re.search(r"score 1\.\d+ \[|score 0\.\d+ \[", first)
     assert through[0].startswith("adam: 2 of 2 evaluations") and last.startswith("[b]tuned: 2 of 2")
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "b", None)])
@@ -172,8 +175,8 @@ def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
     methods = Methods(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 0})  # of a command whose checkpoints are all evaluated
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "a", 1.0)])
-    assert file.getvalue().startswith("sgd: 1 evaluation, score ")
+    assert file.getvalue().startswith(SHOWN["sgd-1-evaluation-score"])
     progress = PlainMethods(file, methods, clock=clock)
     run(progress, clock, [event(SGD, "b", 1.0)])
     progress.closed()
-    assert re.match(r"sgd: 2 evaluations, score 1.000 \[.*\]$", file.getvalue().splitlines()[-1])  # said at its end
+    assert re.match(SHOWN["sgd-2-evaluations-score-1"], file.getvalue().splitlines()[-1])  # said at its end

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
@@ -20,6 +21,8 @@ from lobench.report.page.page import render_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.method_table import method_text
 from lobench.report.tables.verdict import cards, verdict_text
+
+SHOWN = texts_of("report")
 
 ADAM, SGD = "adam(); adam.learning_rate = 0.01", "sgd(); sgd.learning_rate = 0.1"
 FAILED = 20  # the checkpoint of this outer step gave no curve
@@ -71,7 +74,7 @@ def test_the_line_along_the_run_has_the_runs_own_steps_and_none_of_a_failed_chec
     adam = series[ADAM]
     assert list(adam.x) == [10, 40] and adam.y[0] == adam.y[1], "a level line: it is at no outer step"
     (section,) = (one for one in sections(summary) if one.id == "outer")
-    assert section.figures[0].note == "1 of 4 checkpoints have no score, and no point."
+    assert section.figures[0].note == SHOWN["of-4-checkpoints-have-no"]
 
 
 def test_optimizers_are_in_profiles_curves_and_the_table(summary: Summary) -> None:
@@ -88,8 +91,8 @@ def test_optimizers_are_in_profiles_curves_and_the_table(summary: Summary) -> No
 def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
     found = summary_of(make(tmp_path, tuple(range(10, 110, 10))), [])
     table = tabulate(found)
-    assert [heading.label for heading in table.columns] == [ADAM, SGD, "outer step 10", "outer step 100"]
-    assert table.notes[0] == "each run's first and last of 10 checkpoints; Table.methods names others"
+    assert [heading.label for heading in table.columns] == [ADAM, SGD, "outer step 10", SHOWN["outer-step-100"]]
+    assert table.notes[0] == SHOWN["each-run-s-first-and"]
 
 
 def test_a_checkpoint_that_failed_is_no_line_at_the_bottom_of_a_profile(tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ def test_a_checkpoint_that_failed_is_no_line_at_the_bottom_of_a_profile(tmp_path
             ledger.record_evaluation(key, case, Outcome.ERROR, curves=None, message="it hung")
     found = summary_of(store, [suite])
     drawn = {label for chart in charts(found, "profiles") for label in called(chart)}
-    assert "theta_9.npz" not in drawn and "outer step 9" not in drawn
+    assert "theta_9.npz" not in drawn and SHOWN["outer-step-9"] not in drawn
 
 
 def test_errors_are_red_for_themselves_and_divergence_is_not(summary: Summary, tmp_path: Path) -> None:
@@ -139,9 +142,9 @@ def test_one_number_is_the_same_in_page_text_table_latex_and_compare(store: Path
     expected = f"{mean.mean:.3f}"
     page, text = render_page(summary), verdict_text(summary)
     assert f'<p class="value">{expected}</p>' in page
-    assert f"Score on train/loss, outer step 40: {expected} (95% [{mean.lower:.3f}, {mean.upper:.3f}], 2 cases)" in text
+    assert SHOWN["score-on-train-loss-outer"].format(expected=expected, lower=mean.lower, upper=mean.upper) in text
     table = method_text(tabulate(summary))
-    assert re.search(rf"mean score, train/loss .*{expected}", table)
+    assert re.search(SHOWN["mean-score-train-loss-2"].format(expected=expected), table)
     assert expected in next(line for line in latex_table(summary).splitlines() if "mean score, train/loss" in line)
     done = lobench("compare", "--store", store, "10", "40", "--format", "json")
     (pair,) = json.loads(done.stdout)
@@ -226,16 +229,13 @@ def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("problem of case", "what it was before "))
     text = verdict_text(summary_of(store, [suite]))
     notes = [line for line in text.splitlines() if "stale" in line]
-    assert notes == [
-        "Note: the baseline tuned adam is stale: the case changed since it was made (7 cases: digits/case0, "
-        "digits/case1, digits/case2, digits/case3 and 3 more); run `lobench baseline suites/digits`"
-    ]
+    assert notes == [SHOWN["note-the-baseline-tuned-adam"]]
 
 
 def test_a_table_with_optimizers_has_no_column_of_outer_steps(store: Path) -> None:
     header, *lines = lobench("results", "--store", store, "--evaluations").stdout.splitlines()
     assert header.split()[:2] == ["case", "subject"] and "outer step" not in header
-    assert any(ADAM in line for line in lines) and any("outer step 30" in line for line in lines)
+    assert any(ADAM in line for line in lines) and any(SHOWN["outer-step-30"] in line for line in lines)
 
 
 def test_headlines_are_of_the_best_method_and_of_the_last_checkpoint(tmp_path: Path) -> None:
@@ -244,13 +244,13 @@ def test_headlines_are_of_the_best_method_and_of_the_last_checkpoint(tmp_path: P
     found = summary_of(tmp_path, [])
     assert [found.snapshot.labels[place] for place in (found.shown, found.first)] == ["method1()", "method0()"]
     lines = verdict_text(found).splitlines()
-    assert lines[3].startswith("Score on train/loss, method1(): 1.000")
-    assert "method1() has the highest mean score of 3 methods." in lines
+    assert lines[3].startswith(SHOWN["score-on-train-loss-method1"])
+    assert SHOWN["method1-has-the-highest-mean"] in lines
     add(tmp_path, 0, losses(0.5), optimizer="best()", sha256="b" * 64)
     add(tmp_path, 10, losses(5.0))
     found = summary_of(tmp_path, [])
     assert found.snapshot.labels[found.shown] == "theta_10.npz", "a watch has begun"
-    assert "has the highest mean score" not in verdict_text(found)
+    assert SHOWN["has-the-highest-mean-score"] not in verdict_text(found)
 
 
 def test_the_best_method_is_compared_with_another_one(tmp_path: Path) -> None:

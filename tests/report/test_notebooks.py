@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from report_store import NASTY, make_store
+from shown import texts_of
 from stores import add, case_info, curves
 
 import lobench
@@ -27,6 +28,8 @@ from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.methods import Methods
 from lobench.report.live.notebook_progress import NotebookProgress, default_progress, in_notebook
 from lobench.report.live.progress import SilentProgress
+
+SHOWN = texts_of("report")
 
 ADAM = "adam(); adam.learning_rate = 0.01"
 
@@ -87,7 +90,7 @@ def test_the_long_frame_has_a_row_for_each_step_and_an_optimizer_at_no_outer_ste
     assert found.evaluations().query("kind == 'optimizer'").outer_step.isna().all()
     assert not found.curves("train/loss", outer_step=0) and len(found.curves("train/loss", case="s/a")) == 3
     assert len(found.curves_frame("test/loss", case="a")) == 2 * 2 * 3
-    with pytest.raises(UsageError, match="did you mean 'test/loss'"):
+    with pytest.raises(UsageError, match=SHOWN["did-you-mean-test-loss"]):
         found.curves_frame("tests/loss")
 
 
@@ -100,7 +103,7 @@ def test_results_are_a_table_of_methods_and_cases(store: Path) -> None:
     assert "6 evaluations, 2 checkpoints, 1 optimizer, 3 cases" in html
     text = lobench_text(store, "results", "--by", "method")
     assert all(cell in text for row in rows for cell in row)
-    assert any("*" in cell for cell in rows[0]) and "*: the best" in html
+    assert any("*" in cell for cell in rows[0]) and SHOWN["the-best"] in html
     assert "StoredResults" in lobench.open_results(empty(store))._repr_html_()
 
 
@@ -120,15 +123,15 @@ def test_names_from_outside_are_escaped_wherever_they_stand(tmp_path: Path) -> N
 def test_plots_have_a_line_for_each_subject_and_a_panel_for_each_case(store: Path) -> None:
     found = lobench.open_results(store)
     axes = found.plot(case="a")
-    assert [line.get_label() for line in axes.get_lines()] == ["outer step 20", "outer step 10", ADAM]
+    assert [line.get_label() for line in axes.get_lines()] == [SHOWN["outer-step-20"], SHOWN["outer-step-10"], ADAM]
     (curve,) = found.curves("train/loss", case="a", outer_step=20)
     np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), curve.values.mean(axis=0))
     assert (axes.get_title(), axes.get_ylabel()) == ("s/a", "train/loss")
     several = found.plot()
     assert [one.get_title() for one in several] == ["s/a", "s/b", "s/c"]
-    with pytest.raises(UsageError, match="no case 'z'"):
+    with pytest.raises(UsageError, match=SHOWN["no-case-z"]):
         found.plot(case="z")
-    with pytest.raises(UsageError, match="several cases"):
+    with pytest.raises(UsageError, match=SHOWN["several-cases"]):
         found.plot(ax=axes)
     axes.figure.savefig(store / "plot.png")
     assert (store / "plot.png").stat().st_size > 5000
@@ -148,7 +151,7 @@ def test_one_result_shows_itself() -> None:
     axes = result.plot("test/loss")
     assert axes.get_yscale() == "log" and axes.get_ylabel() == "test/loss"
     assert result.plot(ax=axes) is axes
-    with pytest.raises(KeyError, match="no metric 'x'"):
+    with pytest.raises(KeyError, match=SHOWN["no-metric-x"]):
         result.plot("x")
 
 
@@ -160,8 +163,8 @@ def test_a_comparison_shows_what_the_command_prints(store: Path) -> None:
         # The command has notes in lines below the table.
         assert [cell for cell in row if cell not in text and cell != "note"] == []
     axes = found.plot()
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["mean over cases", "s/a", "s/b"]
-    assert "difference of the score to theta_10.npz" in axes.get_xlabel()
+    assert [label.get_text() for label in axes.get_yticklabels()] == [SHOWN["mean-over-cases"], "s/a", "s/b"]
+    assert SHOWN["difference-of-the-score-to"] in axes.get_xlabel()
 
 
 def lobench_text(store: Path, *words: str) -> str:
@@ -239,4 +242,4 @@ except LobenchError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "plots need matplotlib; pip install 'lobench[figures]'\n"
+    assert done.stdout == SHOWN["plots-need-matplotlib-pip-install"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from commands import lobench
 from report_store import NASTY, make_baseline, make_store
+from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
@@ -23,6 +24,8 @@ from lobench.report.page.page import render_page, write_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.result_records import records
 from lobench.report.tables.verdict import _span, verdict_text, warnings
+
+SHOWN = texts_of("report")
 
 
 class Page(HTMLParser):
@@ -77,19 +80,19 @@ def test_it_loads_nothing_and_has_two_scripts_of_its_own(page: Page) -> None:
 
 
 def test_the_headline_has_train_and_test_and_the_change(page: Page) -> None:
-    assert "Score on train/loss, outer step 3" in page.words
-    assert "Score on test/loss, outer step 3" in page.words
-    assert "Against outer step 0" in page.words
-    assert "0 is untrained, 1 is tuned adam" in page.words
+    assert SHOWN["score-on-train-loss-outer-step"] in page.words
+    assert SHOWN["score-on-test-loss-outer"] in page.words
+    assert SHOWN["against-outer-step-0"] in page.words
+    assert SHOWN["is-untrained-1-is-tuned"] in page.words
 
 
 def test_divergence_failures_and_censoring_are_in_plain_sight(page: Page) -> None:
-    assert "digits/case0: 1 of 4 seeds diverged: seed 3 at inner step 42" in page.words
-    assert f"failed: AssertionError: {NASTY}" in page.words
+    assert SHOWN["digits-case0-1-of-4"] in page.words
+    assert SHOWN["failed-assertionerror"].format(nasty=NASTY) in page.words
     assert "1 of 48" in page.words, "diverged seeds of all"
-    assert re.search(r"never reached it on \d of 2 cases\.", page.words)
-    assert f"digits/{NASTY}: tuned adam has no such case" in page.words
-    assert "tuned adam, velo protocol: on each case the best of 2 settings on 5 seeds; made by" in page.words
+    assert re.search(SHOWN["never-reached-it-on-of"], page.words)
+    assert SHOWN["digits-tuned-adam-has-no"].format(nasty=NASTY) in page.words
+    assert SHOWN["tuned-adam-velo-protocol-on"] in page.words
 
 
 def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
@@ -99,14 +102,12 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     summary = summary_of(store, [suite])
     assert record["cases"] and summary.scales.tuned
     words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=40), [suite]))).words
-    assert "The speed-up over the best single setting is censored on 1 of 2 cases, more than a tenth" in words
+    assert SHOWN["speed-up-over-the-best"] in words
     assert ">= 10x" in words
     text = lobench("report", "--store", tmp_path / "store", "--baseline", suite, "--format", "text").stdout
     lines = text.splitlines()
     sentence = "is censored on 1 of 2 cases, more than a tenth: the baseline, run for 10 times the budget, never was"
-    assert any(
-        line.startswith("Note: The speed-up over the best single setting") and sentence in line for line in lines
-    )
+    assert any(line.startswith(SHOWN["note-the-speed-up-over"]) and sentence in line for line in lines)
     spans = next(line for line in lines if "speed-up over tuned adam: over the best single setting" in line)
     assert "over the envelope" not in spans, "its smoothing is longer than the budget"
 
@@ -114,11 +115,11 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ([(2.0, False), (10.0, True), (10.0, True)], ">= 10x in the median, censored on 2 of 3 cases"),
-        ([(2.0, False), (3.0, False), (10.0, True)], "3x in the median, censored on 1 of 3 cases"),
-        ([(2.0, True), (3.0, False), (4.0, False)], ">= 3x in the median, censored on 1 of 3 cases"),
-        ([(2.0, False), (5.0, False), (3.0, False), (4.0, False)], "3.5x in the median, censored on 0 of 4 cases"),
-        ([(math.nan, False)], "none, censored on 0 of 1 case, diverged on 1"),
+        ([(2.0, False), (10.0, True), (10.0, True)], SHOWN["10x-in-the-median-censored"]),
+        ([(2.0, False), (3.0, False), (10.0, True)], SHOWN["3x-in-the-median-censored"]),
+        ([(2.0, True), (3.0, False), (4.0, False)], SHOWN["3x-in-the-median-censored-on"]),
+        ([(2.0, False), (5.0, False), (3.0, False), (4.0, False)], SHOWN["5x-in-the-median-censored"]),
+        ([(math.nan, False)], SHOWN["none-censored-on-0-of"]),
     ],
 )
 def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], message: str) -> None:
@@ -134,18 +135,18 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
         next(line for line in text.splitlines() if line.startswith(f"Score on {name}, outer step 3: "))
         for name in ("train/loss", "test/loss")
     )
-    assert re.search(r"interquartile mean over its runs on train/loss: -?\d\.\d+ \[", text)
+    assert re.search(SHOWN["interquartile-mean-over-its-runs"], text)
     for line in (train, test):
         label, _, value = line.partition(": ")
         assert f"{label} {value.split()[0]}" in words
     assert (
-        "censored on 0 of 2 cases" in text and "censored on 0 of 2 cases" in words and "more than a tenth" not in text
+        SHOWN["censored-on-0-of-2"] in text and SHOWN["censored-on-0-of-2"] in words and "more than a tenth" not in text
     )
     output = tmp_path / "new" / "verdict.txt"
     assert lobench("report", "--store", store, "--format", "text", "--output", output).returncode == 0
-    assert output.read_text(encoding="utf-8").startswith("lobench: digits")
+    assert output.read_text(encoding="utf-8").startswith(SHOWN["lobench-digits"])
     no_page = lobench("report", "--store", store)
-    assert no_page.returncode == 2 and "html is not for a terminal; give --output, or --format text" in no_page.stderr
+    assert no_page.returncode == 2 and SHOWN["html-is-not-for-a"] in no_page.stderr
 
 
 def test_checkpoints_that_their_step_does_not_tell_apart_go_by_name(tmp_path: Path) -> None:
@@ -173,8 +174,8 @@ def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) ->
 
 def test_without_a_baseline_the_scale_is_the_stores_own(store: Path) -> None:
     words = Page(render_page(summary_of(store, []))).words
-    assert "1 is the best mean that is stored, on each case (no baseline found)" in words
-    assert "No baseline was found" in words and "speed-up" not in words
+    assert SHOWN["is-the-best-mean-that"] in words
+    assert SHOWN["no-baseline-was-found"] in words and "speed-up" not in words
 
 
 def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
@@ -185,8 +186,8 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     assert math.isnan(summary.mean_score(0, "primary").interval.mean)
     assert change is not None and change.num_undecidable == 1 and math.isnan(change.overall.mean)
     words = Page(render_page(summary)).words
-    assert "0 cases (without a score: 1)" in words and "one value a case" not in words
-    assert "0 better, 0 worse, 1 undecided" in words and "no score: the case has no scale" in words
+    assert SHOWN["cases-without-a-score-1"] in words and SHOWN["one-value-a-case"] not in words
+    assert "0 better, 0 worse, 1 undecided" in words and SHOWN["no-score-the-case-has"] in words
 
 
 def test_cases_of_one_name_are_told_apart_and_keep_both_of_their_comparisons(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
     words = Page(render_page(summary_of(tmp_path, []))).words
-    assert "no interval: one value a case, 1 case" in words and "undecidable below n = 2" in words
+    assert SHOWN["no-interval-one-value-a"] in words and SHOWN["undecidable-below-n-2"] in words
     assert "= nan" not in words and "95% (no" not in words
 
 
@@ -250,7 +251,7 @@ def test_a_baseline_that_fits_no_case_was_found_all_the_same(tmp_path: Path) -> 
     add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.5]}})
     summary = summary_of(tmp_path / "other", [suite])
     assert warnings(summary, []) == [str(problem) for problem in summary.scales.problems]
-    assert len(summary.scales.problems) == 1 and summary.scale_label.endswith("(no baseline fits)")
+    assert len(summary.scales.problems) == 1 and summary.scale_label.endswith(SHOWN["no-baseline-fits"])
 
 
 def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
@@ -261,25 +262,29 @@ def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
     )
     ledger.close()
     words = Page(render_page(summary_of(store, []))).words
-    assert f"Gate against {NASTY}" in words and "REGRESSED" in words and "1 PASS; margin 0.02" in words
+    assert (
+        SHOWN["gate-against"].format(nasty=NASTY) in words
+        and "REGRESSED" in words
+        and SHOWN["pass-margin-0-02"] in words
+    )
 
 
 def test_one_checkpoint_and_one_seed_make_a_page_too(tmp_path: Path) -> None:
     words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=1, num_cases=2), []))).words
-    assert "Against" not in words and "Along the run" not in words
+    assert "Against" not in words and SHOWN["along-the-run"] not in words
 
 
 def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "empty").close()
-    with pytest.raises(StoreError, match="no evaluation yet"):
+    with pytest.raises(StoreError, match=SHOWN["no-evaluation-yet"]):
         render_page(summary_of(tmp_path / "empty", []))
     done = lobench("report", "--store", tmp_path / "none", "--output", "x.html", cwd=tmp_path)
-    assert done.returncode == 2 and "no result store found" in done.stderr, done.stderr
+    assert done.returncode == 2 and SHOWN["no-result-store-found"] in done.stderr, done.stderr
 
 
 def test_a_page_that_cannot_be_written_is_a_clear_line(store: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot write the report"):
+    with pytest.raises(StoreError, match=SHOWN["cannot-write-the-report"]):
         write_page(summary_of(store, []), tmp_path / "file" / "x.html")
 
 
@@ -293,7 +298,7 @@ def test_the_command_writes_each_format(store: Path, tmp_path: Path, kind: str) 
             f"{name}.{kind}" for name in ("curves", "outer", "profiles")
         ]
     else:
-        assert (tmp_path / "out").read_text().startswith({"html": "<!doctype html>", "latex": "%"}[kind])
+        assert (tmp_path / "out").read_text().startswith({"html": SHOWN["doctype-html"], "latex": "%"}[kind])
 
 
 def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_path: Path) -> None:
@@ -301,15 +306,15 @@ def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_pat
     found = summary_of(store, [make_baseline(tmp_path, num_cases=4)])
     lines = verdict_text(found).splitlines()
     line = next(line for line in lines if "by the role of cases" in line)
-    assert "meta_train, in distribution (1 case)" in line and "meta_test, out of distribution (2 cases)" in line
+    assert SHOWN["meta-train-in-distribution-1"] in line and SHOWN["meta-test-out-of-distribution"] in line
     scores = found.mean_score(found.shown, "primary").scores
     means = [float(np.mean(list(scores[f"identity of case{index}"].values()))) for index in range(3)]
     roles = found.scores_by_role("primary")
     assert roles["meta_train"][0].mean == pytest.approx(means[0])
     assert roles["meta_test"][0].mean == pytest.approx((means[1] + means[2]) / 2)
     card = next(line for line in lines if line.startswith("Speed-up over the envelope of tuned adam, outer step 3: "))
-    assert card == lines[3] and "interquartile mean of 3 cases and their seeds" in card
-    assert "too large on 3 cases, with a budget below the envelope's smoothing" in card
+    assert card == lines[3] and SHOWN["interquartile-mean-of-3-cases"] in card
+    assert SHOWN["too-large-on-3-cases"] in card
     speedups, num_cases, num_censored = found.speedups()
     assert num_cases == 3 and 1 < speedups.lower < speedups.upper < 10 and num_censored == 0
     assert 1 < speedups.mean < 10, "the baseline ran ten times the budget"

@@ -7,6 +7,7 @@ import dataclasses
 import io
 
 import pytest
+from shown import texts_of
 from stores import case_info, curves
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -15,6 +16,8 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.progress import LiveProgress, PlainProgress, is_coloured, make_progress
+
+SHOWN = texts_of("report")
 
 NASTY = "a\x1b[31m\r\nb\u202e[bold]x"
 ADAM = Subject.of_optimizer("adam()", label=NASTY)
@@ -107,7 +110,7 @@ def test_letters_that_an_encoding_lacks_are_escapes_and_a_full_disk_is_one_line(
     make_progress(file, color="no").log("score ▁█")
     assert raw.getvalue() == b"score \\u2581\\u2588\n"
     with open("/dev/full", "w", encoding="utf-8") as full:
-        with pytest.raises(LobenchError, match="cannot write the output; got No space left on device"):
+        with pytest.raises(LobenchError, match=SHOWN["cannot-write-the-output-got"]):
             make_progress(full).log("a line")
         with contextlib.suppress(OSError):
             full.close()

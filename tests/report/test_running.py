@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from shown import texts_of
 from stores import case_info, curves
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -13,6 +14,8 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.running import Running, duration, subject_name
+
+SHOWN = texts_of("report")
 
 STEP = Subject.of_checkpoint(Checkpoint(uri="run/theta_3.npz", sha256="0" * 64, outer_step=3))
 A, B = case_info("a", 2), case_info("b", 2)
@@ -39,7 +42,7 @@ def test_what_compiling_took_is_said_once_with_what_took_longest() -> None:
     world = World()
     world.evaluate(A, 1.0, compiling=3.0)
     world.evaluate(B, 1.0, compiling=12.0)
-    assert world.running.compiled() == "compiled 2 programs in 15 s: s/b 12 s, s/a 3.0 s"
+    assert world.running.compiled() == SHOWN["compiled-2-programs-in-15"]
     world.evaluate(B, 1.0)
     assert world.running.compiled() == ""
     world.evaluate(A, 1.0, compiling=0.1)
@@ -54,12 +57,12 @@ def test_what_compiling_took_is_said_once_with_what_took_longest() -> None:
 def test_the_time_left_is_that_of_what_is_left_without_compiling_on_all_cores() -> None:
     world = World()
     left = Left(evaluations={A.program_key: 4, B.program_key: 2}, num_admitted=3, num_waiting=2, num_cores=2)
-    assert world.running.left(left) == "3 in work, 2 waiting, 6 evaluations left", "nothing is known yet"
+    assert world.running.left(left) == SHOWN["in-work-2-waiting-6"], "nothing is known yet"
     world.evaluate(A, 1.0, compiling=60.0)
     world.evaluate(A, 3.0)
     world.evaluate(B, 12.0)
-    assert world.running.left(left) == "3 in work, 2 waiting, 6 evaluations left, about 16 s"
-    assert world.running.left(Left(evaluations={A.program_key: 1}, num_admitted=1)).startswith("1 evaluation left")
+    assert world.running.left(left) == SHOWN["in-work-2-waiting-6-evaluations"]
+    assert world.running.left(Left(evaluations={A.program_key: 1}, num_admitted=1)).startswith(SHOWN["evaluation-left"])
     assert world.running.left(Left()) == ""
 
 
@@ -67,10 +70,10 @@ def test_a_new_program_compiles_and_then_counts_its_steps() -> None:
     world = World()
     world.running.leased(7, STEP, A)
     world.now += 12
-    assert world.running.rows() == [("outer step 3  s/a", "compiling 12 s")]
-    assert world.running.now() == "0 evaluations done, 1 running: outer step 3  s/a compiling 12 s"
+    assert world.running.rows() == [(SHOWN["outer-step-3-s-a"], "compiling 12 s")]
+    assert world.running.now() == SHOWN["evaluations-done-1-running-outer"]
     world.running.step(7, 5)
-    assert world.running.rows() == [("outer step 3  s/a", "5/10")]
+    assert world.running.rows() == [(SHOWN["outer-step-3-s-a"], "5/10")]
     world.evaluate(A, 1.0)
     world.running.leased(8, STEP, A)
     assert world.running.rows()[-1][1] == "0/10", "what has run before is compiled"
@@ -79,8 +82,8 @@ def test_a_new_program_compiles_and_then_counts_its_steps() -> None:
 def test_names_and_durations() -> None:
     member = dataclasses.replace(STEP, run="trial_2")
     assert [subject_name(one) for one in (STEP, dataclasses.replace(STEP, generation=4), member)] == [
-        "outer step 3",
-        "generation 4, outer step 3",
-        "trial_2, outer step 3",
+        SHOWN["outer-step-3-2"],
+        SHOWN["generation-4-outer-step-3"],
+        SHOWN["trial-2-outer-step-3"],
     ]
     assert [duration(seconds) for seconds in (0.42, 9.6, 99, 100, 6100)] == ["0.4 s", "10 s", "99 s", "2 min", "2 h"]

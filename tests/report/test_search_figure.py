@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import SEEDS, case_info, make_store
+from shown import texts_of
 
 from lobench.analysis.store.search_history import StoppedTrials, histories_of
 from lobench.core.case import SeedBlock
@@ -22,6 +23,8 @@ from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.search_figure import search_section
 from lobench.testing.searches import quadratic, run_search, sample_spaces
+
+SHOWN = texts_of("report")
 
 
 def row(number: int, fitness: float | None, /, method: str = "adam", state: str = "", **parameters: Value) -> TrialRow:
@@ -100,10 +103,10 @@ def test_the_page_and_the_figures_show_a_search(tmp_path: Path) -> None:
     text = page.read_text()
     for title in ("Search: Adam, tuned", "Search: conditional", "Parallel coordinates", "the best is trial "):
         assert title in text
-    assert "<b>" not in text and "Inner training" in text
+    assert "<b>" not in text and SHOWN["inner-training"] in text
     only = lobench("report", "--store", store, "--output", page, "--figure", "search")
     assert only.returncode == 0 and "Search: conditional" in page.read_text()
-    assert "Inner training" not in page.read_text()
+    assert SHOWN["inner-training"] not in page.read_text()
     drawn = lobench("report", "--store", store, "--figure", "search", "--format", "png", "--output", figures)
     assert drawn.returncode == 0, drawn.stderr
     assert {path.name for path in figures.iterdir()} == {"search-mixed.png", "search-conditional.png"}
@@ -113,9 +116,6 @@ def test_a_store_without_a_search_says_so(tmp_path: Path) -> None:
     arguments = ("report", "--store", make_store(tmp_path), "--figure", "search", "--output", tmp_path / "figures")
     done = lobench(*arguments, "--format", "png")
     assert done.returncode == 2, done.stdout
-    assert (
-        "nothing to draw of 'search'; expected outer, profiles, curves; a search is a method with `Method.search`"
-        in done.stderr
-    )
+    assert SHOWN["nothing-to-draw-of-search"] in done.stderr
     done = lobench(*arguments, "--format", "text")
-    assert done.returncode == 2 and "text has no charts; give --format html, png or pdf" in done.stderr
+    assert done.returncode == 2 and SHOWN["text-has-no-charts-give"] in done.stderr

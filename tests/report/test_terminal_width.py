@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.wording import significant
@@ -18,6 +19,8 @@ from lobench.report.tables.text import (
     wrapped,
 )
 
+SHOWN = texts_of("report")
+
 LABELS = [f"adam(); adam.learning_rate = {rate}; adam.b1 = 0.9; adam.b2 = 0.999" for rate in (0.001, 0.003)]
 
 
@@ -28,7 +31,7 @@ def methods(num_cases: int) -> list[list[str]]:
 
 def test_a_table_that_fits_is_one_panel_with_whole_names() -> None:
     table = text_table([["method", "score"], ["a method", "1.5"]], left={0}, width=40)
-    assert table == "method    score\na method    1.5"
+    assert table == SHOWN["method-score-a-method-1"]
 
 
 def test_long_names_are_shortened_in_the_middle_and_stay_distinct() -> None:
@@ -51,9 +54,9 @@ def test_description_that_is_too_long_is_wrapped_beside_its_name() -> None:
         [("agem", "projects gradients onto those of a memory"), ("a-name-of-30-letters-or-a-bit-more", "x")], 30
     )
     assert text.splitlines() == [
-        "agem             projects",
+        SHOWN["agem-projects"],
         "                 gradients",
-        "                 onto those",
+        SHOWN["onto-those"],
         "                 of a memory",
         "a-name-of-30-letters-or-a-bit-more",
         "                 x",
@@ -122,4 +125,4 @@ def test_factors_have_no_exponent() -> None:
 
 def test_alignment_of_a_folded_line_is_kept() -> None:
     lines = wrapped(f"ok     plugins: {'a_plugin, ' * 12}", 60).splitlines()
-    assert len(lines) > 1 and lines[0].startswith("ok     plugins: a_plugin")
+    assert len(lines) > 1 and lines[0].startswith(SHOWN["ok-plugins-a-plugin"])

@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from shown import texts_of
+
 from lobench.testing.executors import ExecutorContract
+
+SHOWN = texts_of("testing")
 
 
 class TestLocalPool(ExecutorContract):
@@ -24,7 +28,7 @@ class TestInline(ExecutorContract):
             assert set(threading.enumerate()) > before
         left = set(threading.enumerate()) - before
         # Who listens runs nothing, and ends once it has read that the pipe is closed.
-        assert {thread.name for thread in left} <= {"lobench listens to its chief"}
+        assert {thread.name for thread in left} <= {SHOWN["lobench-listens-to-its-chief"]}
 
     def test_another_worker_takes_the_place_of_the_one_that_runs(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.inner import optimizers
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.testing.optimizers import OptimizerContract
+
+SHOWN = texts_of("testing")
 
 SMALL = {"MuLO": {"hidden_size": 4}, "VeLO": {"lstm_hidden_size": 16, "param_inits": 8}}  # they compile faster
 WITHOUT_THETA = ["adafactor", "adam", "adamw", "lion", "momentum", "nadamw", "nesterov", "rmsprop"]
@@ -72,7 +75,7 @@ def contract_of(made: Any) -> OptimizerContract:
 def test_the_contract_notices() -> None:
     with pytest.raises(AssertionError):
         contract_of(Mixing()).test_seeds_side_by_side_train_apart()
-    with pytest.raises(AssertionError, match="does not move"):
+    with pytest.raises(AssertionError, match=SHOWN["does-not-move"]):
         contract_of(Idle()).test_it_moves_the_parameters_along_the_gradients()
-    with pytest.raises(AssertionError, match="the state changes"):
+    with pytest.raises(AssertionError, match=SHOWN["state-changes"]):
         contract_of(Idle()).test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters()

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import LobenchError
 from lobench.inner.optimizers import LearnableSGD, adam
 from lobench.testing import parity
+
+SHOWN = texts_of("testing")
 
 
 class NumpyAdam:
@@ -44,16 +47,16 @@ def test_the_same_rule_in_numpy_agrees(file: Path) -> None:
 
 
 def test_the_first_difference_is_said_with_its_place(file: Path) -> None:
-    with pytest.raises(parity.ParityError, match=r"step 7 of 20: bias\[2\] is off; got .*expected .*before it agree"):
+    with pytest.raises(parity.ParityError, match=SHOWN["step-7-of-20-bias"]):
         parity.check(file, NumpyAdam(wrong_from=7).step)
-    with pytest.raises(AssertionError, match=r"step 0 of 20.*the first step is off already"):
+    with pytest.raises(AssertionError, match=SHOWN["step-0-of-20-the"]):
         parity.check(file, NumpyAdam(eps=1e-2).step)
-    with pytest.raises(parity.ParityError, match="returns no bias"):
+    with pytest.raises(parity.ParityError, match=SHOWN["returns-no-bias"]):
         parity.check(file, lambda params, *_: {name: params[name] for name in params if name != "bias"})
-    with pytest.raises(parity.ParityError, match="another shape"):
+    with pytest.raises(parity.ParityError, match=SHOWN["another-shape"]):
         parity.check(file, lambda params, *_: {name: leaf[None] for name, leaf in params.items()})
     nothing = {name: np.nan * leaf for name, leaf in parity.read(file).initial.items()}
-    with pytest.raises(parity.ParityError, match="got nan"):
+    with pytest.raises(parity.ParityError, match=SHOWN["got-nan"]):
         parity.check(file, lambda *_: nothing)
 
 
@@ -72,7 +75,7 @@ def test_a_learned_optimizer_has_its_theta_and_may_have_other_parameters(tmp_pat
 def test_what_is_no_file_of_parity_is_one_clear_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", a=1)
     for path in (tmp_path / "x.npz", tmp_path / "nobody.npz"):
-        with pytest.raises(LobenchError, match="not a parity file"):
+        with pytest.raises(LobenchError, match=SHOWN["not-a-parity-file"]):
             parity.check(path, lambda *_: {})
 
 
@@ -83,4 +86,4 @@ def test_checking_imports_no_jax(file: Path) -> None:
         "except parity.ParityError: print('jax' in sys.modules, 'lobench.inner' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "False False\n", done.stderr
+    assert done.stdout == SHOWN["false-false"], done.stderr

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import killed_chief, make_suite
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
@@ -20,6 +21,8 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject, Variant
 from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Need, Subset, ablated
 from lobench.tools.ablate.knobs import knobs_of
+
+SHOWN = texts_of("ablate")
 
 
 class Planted:
@@ -108,7 +111,7 @@ def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
 
 
 def test_where_b_diverges_everywhere_there_is_nothing_to_find() -> None:
-    with pytest.raises(LobenchError, match="no seed converges with both A and B"):
+    with pytest.raises(LobenchError, match=SHOWN["no-seed-converges-with-both"]):
         search(lambda s: DIVERGED if 0 in s else 0.0, knobs=3)
 
 
@@ -118,8 +121,8 @@ def test_what_two_subjects_differ_in() -> None:
     knobs = knobs_of(a, b)
     assert [(one.path, one.a_text, one.b_text) for one in knobs.knobs] == [
         ("adam.learning_rate", "0.01", "0.1"),
-        ("adam.b2", "0.9", "(its default)"),
-        ("adam.b1", "(its default)", "0.5"),
+        ("adam.b2", "0.9", SHOWN["its-default"]),
+        ("adam.b1", SHOWN["its-default"], "0.5"),
     ]
     assert knobs.given(Subset()).variant == Variant(
         bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.01", "adam.eps = 1e-08", "adam.b2 = 0.9"),
@@ -134,7 +137,7 @@ def test_what_two_subjects_differ_in() -> None:
         "adam.b1 = 0.5",
     }
     (_, _, third) = knobs_of(a, b, lambda binding: "0.7").knobs
-    assert (third.a, third.a_text, third.b) == ("adam.b1 = 0.7", "0.7 (its default)", "adam.b1 = 0.5")
+    assert (third.a, third.a_text, third.b) == ("adam.b1 = 0.7", SHOWN["its-default-2"], "adam.b1 = 0.5")
     theta = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 1",)))
     other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
     assert knobs_of(theta, other).given(Subset({0})).variant.bindings == ("X.a = 2",)
@@ -181,20 +184,20 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
     again = lobench("ablate", A, B, "--suite", suite, "--workers", "1", "--seeds", "8")
     assert again.returncode == 0 and {row.key: row.recorded_at for row in read_store(store).rows} == after
     assert re.search(r"^ ?adam.learning_rate +0.001 +0.1 .*yes$", again.stdout, re.M), again.stdout
-    assert again.stdout.startswith("needed: adam.learning_rate; A with these is equivalent to B within 0.05; B is +")
+    assert again.stdout.startswith(SHOWN["needed-adam-learning-rate-a"])
 
 
 def test_settings_of_one_group_change_together() -> None:
     a = Subject.of_optimizer("adam(); adam.b1 = 0.9")
     b = Subject.of_optimizer("sgd(); adam.b1 = 0.9; adam.b2 = 0.8; sgd.learning_rate = 0.1")
     call, b2 = knobs_of(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).knobs
-    assert (call.path, call.a) == ("Case.optimizer, sgd.learning_rate", "Case.optimizer = @adam()")
+    assert (call.path, call.a) == (SHOWN["case-optimizer-sgd-learning-rate"], "Case.optimizer = @adam()")
     assert (call.b, call.b_text) == ("Case.optimizer = @sgd(); sgd.learning_rate = 0.1", "@sgd(), 0.1")
     both = knobs_of(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).given(Subset({0}))
     lines = ("Case.optimizer = @sgd()", "adam.b1 = 0.9", "sgd.learning_rate = 0.1")
-    assert both.variant.bindings == lines and both.label == "A + Case.optimizer, sgd.learning_rate"
+    assert both.variant.bindings == lines and both.label == SHOWN["case-optimizer-sgd-learning-rate-2"]
     assert b2.b == "adam.b2 = 0.8"
-    with pytest.raises(UsageError, match="a knob changes nothing; got adam"):
+    with pytest.raises(UsageError, match=SHOWN["knob-changes-nothing-got-adam"]):
         knobs_of(a, b, groups=[("adam.b2",), ("adam.b1",)])
 
 
@@ -228,7 +231,7 @@ def test_an_experiment_lists_what_is_ablated(tmp_path: Path, monkeypatch: pytest
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     together = "gentle.learning_rate, gentle.power"
-    assert (record["a"], record["b"]) == ("plain", "plain with its knobs")
+    assert (record["a"], record["b"]) == ("plain", SHOWN["plain-with-its-knobs"])
     assert record["smallest"] == record["forward"] == [together]
     unlike = {"alone": 0, "without": 0, "steps": 0}
     assert record["knobs"][0] | unlike == {
@@ -249,18 +252,16 @@ def test_an_experiment_lists_what_is_ablated(tmp_path: Path, monkeypatch: pytest
     assert json.loads(lobench(*shlex.split(record["command"])[1:], "--format", "json").stdout) == record
     done = lobench("ablate", "elsewhere/listed.gin", "--method", "tuned", "--method", "plain", "--workers", "1")
     assert done.returncode == 0 and re.search(r"^ ?gentle.learning_rate +0.1 +0.001 .*yes$", done.stdout, re.M), done
-    assert done.stdout.rstrip().endswith("again: lobench ablate elsewhere/listed.gin --method tuned --method plain")
+    assert done.stdout.rstrip().endswith(SHOWN["again-lobench-ablate-elsewhere-listed"])
 
 
 def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = make_suite(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = lobench("ablate", A, "sgd(); sgd.learning_rate = 0.1", "--suite", suite)
-    assert done.returncode == 2 and "lobench: Case.optimizer: A and B use different functions" in done.stderr, (
-        done.stderr
-    )
+    assert done.returncode == 2 and SHOWN["lobench-case-optimizer-a-and"] in done.stderr, done.stderr
     done = lobench("ablate", A, f"{A}; Bowl.dim = 4", "--suite", suite, "--workers", "1", "--seeds", "4")
-    assert done.returncode == 2 and "a setting changes the case, not the optimizer; got Bowl.dim" in done.stderr
+    assert done.returncode == 2 and SHOWN["setting-changes-the-case-not"] in done.stderr
     done = lobench("ablate", A, "adam(); adam.learning_rte = 0.1", "--suite", suite, "--workers", "1")
     assert done.returncode == 2 and "learning_rte" in done.stderr and done.stderr.count("Traceback") == 0
 

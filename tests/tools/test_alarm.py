@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import TASKS, killed_chief, make_run, make_suite, write_checkpoint
 from tiny import watch_here as watch
 
@@ -30,6 +31,8 @@ from lobench.tools.alarm.alarm_rules import AlarmRules
 from lobench.tools.alarm.evidence import block_of
 from lobench.tools.alarm.rule import Confirmation, Kind, Stall, TwoStages, detector_of, level_of
 from lobench.tools.alarm.watching import _alarms
+
+SHOWN = texts_of("alarm")
 
 Run: TypeAlias = Callable[[int], float]
 
@@ -95,8 +98,8 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     assert sum(row.key.seed_block.size for row in rows) == 2 * 2 * 2 * 4  # confirmations, sides, cases, seeds
     assert called.read_text().splitlines() == ["regress 4", "regress 7"]
     assert (suite / "alarms.txt").read_text() == "regress 4 2\nregress 7 2\n"
-    assert "ended with 3" in done.stderr and "ALARM regress: outer step 4 is worse than 2" in done.stderr
-    assert f"`lobench bisect {run} --suite {suite} --case tiny/" in done.stderr
+    assert SHOWN["ended-with-3"] in done.stderr and SHOWN["alarm-regress-outer-step-4"] in done.stderr
+    assert SHOWN["lobench-bisect-suite-case-tiny"].format(run=run, suite=suite) in done.stderr
     again = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert again.returncode == 1 and json.loads(again.stdout) == record
     assert len(called.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
@@ -111,7 +114,7 @@ def test_a_run_that_was_watched_from_another_folder_is_confirmed_all_the_same(tm
     options = ("--once", "--checkpoints", "all", "--workers", "1")
     assert lobench("watch", run.name, "--suite", suite, *options, cwd=tmp_path).returncode == 0
     done = alarm(run, suite)
-    assert done.returncode == 1 and "is gone" not in done.stderr, done.stderr
+    assert done.returncode == 1 and SHOWN["is-gone"] not in done.stderr, done.stderr
 
 
 def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None:
@@ -122,12 +125,12 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     assert json.loads((store / "alarm" / "alarms.json").read_text())["told"][0][::2] == ["regress", 2]
     assert not any(row.key.seed_block.start for row in read_store(store).rows)
     (section,) = [one for one in sections(summary_of(store, [])) if one.view == "alarms"]
-    assert any("ALARM regress: outer step 2 is worse than 1" in line for line in section.lines), section.lines
+    assert any(SHOWN["alarm-regress-outer-step-2"] in line for line in section.lines), section.lines
     write_checkpoint(run / "theta_3.npz", -1.5)
     done = watch(run, suite, "--once", "--workers", "1", "--on-alarm", "true")
-    assert done.returncode == 2 and "--on-alarm needs --alarm" in done.stderr
+    assert done.returncode == 2 and SHOWN["on-alarm-needs-alarm"] in done.stderr
     done = watch(run, suite, "--once", "--workers", "1", "--alarm", "regres")
-    assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and "outer step 3" not in done.stdout
+    assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and SHOWN["outer-step-3"] not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -137,14 +140,14 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
         (
             "",
             (0.05, 0.1, 0.12, 0.2, 0.23),
-            "ALARM overfit: outer step 4 is worse out of distribution than in it, against 3",
+            SHOWN["alarm-overfit-outer-step-4"],
             {"steep"},
         ),
         # Where no bowl is steep, all cases get worse alike.
         (
             "Steep.factor = 1.0",
             (0.05, 0.2, 0.02),
-            "ALARM regress: outer step 3 is worse than 2",
+            SHOWN["alarm-regress-outer-step-3"],
             {"steep", "trained", "wide"},
         ),
     ],
@@ -164,7 +167,10 @@ def test_a_watch_reports_a_run_that_overfits_and_none_that_gets_worse_everywhere
     (raised,) = json.loads((store / "alarm" / "alarms.json").read_text())["lines"]
     assert raised.startswith(f"{line} (by "), raised
     assert {*(tmp_path / "cases").read_text().split()} == {f"tiny/{case}" for case in cases}
-    assert "on 8 fresh seeds): tiny/" in raised and f"`lobench bisect {run} --suite {suite} --case tiny/" in raised
+    assert (
+        SHOWN["on-8-fresh-seeds-tiny"] in raised
+        and SHOWN["lobench-bisect-suite-case-tiny"].format(run=run, suite=suite) in raised
+    )
 
 
 def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path) -> None:
@@ -176,7 +182,7 @@ def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path)
     with subprocess.Popen([*command, "--alarm", "regress"], stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stderr is not None
         lines = iter(watching.stderr.readline, "")
-        assert any("ended early, with exit code 2; the watch goes on" in line for line in lines)
+        assert any(SHOWN["ended-early-with-exit-code"] in line for line in lines)
         assert watching.poll() is None
         watching.terminate()
         watching.stderr.read()
@@ -213,7 +219,7 @@ def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> No
     assert watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1").returncode == 3
     done = lobench("alarm", run, "--suite", suite, "--workers", "1")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "nothing was compared" in done.stdout and "no alarm" not in done.stdout
+    assert SHOWN["nothing-was-compared"] in done.stdout and SHOWN["no-alarm"] not in done.stdout
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
@@ -226,11 +232,11 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         assert done.returncode == 2 and output in done.stderr, done.stderr
     assert watch(run, suite, "--once", "--workers", "1").returncode == 0
     done = alarm(run, suite, "--alarm", "overfit")
-    assert done.returncode == 2 and "overfit needs cases of both roles" in done.stderr
+    assert done.returncode == 2 and SHOWN["overfit-needs-cases-of-both"] in done.stderr
     called = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
     called.write_text("{")
     done = alarm(run, suite)
-    assert done.returncode == 2 and str(called) in done.stderr and "move it away" in done.stderr
+    assert done.returncode == 2 and str(called) in done.stderr and SHOWN["move-it-away"] in done.stderr
 
 
 class Planted:

@@ -13,10 +13,13 @@ import pandas as pd
 import pytest
 from commands import Done, lobench
 from reference import reference_data
+from shown import texts_of
 
 from lobench.analysis.scores.algoperf import RULES, Removal, Targets, WorkloadTarget, score_log
 from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.core.errors import UsageError
+
+SHOWN = texts_of("score")
 
 PUBLISHED = {
     "shampoo_submission": 0.7784,
@@ -93,7 +96,7 @@ def test_each_rule_removes_what_it_says() -> None:
     assert removed["slow"] == {"a": None, "b": Removal.TOO_SLOW, "a_wide": None}
     assert removed["narrow"] == {"a": Removal.HELD_OUT_MISSED, "b": None, "a_wide": Removal.TOO_SLOW}
     assert removed["lost"] == {"a": Removal.NOT_REACHED, "b": None, "a_wide": Removal.BASE_MISSED}
-    assert found["narrow"].workloads["a"].cause == "a_wide: more than 4 times the fastest"
+    assert found["narrow"].workloads["a"].cause == SHOWN["wide-more-than-4-times"]
     assert found["fast"].score == pytest.approx(1.0) and found["narrow"].score == pytest.approx(0.5)
     assert next(iter(found)) == "fast"
 
@@ -150,7 +153,7 @@ def test_the_published_scores_of_both_versions_and_tracks_by_the_command(
 def test_self_tuning_of_06_has_three_studies_of_one_trial_and_half_as_long_again() -> None:
     data = reference_data() / "algoperf"
     done = run(data / "v06_self_to_target.csv.gz", "--targets", data / "workload_targets_v06.json", "--self-tuning")
-    assert done.stdout.startswith("schedule_free_adamw_v2 has the highest score of ")
+    assert done.stdout.startswith(SHOWN["schedule-free-adamw-v2-has"])
     assert done.stdout.endswith("studies x trials 3 x 1\n")
     budget = RULES["0.6"].of_self_tuning().budgets["wmt"]
     assert budget == 1.5 * 43_336 and RULES["0.5"].of_self_tuning().budgets["wmt"] == 3 * 48_151
@@ -168,7 +171,7 @@ def test_what_is_not_as_the_rules_say_is_named(tmp_path: Path) -> None:
     logs, targets = tmp_path / "log.csv", targets_file(tmp_path)
     logs.write_text(HEADER + "mine,s0,wmt,t1,1,5.0,31\nmine,s1,wmt,t1,1,5.0,31\n")
     output = run(logs, "--targets", targets, "--rules", "0.6").stdout
-    assert output.endswith("AlgoPerf 0.6, studies x trials 3 x 5; not so: mine, wmt: 2 x 1\n")
+    assert output.endswith(SHOWN["algoperf-0-6-studies-x"])
     assert "AlgoPerf" not in run(logs, "--targets", targets).stdout
     done = run(logs, "--targets", targets, "--self-tuning")
     assert done.returncode == 2 and "--rules 0.5 or 0.6" in done.stderr
@@ -181,7 +184,7 @@ def test_evaluations_past_the_budget_are_counted_in_the_text_and_in_json(tmp_pat
     logs.write_text(HEADER + "mine,s0,wmt,t1,1,5.0,31\nmine,s0,wmt,t1,2,9e9,32\nmine,s1,wmt,t1,1,9e8,31\n")
     words = (logs, "--targets", targets, "--rules", "0.6")
     assert json.loads(run(*words, "--format", "json").stdout)["log"]["past_budget"] == 2
-    assert "2 past the budget (a trial's evaluations after its workload's budget" in run(*words).stdout
+    assert SHOWN["past-the-budget-a-trial"] in run(*words).stdout
 
 
 def test_a_log_of_which_nothing_counts_scores_zero(tmp_path: Path) -> None:
@@ -245,9 +248,9 @@ def test_the_command_prints_json_and_a_table(tmp_path: Path) -> None:
     found = json.loads(run(logs, "--targets", targets, "--format", "json").stdout)
     assert found["scores"] == {"Mine": 1.0, "Theirs": 0.0}
     wmt = found["submissions"]["Theirs"]["workloads"]["wmt"]
-    assert wmt["removed_by"] == "target not reached in the median study" and wmt["seconds"] is None
+    assert wmt["removed_by"] == SHOWN["target-not-reached-in-the"] and wmt["seconds"] is None
     table = run(logs, "--targets", targets).stdout
-    assert "1.0000" in table and "0 of 1 studies reached it" in table
+    assert "1.0000" in table and SHOWN["of-1-studies-reached-it"] in table
 
 
 def test_a_name_that_would_steer_the_terminal_is_shown(tmp_path: Path) -> None:
@@ -268,16 +271,16 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
     ("content", "expected"),
     [
         (b"", "not a CSV"),
-        (b"Time," + HEADER.encode() + b"1,a,s,wmt,t,1,2,31\n", "has the column time twice"),
-        (b"submission,study\na,b\n", "lacks the columns workload, trial, global_step, time, val_metric"),
-        (HEADER.encode(), "holds no evaluation"),
-        ((HEADER + "a,s,wmt,t,1,soon,31\n").encode(), "line 2: time is no number; got 'soon'"),
-        ((HEADER + "a,s,,t,1,2,31\n").encode(), "line 2: no workload"),
-        (("\n" + HEADER + "\n \t\n\na,s,wmt,t,1,soon,31\n").encode(), "line 6: time is no number; got 'soon'"),
-        ((HEADER + '"a\n\nb",s,wmt,t,1,2,31\r\n\r\na,s,,t,1,2,31\n').encode(), "line 6: no workload"),
+        (b"Time," + HEADER.encode() + b"1,a,s,wmt,t,1,2,31\n", SHOWN["has-the-column-time-twice"]),
+        (b"submission,study\na,b\n", SHOWN["lacks-the-columns-workload-trial"]),
+        (HEADER.encode(), SHOWN["holds-no-evaluation"]),
+        ((HEADER + "a,s,wmt,t,1,soon,31\n").encode(), SHOWN["line-2-time-is-no"]),
+        ((HEADER + "a,s,,t,1,2,31\n").encode(), SHOWN["line-2-no-workload"]),
+        (("\n" + HEADER + "\n \t\n\na,s,wmt,t,1,soon,31\n").encode(), SHOWN["line-6-time-is-no"]),
+        ((HEADER + '"a\n\nb",s,wmt,t,1,2,31\r\n\r\na,s,,t,1,2,31\n').encode(), SHOWN["line-6-no-workload"]),
         ((HEADER + "a,s,wmt,t,1,2,31,9,9,9\na,s\n").encode(), "not a CSV"),
-        (b"\x1f\x8b\x08truncated", "cannot read this file"),
-        (b"\xff\xfe\x00", "not a text file"),
+        (b"\x1f\x8b\x08truncated", SHOWN["cannot-read-this-file"]),
+        (b"\xff\xfe\x00", SHOWN["not-a-text-file"]),
     ],
 )
 def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, expected: str) -> None:
@@ -291,19 +294,19 @@ def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, expected: s
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        ("{", "not JSON"),
-        ("[]", "not a file of targets"),
-        ({"base_workloads": ["a"], "workloads": {}}, "'a' has no target"),
+        ("{", SHOWN["not-json"]),
+        ("[]", SHOWN["not-a-file-of-targets"]),
+        ({"base_workloads": ["a"], "workloads": {}}, SHOWN["has-no-target"]),
         (
             {"base_workloads": ["a"], "held_out_workloads": ["b"], "workloads": {}},
-            "'b' starts with no base workload's name",
+            SHOWN["b-starts-with-no-base"],
         ),
         (
             {
                 "base_workloads": ["a"],
                 "workloads": {"a": {"target_metric_name": "charm", "validation_target_value": 1}},
             },
-            "is 'charm' better up or down?",
+            SHOWN["is-charm-better-up-or"],
         ),
     ],
 )

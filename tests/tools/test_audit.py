@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from commands import lobench
 from left_behind import traceless
+from shown import texts_of
 from tampered import TAMPERINGS, published, tampered
 from tiny import GIN, make_run, make_suite, watch, watch_command
 
@@ -25,6 +26,8 @@ from lobench.engine.store.ledger import Ledger
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
 from lobench.tools.audit.draw import drawn, escapes
+
+SHOWN = texts_of("audit")
 
 _GIN = GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2")
 
@@ -87,7 +90,7 @@ def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path:
         after.writestr(f"suites/0/{world[1].name}/conftest.py", f"open({str(ran)!r}, 'w')\n")
     found = audit(tmp_path / "edited.lobench")
     assert [one.kind for one in found.contradictions] == ["root", "suite", "card"]
-    assert not ran.exists() and found.checked == () and "no code of the bundle was run" in "".join(found.notes)
+    assert not ran.exists() and found.checked == () and SHOWN["no-code-of-the-bundle"] in "".join(found.notes)
 
 
 def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) ->
     with pytest.raises(UsageError, match="signature"):
         audit(bundle, sample="0", allowed_signers=tmp_path / "others")
     unsigned = published(world[0], tmp_path / "unsigned.lobench", world[1])
-    with pytest.raises(UsageError, match="the bundle is not signed"):
+    with pytest.raises(UsageError, match=SHOWN["bundle-is-not-signed"]):
         audit(unsigned, sample="0", allowed_signers=tmp_path / "signers")
     assert ResultBundle(unsigned).root == ResultBundle(bundle).root
 
@@ -156,7 +159,7 @@ def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differ
     found = audit(published(store, tmp_path / "other.lobench", suite))
     assert found.is_passed
     assert found.counts["identical"] + found.counts["consistent"] == 8
-    assert all(one.row.program.device.endswith("at most SSE4_2") for one in found.checked)
+    assert all(one.row.program.device.endswith(SHOWN["at-most-sse4-2"]) for one in found.checked)
     rng = np.random.default_rng(4)
     changed = audit(tampered("final", store, suite, tmp_path / "tampered", rng, factor=1.001))
     assert changed.counts["differs"] == 1
@@ -173,4 +176,4 @@ def test_a_second_name_is_not_auditable_and_the_name_of_another_is_a_contradicti
         ledger.record_sighting(dataclasses.replace(first, label="Ours" if is_new else second.label))
     found = audit(published(store, tmp_path / "named.lobench", world[1]), sample="0")
     assert [one.kind for one in found.contradictions] == ([] if is_new else ["label"])
-    assert any("'Ours' was planned as 'theta" in name for name in found.unaudited) == is_new, found.unaudited
+    assert any(SHOWN["ours-was-planned-as-theta"] in name for name in found.unaudited) == is_new, found.unaudited

@@ -12,11 +12,14 @@ import pytest
 from commands import lobench
 from curve_scripts import NUMPY
 from left_behind import traceless
+from shown import texts_of
 from tiny import GIN, make_suite
 
 from lobench.core.result import Curves
 from lobench.engine.config.experiment.file import read_experiment
 from lobench.tools.audit.audit import Audit, audit
+
+SHOWN = texts_of("audit")
 
 _SCRIPTS = """
 Experiment.num_sessions = 2
@@ -66,7 +69,7 @@ def test_audit_of_scripts_and_of_their_search_contradicts_nothing(scripts: Path,
 
 
 @pytest.mark.parametrize(
-    ("method", "message"), [("mine", "its results give"), ("plain", "a session of a command has no fitness")]
+    ("method", "message"), [("mine", SHOWN["its-results-give"]), ("plain", SHOWN["session-of-a-command-has"])]
 )
 def test_audit_after_change_of_a_scripts_fitness_names_it(
     scripts: Path, tmp_path: Path, method: str, message: str
@@ -109,5 +112,5 @@ def test_audit_makes_the_metrics_of_a_suites_conftest_again(tmp_path: Path) -> N
     with traceless():
         found = audit(tmp_path / "b.lobench")
     (checked,) = found.checked
-    assert checked.verdict == "differs" and "train/ratio of seed 0" in checked.why
+    assert checked.verdict == "differs" and SHOWN["train-ratio-of-seed-0"] in checked.why
     assert not any("metric" in one for one in found.unaudited)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from commands import lobench
 from left_behind import traceless
+from shown import texts_of
 from tampered_fields import Tampering, evaluate_once, name_of_field, tamperings
 from tiny import GIN, make_suite
 
@@ -24,6 +25,8 @@ from lobench.engine.store.bundle import ResultBundle
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
 from lobench.tools.publish.publish import publish
+
+SHOWN = texts_of("audit")
 
 _GIN = GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", "a/expect.max_final_loss = 100.0\n")
 _EXPERIMENT = """
@@ -156,7 +159,7 @@ def test_audit_of_an_optimizer_that_is_called_a_checkpoint_names_it(
         db.execute("UPDATE subjects SET kind = 'checkpoint' WHERE kind = 'optimizer'")
 
     found = audit(_changed(world, tmp_path, hide), sample="0")
-    assert any("is an optimizer, and the ledger has checkpoint" in one.what for one in found.contradictions)
+    assert any(SHOWN["is-an-optimizer-and-the"] in one.what for one in found.contradictions)
 
 
 def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
@@ -174,7 +177,7 @@ def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path
 
     found = audit(_changed(world, tmp_path, invent))
     assert "case" in {one.kind for one in found.contradictions}
-    assert any(one.startswith("metric test/accuracy of tiny/a") for one in found.unaudited)
+    assert any(one.startswith(SHOWN["metric-test-accuracy-of-tiny"]) for one in found.unaudited)
 
 
 def test_seeds_that_nobody_had_planned_are_a_contradiction(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_seeds_that_nobody_had_planned_are_a_contradiction(world: tuple[Path, Pa
         db.execute("UPDATE evaluations SET seed_start = 40 WHERE id = 1")
 
     found = audit(_changed(world, tmp_path, move), sample="0")
-    assert any("seeds 40-41 were not planned" in one.what for one in found.contradictions)
+    assert any(SHOWN["seeds-40-41-were-not"] in one.what for one in found.contradictions)
 
 
 def test_a_plan_without_its_end_is_a_contradiction_of_the_bundle(
@@ -200,7 +203,7 @@ def test_a_plan_without_its_end_is_a_contradiction_of_the_bundle(
 def test_the_verdict_says_that_there_is_no_plan(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
     changed = _changed(world, tmp_path, lambda db: db.execute("DELETE FROM events WHERE kind LIKE '%plan%'") and None)
     verdict = lobench("audit", changed, "--sample", "0").stdout.partition("root ")[0]
-    assert "PASS" in verdict and "cannot be audited: a plan: the ledger has none" in " ".join(verdict.split())
+    assert "PASS" in verdict and SHOWN["cannot-be-audited-a-plan"] in " ".join(verdict.split())
 
 
 def test_the_verdict_says_that_methods_were_planned_on_different_seeds(
@@ -209,7 +212,7 @@ def test_the_verdict_says_that_methods_were_planned_on_different_seeds(
     bundle = next(one for one in tamperings(world[2]) if one.field == "events.plan.cases.blocks")
     bundle.write(tmp_path / "changed.lobench")
     found = audit(tmp_path / "changed.lobench", sample="0")
-    assert any("different seeds" in one for one in found.unaudited)
+    assert any(SHOWN["different-seeds"] in one for one in found.unaudited)
 
 
 def test_a_changed_file_that_no_result_reaches_is_no_contradiction(
@@ -224,7 +227,7 @@ def test_a_changed_file_that_no_result_reaches_is_no_contradiction(
     finally:
         (suite / "notes.md").unlink()
         (suite / "sketch.gin").unlink()
-    assert any("2 files of suite tiny go into it: tiny/tiny.gin, tiny/tiny_tasks.py" in line for line in lines)
+    assert any(SHOWN["files-of-suite-tiny-go"] in line for line in lines)
     assert [Path(name).name for name in ResultBundle(tmp_path / "again.lobench").below("suites")] == [
         "tiny.gin",
         "tiny_tasks.py",

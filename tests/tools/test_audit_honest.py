@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 from commands import lobench, pytest_session
 from left_behind import traceless
+from shown import texts_of
 
 from lobench.core.subject import Subject, Variant
 from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
 from lobench.tools.audit.contradictions import renamed
+
+SHOWN = texts_of("audit")
 
 _TASKS = """
 import jax
@@ -150,7 +153,7 @@ def test_audit_of_methods_that_share_a_subject_and_of_code_beside_the_experiment
     found = audit(bundle)
     assert found.contradictions == ()
     assert (found.counts["identical"], found.counts["not auditable"]) == (4, 2)
-    assert any("the same, in other words" in line for line in found.unaudited)
+    assert any(SHOWN["same-in-other-words"] in line for line in found.unaudited)
 
 
 def test_audit_without_the_code_beside_the_experiment_accuses_nobody(experiment: Path, tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_audit_without_the_code_beside_the_experiment_accuses_nobody(experiment:
     store = _changed(experiment, tmp_path, "UPDATE described SET files_json = '{}'")
     found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
     assert found.contradictions == ()
-    assert any("code that the bundle does not have: noted.py" in line for line in found.unaudited)
+    assert any(SHOWN["code-that-the-bundle-does"] in line for line in found.unaudited)
 
 
 def test_audit_after_a_trial_was_removed_names_it(experiment: Path, tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_audit_after_a_trial_was_removed_names_it(experiment: Path, tmp_path: Pa
         "DELETE FROM memberships WHERE method = 'tuned' AND trial = 0",
     )
     found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
-    assert "search 'tuned' of 'e' counts trials from 0, and lacks 0" in _whats(found.contradictions)
+    assert SHOWN["search-tuned-of-e-counts"] in _whats(found.contradictions)
 
 
 def test_audit_of_an_outcome_that_curves_contradict_names_it_without_an_evaluation(
@@ -177,13 +180,13 @@ def test_audit_of_an_outcome_that_curves_contradict_names_it_without_an_evaluati
 ) -> None:
     store = _changed(experiment, tmp_path, "UPDATE evaluations SET outcome = 'passed', message = '' WHERE id = 1")
     found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
-    assert "recorded as passed, and by its curves it is failed" in _whats(found.contradictions)
+    assert SHOWN["recorded-as-passed-and-by"] in _whats(found.contradictions)
 
 
 def test_audit_after_the_label_of_a_method_was_invented_names_it(experiment: Path, tmp_path: Path) -> None:
     store = _changed(experiment, tmp_path, "UPDATE experiments SET config = config || 'own/Method.label = ''best''\n'")
     found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
-    assert "label: method own is called 'best', and has the results of 'own'" in _whats(found.contradictions)
+    assert SHOWN["label-method-own-is-called"] in _whats(found.contradictions)
 
 
 def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_installed_metric(
@@ -213,12 +216,12 @@ def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_ins
         lobench(*command, cwd=tmp_path)
     found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"))
     assert found.contradictions == ()
-    assert "results of code that was edited later, in no table (2)" in found.unaudited
-    assert any("code that the bundle does not have: noted_metric.py" in line for line in found.unaudited)
+    assert SHOWN["results-of-code-that-was"] in found.unaudited
+    assert any(SHOWN["code-that-the-bundle-does-not"] in line for line in found.unaudited)
     assert "kernel.cu" not in "".join(found.unaudited)
     kernel.write_text("// two\n")
     found = audit(_publish(tmp_path / "store", tmp_path / "c.lobench"), sample="0")
-    assert "made by another valleys/kernel.cu than the bundle has" in _whats(found.contradictions)
+    assert SHOWN["made-by-another-valleys-kernel"] in _whats(found.contradictions)
 
 
 def test_audit_of_an_experiment_that_pytest_ran_passes(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from commands import lobench_here as lobench
+from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite, results
 from tiny import watch_here as watch
+
+SHOWN = texts_of("best")
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +49,12 @@ def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_c
     assert {tuple(found["seeds"]) for found in results(store)} == {(0, 1)}
     assert json.loads((store / "best.json").read_text()) == [{k: v for k, v in record.items() if k != "schema"}]
     text = lobench("best", run, "--suite", suite, "--top", "1", "--workers", "1").stdout
-    assert text.startswith("best checkpoint by the primary metric: ") and "on seeds from 5 on" in text.splitlines()[0]
-    assert "; 0 of 2 seeds diverged or exploded (a share of at most 78%)" in text.splitlines()[0]
-    assert text.splitlines()[1].startswith("report this score") and "\n\ncheckpoint" in text
-    assert "1 the best mean that is stored, on each case" in text
+    assert (
+        text.startswith(SHOWN["best-checkpoint-by-the-primary"]) and SHOWN["on-seeds-from-5-on"] in text.splitlines()[0]
+    )
+    assert SHOWN["of-2-seeds-diverged-or"] in text.splitlines()[0]
+    assert text.splitlines()[1].startswith(SHOWN["report-this-score"]) and "\n\ncheckpoint" in text
+    assert SHOWN["best-mean-that-is-stored"] in text
     assert len(json.loads((store / "best.json").read_text())) == 2
 
 
@@ -57,11 +62,11 @@ def test_usage_is_one_clear_line(tmp_path: Path) -> None:
     store = tmp_path / "store"
     add(store, 1, {"a": {"train/loss": [1.0, 0.5]}})
     gone = lobench("best", tmp_path, "--suite", "suites/quick", "--store", store)
-    assert gone.returncode == 2 and "no checkpoint to choose from; got run/theta_1.npz" in gone.stderr
+    assert gone.returncode == 2 and SHOWN["no-checkpoint-to-choose-from"] in gone.stderr
     unknown = lobench("best", tmp_path, "--suite", "suites/quick", "--store", store, "--metric", "x")
-    assert unknown.returncode == 2 and "no subject has this metric; got 'x'; expected train/loss" in unknown.stderr
+    assert unknown.returncode == 2 and SHOWN["no-subject-has-this-metric"] in unknown.stderr
     assert lobench("best", tmp_path, "--suite", "suites/quick").returncode == 2
     add(tmp_path / "worse", 1, {"a": {"train/loss": [9.0, 9.0]}})
     unscaled = lobench("best", tmp_path, "--suite", "suites/quick", "--store", tmp_path / "worse")
-    assert unscaled.returncode == 2 and "no checkpoint has a score" in unscaled.stderr
-    assert "lobench baseline" in unscaled.stderr
+    assert unscaled.returncode == 2 and SHOWN["no-checkpoint-has-a-score"] in unscaled.stderr
+    assert SHOWN["lobench-baseline"] in unscaled.stderr

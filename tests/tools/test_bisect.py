@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
+from shown import texts_of
 from stores import add, case_info
 from tiny import killed_chief, make_run, make_suite, results, write_checkpoint
 
@@ -23,6 +24,8 @@ from lobench.tools.bisect.bisect import _Search
 from lobench.tools.bisect.bisect import bisect as lobench_bisect
 from lobench.tools.bisect.bisect_output import bisection_text
 from lobench.tools.bisect.probes import Probed
+
+SHOWN = texts_of("bisect")
 
 
 def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
@@ -38,7 +41,9 @@ def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
     done = bisect(run, suite, "--case", "a", *options)
     assert done.returncode == 0, done.stderr
-    assert "looking at outer step" in done.stderr and "evaluating 1 subject" not in done.stderr, "a line per round"
+    assert SHOWN["looking-at-outer-step"] in done.stderr and "evaluating 1 subject" not in done.stderr, (
+        "a line per round"
+    )
     record = json.loads(done.stdout)
     assert record["status"] == "found" and record["broken"]["outer_step"] == 5
     assert record["broken"]["uri"] == str(run / "theta_5.npz") and record["last_good"]["outer_step"] == 4
@@ -84,18 +89,18 @@ def test_what_a_store_holds_is_enough_and_is_not_repeated(tmp_path: Path) -> Non
     done = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("s/a (train/loss) broke at outer step 80: 9")
-    assert "95% interval: outer steps 80 to 80" in lines
-    assert "last good: run/theta_70.npz (outer step 70)" in lines
-    assert "first broken: run/theta_80.npz (outer step 80)" in lines
-    assert "cost: 12 evaluations of 4 seeds on 12 checkpoints, 0 of them new (12 were stored)" in lines
-    assert lines[-1] == f"again: lobench bisect {run} --suite {suite} --case a --store {store}"
+    assert lines[0].startswith(SHOWN["train-loss-broke-at-outer"])
+    assert SHOWN["interval-outer-steps-80-to"] in lines
+    assert SHOWN["last-good-run-theta-70"] in lines
+    assert SHOWN["first-broken-run-theta-80"] in lines
+    assert SHOWN["cost-12-evaluations-of-4"] in lines
+    assert lines[-1] == SHOWN["again-lobench-bisect-suite-case"].format(run=run, suite=suite, store=store)
     # By its file's name too, which this store's cases do not say.
     for name in ("s.a", "s/s.a"):
         named = lobench("bisect", run, "--suite", suite, "--case", name, "--store", store)
         assert named.stdout.splitlines()[:-1] == lines[:-1], named.stderr
     part = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--to-step", "70")
-    assert part.returncode in (0, 4) and "broke at" not in part.stdout
+    assert part.returncode in (0, 4) and SHOWN["broke-at"] not in part.stdout
 
 
 def test_equal_checkpoints_in_a_row_are_one(tmp_path: Path) -> None:
@@ -127,9 +132,9 @@ def test_a_case_that_never_broke_and_one_that_may_have(tmp_path: Path) -> None:
         if options:
             assert json.loads(done.stdout)["status"] == "no_fall"
         else:
-            assert done.stdout.startswith("no fall found, ")
+            assert done.stdout.startswith(SHOWN["no-fall-found"])
     sure = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--probability", "0.999")
-    assert sure.returncode == 4 and sure.stdout.startswith("undecided: ") and "asked for: 99.90%" in sure.stdout
+    assert sure.returncode == 4 and sure.stdout.startswith("undecided: ") and SHOWN["asked-for-99-90"] in sure.stdout
 
 
 def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
@@ -141,23 +146,21 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         assert done.returncode == 2 and not done.stdout and len(done.stderr.strip().splitlines()) == 1, done
         return done.stderr
 
-    assert "every evaluation diverged: it never worked, and so it did not break; got 3 seed blocks" in refused(
-        *known, "a"
-    )
-    assert "no case 'bet'" in (line := refused(*known, "bet")) and "did you mean 'beta'?" in line
-    assert "several" not in line and "expected one of a, beta" in line
-    assert "fewer than two checkpoints could be evaluated" in refused(*known, "beta")
-    assert "bisecting takes two checkpoints or more; got 1 between these steps" in refused(
-        *known, "a", "--to-step", "10"
-    )
-    assert "no subject has this metric; got 'x'" in refused(*known, "a", "--metric", "x")
+    assert SHOWN["every-evaluation-diverged-it-never"] in refused(*known, "a")
+    assert SHOWN["no-case-bet"] in (line := refused(*known, "bet")) and SHOWN["did-you-mean-beta"] in line
+    assert "several" not in line and SHOWN["expected-one-of-a-beta"] in line
+    assert SHOWN["fewer-than-two-checkpoints-could"] in refused(*known, "beta")
+    assert SHOWN["bisecting-takes-two-checkpoints-or"] in refused(*known, "a", "--to-step", "10")
+    assert SHOWN["no-subject-has-this-metric"] in refused(*known, "a", "--metric", "x")
     empty = tmp_path / "empty"
     empty.mkdir()
     line = refused("bisect", empty, "--suite", suite, "--case", "a")
-    assert "bisecting takes two checkpoints or more; got 0" in line
+    assert SHOWN["bisecting-takes-two-checkpoints-or-more"] in line
     write_checkpoint(empty / "theta_1.npz", 0.0)
-    assert "bisecting takes two checkpoints or more; got 1" in refused("bisect", empty, "--suite", suite, "--case", "a")
-    assert "no case 'a'" not in line
+    assert SHOWN["bisecting-takes-two-checkpoints-or-more-got"] in refused(
+        "bisect", empty, "--suite", suite, "--case", "a"
+    )
+    assert SHOWN["no-case-a"] not in line
     with pytest.raises(StopIteration):  # nothing was written where nothing was evaluated
         next((empty / "lobench_results").rglob("*"))
 
@@ -165,10 +168,10 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without_saying_so(tmp_path: Path) -> None:
     run, suite, store = falling(tmp_path, 5, 12)
     found = lobench_bisect(run, suite, case="a", store=store)
-    assert "not evaluated" not in bisection_text(found)
+    assert SHOWN["not-evaluated"] not in bisection_text(found)
     text = bisection_text(dataclasses.replace(found, looked_at=found.looked_at - {found.belief.place - 1}))
     good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
-    assert "it was not evaluated" in good and "it was not evaluated" not in broken
+    assert SHOWN["it-was-not-evaluated"] in good and SHOWN["it-was-not-evaluated"] not in broken
 
 
 @pytest.mark.parametrize("first_broken", [8, 9, 10])
@@ -205,7 +208,7 @@ def test_bisect_that_cannot_evaluate_the_pair_prints_the_interval_between_evalua
     part = lobench(
         "bisect", run, "--suite", suite, "--case", "a", "--store", store, "--from-step", "80", "--confidence", "0.99"
     )
-    assert "it was not evaluated" not in part.stdout, part.stdout
+    assert SHOWN["it-was-not-evaluated"] not in part.stdout, part.stdout
 
 
 def test_bisect_stops_once_more_seeds_of_two_checkpoints_change_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_suite
+
+SHOWN = texts_of("budget")
 
 SEARCHES = """
 Experiment.suites = ["tiny"]
@@ -37,9 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_searches_are_shown_after_as_many_trials_as_the_others(folder: Path) -> None:
     output = lobench("budget", "store", cwd=folder)
     assert output.returncode == 0, output.stderr
-    assert "best of 1" in output.stdout and "best of 4" in output.stdout
-    assert output.stdout.startswith("no search is shown to lead\nhighest expected best, but not shown to be a lead: ")
-    assert "spaces or budgets differ: both 6 trials of 2 parameters, rates 3 trials of 1 parameter" in output.stdout
+    assert SHOWN["best-of-1"] in output.stdout and SHOWN["best-of-4"] in output.stdout
+    assert output.stdout.startswith(SHOWN["no-search-is-shown-to"])
+    assert SHOWN["spaces-or-budgets-differ-both"] in output.stdout
     assert "spaces differ: " not in output.stdout, "what they have in common has the same values"
 
 
@@ -55,7 +58,7 @@ def test_an_optimum_on_the_edge_is_said_wherever_a_search_is_shown(folder: Path)
     (record,) = json.loads(lobench(*compared, "--format", "json", cwd=folder).stdout)
     assert line in record["edges"]
     appendix = lobench("report", "--store", "store", "--format", "appendix", cwd=folder).stdout
-    assert "the largest that was tried" in appendix.split("Searches: settings that were tried")[1].split("##")[0]
+    assert "the largest that was tried" in appendix.split(SHOWN["searches-settings-that-were-tried"])[1].split("##")[0]
 
 
 def test_the_record_has_all_numbers(folder: Path) -> None:
@@ -72,7 +75,7 @@ def test_a_store_without_a_search_says_so(folder: Path, tmp_path: Path) -> None:
     make_suite(tmp_path)
     lobench("run", "y.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
     done = lobench("budget", "store", cwd=tmp_path)
-    assert done.returncode == 2 and "no search has a trial with a fitness; a search is a method with" in done.stderr
+    assert done.returncode == 2 and SHOWN["no-search-has-a-trial"] in done.stderr
 
 
 def test_a_search_without_a_fitness_is_left_out_in_words(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_search_without_a_fitness_is_left_out_in_words(tmp_path: Path) -> None
     (tmp_path / "x.gin").write_text(SEARCHES + broken)
     lobench("run", "x.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
     done = lobench("budget", "store", cwd=tmp_path)
-    assert "left out: broken, where none of 2 ended trials has a fitness" in done.stdout, done.stdout + done.stderr
+    assert SHOWN["left-out-broken-where-none"] in done.stdout, done.stdout + done.stderr
     assert json.loads(lobench("budget", "store", "--format", "json", cwd=tmp_path).stdout)["left_out"] == {"broken": 2}
 
 

@@ -21,6 +21,7 @@ from commands import lobench
 from etils import epath
 from reference import ROOT, reference_theta
 from safetensors.numpy import load_file, save_file
+from shown import texts_of
 from tiny import make_run, make_suite, watch_here
 
 from lobench import CheckpointError, evaluate, load_optimizer
@@ -30,6 +31,8 @@ from lobench.engine.checkpoints.torch_file import TorchReader
 from lobench.inner.optimizers import VeLO
 from lobench.inner.theta import match_theta
 from lobench.report.tables.text import interval_cell, markdown_line
+
+SHOWN = texts_of("convert")
 
 PYLO = ROOT / "tests/data/reference/pylo"
 META, CELO2 = dict(np.load(PYLO / "metamlp_theta0.npz")), dict(np.load(PYLO / "celo2_theta0.npz"))
@@ -62,8 +65,8 @@ def test_every_form_of_weights_gives_the_same_checkpoint(tmp_path: Path) -> None
     ):
         done = lobench("convert", file, "--output", f"{number}.npz", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "network.linear_0.weight  nn/~/w1  [32, 32]" in done.stdout
-        assert "MetaMLP, 2,402 parameters, all of them matched: " in done.stdout
+        assert SHOWN["network-linear-0-weight-nn"] in done.stdout
+        assert SHOWN["metamlp-2-402-parameters-all"] in done.stdout
         thetas.append(dict(np.load(tmp_path / f"{number}.npz")))
     for theta in thetas:
         assert set(theta) == {f"nn/~/{kind}{layer}" for kind in "wb" for layer in range(3)}
@@ -121,7 +124,7 @@ def test_velo_is_put_together_of_its_two_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(theta["rnn_params/linear_1/w"], leaves["mix_layer2.weight"].T)
     match_theta(theta, VeLO(5, 3), where="velo.npz")
     twice = lobench("convert", "rnn.npz", "rnn.npz", "--output", "no.npz", cwd=tmp_path)
-    assert twice.returncode == 2 and "two files have a weight of one name" in twice.stderr
+    assert twice.returncode == 2 and SHOWN["two-files-have-a-weight"] in twice.stderr
 
 
 def test_what_pylo_keeps_in_a_class_is_in_the_checkpoint(tmp_path: Path) -> None:
@@ -168,7 +171,7 @@ class Evil:
 
 def test_nothing_that_a_pickle_names_is_run(tmp_path: Path) -> None:
     marker = tmp_path / "was-here"
-    with pytest.raises(PickleRefused, match="it holds more than tensors"):
+    with pytest.raises(PickleRefused, match=SHOWN["it-holds-more-than-tensors"]):
         read(archive(tmp_path / "evil.pt", pickle.dumps({"a": Evil(marker)}, protocol=2)))
     assert not marker.exists()
 
@@ -195,7 +198,7 @@ def test_a_tensor_beyond_its_numbers_is_refused(
         storage += pickle.MARK + b"".join(map(_number, numbers)) + pickle.TUPLE
     storage += pickle.TUPLE + pickle.REDUCE + pickle.STOP
     path = archive(tmp_path / "t.pt", storage, **{"0": np.arange(4, dtype=np.float32).tobytes()})
-    with pytest.raises(CheckpointError, match="cannot read it as torch"):
+    with pytest.raises(CheckpointError, match=SHOWN["cannot-read-it-as-torch"]):
         read(path)
 
 
@@ -256,7 +259,7 @@ def test_export_next_to_another_config_is_an_error_and_keeps_it(tmp_path: Path) 
     np.savez(tmp_path / "in.npz", **CELO2)
     words = ("--optimizer", "Celo2", "--output", "model.safetensors")
     done = lobench("convert", "in.npz", "--to", "pylo", *words, cwd=tmp_path)
-    assert done.returncode == 2 and "the folder has another config.json" in done.stderr
+    assert done.returncode == 2 and SHOWN["folder-has-another-config-json"] in done.stderr
     assert (tmp_path / "config.json").read_text() == '{"model_type": "bert"}'
     assert not (tmp_path / "model.safetensors").exists()
 
@@ -265,12 +268,10 @@ def test_export_of_what_pylo_lacks_is_an_error(tmp_path: Path) -> None:
     np.savez(tmp_path / "dm.npz", **reference_theta("dm"))
     words = ("--to", "pylo", "--optimizer", "L2ODM", "--output")
     done = lobench("convert", "dm.npz", *words, "model.safetensors", cwd=tmp_path)
-    assert done.returncode == 2 and "PyLO's format has no such optimizer; got L2ODM" in done.stderr.replace(
-        "dm.npz: ", ""
-    )
+    assert done.returncode == 2 and SHOWN["pylo-s-format-has-no"] in done.stderr.replace("dm.npz: ", "")
     np.savez(tmp_path / "celo2.npz", **CELO2)
     done = lobench("convert", "celo2.npz", "--to", "pylo", "--optimizer", "Celo2", "--output", "a.npz", cwd=tmp_path)
-    assert done.returncode == 2 and "expected a file that ends in .safetensors" in done.stderr
+    assert done.returncode == 2 and SHOWN["expected-a-file-that-ends"] in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -290,9 +291,11 @@ def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Pa
     (store,) = watched.glob("lobench_results/*")
     summary = summary_of(store)
     (subject,) = summary.snapshot.subjects
-    assert f"sha256 of theta: `{subject.who.sha256}`" in card
+    assert SHOWN["sha256-of-theta"].format(sha256=subject.who.sha256) in card
     assert (watched / "config.gin").read_text().strip() in card
-    assert f"Mean score: {interval_cell(summary.mean_score(0, 'primary').interval)} over" in card
+    assert (
+        SHOWN["mean-score-over"].format(interval_cell=interval_cell(summary.mean_score(0, "primary").interval)) in card
+    )
     for place, case in enumerate(summary.snapshot.cases):
         found = summary.case(0, place, None)
         assert found is not None
@@ -305,10 +308,10 @@ def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Pa
     assert lobench("convert", theta, *words, tmp_path / "a").returncode == 0
     assert (tmp_path / "a" / "README.md").read_text().count("Case.learned_optimizer = @LearnableSGD()") == 1
     assert lobench("convert", other, *words, tmp_path / "b", cwd=tmp_path).returncode == 0
-    assert "No store with evaluations of this theta was found" in (tmp_path / "b" / "README.md").read_text()
+    assert SHOWN["no-store-with-evaluations-of"] in (tmp_path / "b" / "README.md").read_text()
     assert lobench("convert", other, *words, tmp_path / "c", "--store", store, cwd=tmp_path).returncode == 0
     assert (
-        f"Mean score: {interval_cell(summary.mean_score(0, 'primary').interval)} over"
+        SHOWN["mean-score-over"].format(interval_cell=interval_cell(summary.mean_score(0, "primary").interval))
         in (tmp_path / "c" / "README.md").read_text()
     )
 
@@ -347,7 +350,7 @@ def test_algoperf_submission_trains_as_load_optimizer_does(
     params = {"w": jnp.ones((4, 3)) * 0.1, "b": jnp.zeros(3)}
     workload, model_state, rng = Workload(), {"batches": jnp.zeros(())}, jax.random.key(0)
     assert submission["get_batch_size"]("imagenet_resnet_silu") == 1024
-    with pytest.raises(ValueError, match="no batch size for 'mine'"):
+    with pytest.raises(ValueError, match=SHOWN["no-batch-size-for-mine"]):
         submission["get_batch_size"]("mine")
 
     optimizer = load_optimizer(theta, num_steps=Workload.step_hint)
@@ -388,5 +391,5 @@ def test_algoperf_submission_trains_as_load_optimizer_does(
 def test_submission_into_a_folder_with_files_is_an_error(watched: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     done = lobench("convert", next(watched.glob("theta_*.npz")), "--to", "algoperf", "--output", tmp_path)
-    assert done.returncode == 2 and "expected a folder that is missing or empty" in done.stderr
+    assert done.returncode == 2 and SHOWN["expected-a-folder-that-is"] in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 from commands import lobench
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite
+
+SHOWN = texts_of("debug")
 
 
 def test_a_rate_that_is_too_high_is_found_and_shown(tmp_path: Path) -> None:
@@ -37,11 +40,13 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         assert done.returncode == 2 and not done.stdout and len(done.stderr.strip().splitlines()) == 1, done
         return done.stderr
 
-    assert "the case has no optimizer of its own; give --checkpoint PATH or --optimizer" in refused(f"{suite}/a")
-    assert "no case 'c'" in (line := refused(f"{suite}/c", "--optimizer", "adam()")) and "one of a, b" in line
+    assert SHOWN["case-has-no-optimizer-of"] in refused(f"{suite}/a")
+    assert (
+        SHOWN["no-case-c"] in (line := refused(f"{suite}/c", "--optimizer", "adam()")) and SHOWN["one-of-a-b"] in line
+    )
     (suite / "other.gin").write_text((suite / "tiny.gin").read_text())
     twice = refused(f"{suite}/a", "--optimizer", "adam()")
-    assert "several cases are called a; expected one of other.a, tiny.a" in twice
+    assert SHOWN["several-cases-are-called-a"] in twice
     (suite / "other.gin").unlink()
-    assert "which suite has the case 'a'?; write SUITE/a, or add --suite SUITE" in refused("a", "--optimizer", "adam()")
-    assert "no checkpoint found" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))
+    assert SHOWN["which-suite-has-the-case"] in refused("a", "--optimizer", "adam()")
+    assert SHOWN["no-checkpoint-found"] in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))

@@ -7,8 +7,11 @@ import math
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Training, diagnose, outside, smoothed
+
+SHOWN = texts_of("debug")
 
 
 def step(number: int, loss: float, **values: object) -> DiagnosedStep:
@@ -28,7 +31,7 @@ def falling(count: int, **values: object) -> list[DiagnosedStep]:
 def test_a_training_without_trouble_says_so() -> None:
     found = diagnose(training(*falling(40)))
     assert found.kind == "none" and found.step is None
-    assert found.line.startswith("no trouble found: the loss goes from 2 to 0.03")
+    assert found.line.startswith(SHOWN["no-trouble-found-the-loss"])
 
 
 def test_the_first_value_that_is_not_finite_is_named_in_the_order_of_the_step() -> None:
@@ -45,8 +48,8 @@ def test_the_first_value_that_is_not_finite_is_named_in_the_order_of_the_step() 
         10,
         9,
     )
-    assert "in the optimizer's state nu/a (3 NaN of 8 values)" in found.line
-    assert found.facts == ("also at step 10: the rule's output a (8 NaN of 8 values)",)
+    assert SHOWN["in-the-optimizer-s-state"] in found.line
+    assert found.facts == (SHOWN["also-at-step-10-the"],)
 
 
 def test_who_ran_away_before_is_to_blame_and_not_the_overflow() -> None:
@@ -56,8 +59,8 @@ def test_who_ran_away_before_is_to_blame_and_not_the_overflow() -> None:
     steps[9] = dataclasses.replace(steps[9], updates=updates)
     found = diagnose(training(*steps))
     assert (found.kind, found.leaf, found.step, found.onset) == ("one_layer", "b", 10, 9)
-    assert "the updates of b are too large, 9 times the weights" in found.line
-    assert "first value that is not finite, at step 12: the task's loss" in found.facts[0]
+    assert SHOWN["updates-of-b-are-too"] in found.line
+    assert SHOWN["first-value-that-is-not"] in found.facts[0]
 
 
 def test_one_odd_batch_is_no_trouble_and_a_loss_that_stays_up_is() -> None:
@@ -74,7 +77,7 @@ def test_a_loss_that_rises_without_large_updates_is_the_tasks_doing() -> None:
     steps = [*falling(40, updates=small), *[step(number, 2.0, updates=small) for number in range(40, 60)]]
     found = diagnose(training(*steps))
     assert (found.kind, found.leaf, found.step, found.onset) == ("jump", "", 40, 39)
-    assert "the task or its data changed" in found.line
+    assert SHOWN["task-or-its-data-changed"] in found.line
 
 
 def test_layers_that_learn_nothing() -> None:
@@ -83,7 +86,7 @@ def test_layers_that_learn_nothing() -> None:
     low = {"a": "float32", "b": "bfloat16", "c": "float32"}
     assert diagnose(training(*falling(20, zeros={"b": 1.0}), dtypes=low)).kind == "underflow"
     lost = diagnose(training(*falling(20, unmoved={"b": 0.97}), dtypes=low))
-    assert lost.kind == "lost_updates" and "97% of the weights do not move" in lost.line
+    assert lost.kind == "lost_updates" and SHOWN["of-the-weights-do-not"] in lost.line
     frozen = diagnose(training(*falling(20, unmoved={"b": 1.0}, updates={"a": 0.1, "b": 0.0, "c": 0.1})))
     assert (frozen.kind, frozen.leaf) == ("frozen", "b")
     tiny = diagnose(training(*falling(20, updates=dict.fromkeys("abc", 1e-09))))
@@ -98,7 +101,7 @@ def test_a_stall_and_a_loss_that_is_below_zero() -> None:
     below = [step(number, -1.0 - number / 10) for number in range(40)]
     assert diagnose(training(*below)).kind in ("none", "stall")
     assert diagnose(training(step(0, 1.0))).kind == "none"
-    assert "losses are not known" in diagnose(training(*[step(number, math.nan) for number in range(9)])).line
+    assert SHOWN["losses-are-not-known"] in diagnose(training(*[step(number, math.nan) for number in range(9)])).line
 
 
 def test_an_input_that_leaves_its_range_is_named_with_its_step() -> None:
@@ -108,7 +111,7 @@ def test_an_input_that_leaves_its_range_is_named_with_its_step() -> None:
     steps = [*falling(5, inputs=inside), step(5, 1.0, inputs=beyond)]
     found = outside(training(*steps, usual=usual))
     assert found is not None and found[0] == 5
-    assert found[1] == "at step 5 input 1 of w[2] is -7, it lies in [-1, 1] where the rule is at home"
+    assert found[1] == SHOWN["at-step-5-input-1"]
     assert outside(training(*steps)) is None and outside(training(*steps[:5], usual=usual)) is None
 
 

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add
 
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.doctor import command
+
+SHOWN = texts_of("doctor")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +55,7 @@ def read_only(store: Path) -> Iterator[Path]:
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     done = lobench("doctor", "--store", tmp_path / "typo")
     assert done.returncode == 3
-    assert f"wrong  store: {tmp_path / 'typo'}: no result store found" in done.stdout
+    assert SHOWN["wrong-store-no-result-store"].format(number=tmp_path / "typo") in done.stdout
     assert not (tmp_path / "typo").exists()
 
 
@@ -60,7 +63,7 @@ def test_a_store_is_as_it_was_also_beside_its_writer(store: Path) -> None:
     with_writer = Ledger.open(store, name="watch")
     before = sorted(path.name for path in store.iterdir())
     done = lobench("doctor", "--store", store)
-    assert done.returncode == 0 and "ok     store: 1 checkpoint, 1 evaluation" in done.stdout
+    assert done.returncode == 0 and SHOWN["ok-store-1-checkpoint-1"] in done.stdout
     assert sorted(path.name for path in store.iterdir()) == before
     with_writer.close()
 
@@ -68,4 +71,4 @@ def test_a_store_is_as_it_was_also_beside_its_writer(store: Path) -> None:
 def test_a_store_that_cannot_be_written_is_wrong(read_only: Path) -> None:
     done = lobench("doctor", "--store", read_only)
     assert done.returncode == 3
-    assert "wrong  store:" in done.stdout and "choose another folder" in done.stdout
+    assert SHOWN["wrong-store"] in done.stdout and SHOWN["choose-another-folder"] in done.stdout

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commands import Done, lobench, pytest_session
 from reference import ROOT
+from shown import texts_of
 from tiny import killed_chief, make_suite, write_checkpoint
 
 from lobench.analysis.store.snapshot import read_store
@@ -24,6 +25,8 @@ from lobench.tools.falsify.cell_search import GridAxis, falsified
 from lobench.tools.falsify.cells import read_cells
 from lobench.tools.falsify.falsify_settings import SearchRules
 from lobench.tools.falsify.replay import measured_loss
+
+SHOWN = texts_of("falsify")
 
 STEEP = """
 @configurable
@@ -152,11 +155,11 @@ def test_a_replay_on_other_seeds_or_of_another_rule_is_refused(fallen: tuple[Pat
     measured = measured_loss(path)
     assert measured.behind == fallen[1]["smallest"]["gap"] and len(measured.scores) >= 6
     others = sample_curves([[1.0, 0.5], [1.0, 0.5]])
-    with pytest.raises(LobenchError, match="the result has other seeds"):
+    with pytest.raises(LobenchError, match=SHOWN["result-has-other-seeds"]):
         measured.gap(Result([others]))
     older = path.with_name("older.json")
     older.write_text(json.dumps(json.loads(path.read_text()) | {"score_version": 1}))
-    with pytest.raises(LobenchError, match="two versions"):
+    with pytest.raises(LobenchError, match=SHOWN["two-versions"]):
         measured_loss(older)
 
 
@@ -171,7 +174,7 @@ def test_pytest_replays_the_case_and_passes_a_checkpoint_that_does_not_lose(
 
     lost, held = replayed("theta"), replayed("small")
     assert lost.returncode == 1, lost.stdout + lost.stderr
-    assert f"{record['smallest']['gap']:.3f} behind adam(); adam.learning_rate" in lost.stdout
+    assert SHOWN["behind-adam-adam-learning-rate"].format(value=record["smallest"]["gap"]) in lost.stdout
     assert held.returncode == 0, held.stdout + held.stderr
 
 
@@ -192,7 +195,7 @@ def test_a_second_call_trains_nothing_and_one_that_was_killed_goes_on(
 
 def test_a_search_whose_cells_are_used_up_says_so_and_its_code(fallen: tuple[Path, dict[str, Any]]) -> None:
     done = falsify(fallen[0], *AXES, "--most-cells", "3", "--output", "early", *OPTIONS[:-2])
-    assert done.returncode == 4 and "perhaps not the smallest: --most-cells" in done.stdout
+    assert done.returncode == 4 and SHOWN["perhaps-not-the-smallest-most"] in done.stdout
 
 
 def test_a_case_of_another_search_keeps_its_files(fallen: tuple[Path, dict[str, Any]]) -> None:
@@ -222,7 +225,7 @@ def test_falsify_with_an_output_that_cannot_be_written_is_refused_before_the_sea
     (tmp_path / "file").write_text("")
     done = falsify(tmp_path, *AXES, *OPTIONS, "--output", "file")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("lobench: file: cannot write the case; got ") and "--output" in done.stderr
+    assert done.stderr.startswith(SHOWN["lobench-file-cannot-write-the"]) and "--output" in done.stderr
     assert not (tmp_path / ".lobench").exists()
 
 
@@ -231,14 +234,16 @@ def test_a_search_that_cannot_look_at_the_case_itself_is_no_clean_bill(tmp_path:
     done = falsify(tmp_path, *AXES, *OPTIONS, "--against", "adamm")
     assert done.returncode == 2 and "adamm" in done.stderr and "Traceback" not in done.stderr, done.stderr
     broken = lobench("falsify", "sgd(); sgd.learning_rate = 'fast'", "--suite", "tiny", *AXES, *OPTIONS, cwd=tmp_path)
-    assert broken.returncode == 2 and "the case itself gives no result" in broken.stderr, broken.stderr
+    assert broken.returncode == 2 and SHOWN["case-itself-gives-no-result"] in broken.stderr, broken.stderr
 
 
 def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str, Any]]) -> None:
     few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *OPTIONS[:-2])
     done = falsify(fallen[0], *few)
-    assert done.returncode == 0 and "no case was confirmed" in done.stdout and "does not show" in done.stdout
-    assert "2 cells looked at; 0 tests" in done.stdout
+    assert (
+        done.returncode == 0 and SHOWN["no-case-was-confirmed"] in done.stdout and SHOWN["does-not-show"] in done.stdout
+    )
+    assert SHOWN["cells-looked-at-0-tests"] in done.stdout
 
 
 def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp_path: Path) -> None:

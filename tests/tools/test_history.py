@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add
 
 from lobench.core.errors import UsageError
 from lobench.tools.history.history import CaseHistory, history_of
+
+SHOWN = texts_of("history")
 
 
 def nightly(folder: Path, finals: Sequence[float], *, noise: float = 0.02, programs: Sequence[str] = ()) -> Path:
@@ -59,7 +62,7 @@ def test_a_new_program_is_a_line_and_named_at_a_change(tmp_path: Path) -> None:
     done = lobench("history", tmp_path, "--case", "s/a", "--output", tmp_path / "history.html")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n-- ") == 2
-    assert "and so is the program" in done.stdout
+    assert SHOWN["and-so-is-the-program"] in done.stdout
     page = (tmp_path / "history.html").read_text()
     assert "<svg" in page and "<script" not in page
     record = json.loads(lobench("history", tmp_path, "--case", "a", "--format", "json").stdout)
@@ -69,7 +72,7 @@ def test_a_new_program_is_a_line_and_named_at_a_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("case", "subject"), [("c", ""), ("a", "sgd()")])
 def test_what_is_not_there_is_named(tmp_path: Path, case: str, subject: str) -> None:
-    with pytest.raises(UsageError, match=r"no case is called|expected one of adam"):
+    with pytest.raises(UsageError, match=SHOWN["no-case-is-called-expected"]):
         history_of([nightly(tmp_path, [0.5, 0.5])], case, subject=subject)
 
 
@@ -106,7 +109,7 @@ def test_more_seeds_that_diverge_are_a_fall(tmp_path: Path) -> None:
     assert [(change.place, change.is_rise) for change in found.changes] == [(8, False)]
     before, _, after, all_after = found.changes[0].lost
     assert before == 0 and after > all_after / 2
-    assert "diverged or exploded: 0 of 64 seeds before" in lobench("history", tmp_path, "--case", "a").stdout
+    assert SHOWN["diverged-or-exploded-0-of"] in lobench("history", tmp_path, "--case", "a").stdout
 
 
 def test_rare_divergers_alone_are_no_change(tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_history_of_several_subjects_without_a_choice_is_refused_with_their_name
             add(store, 0, {"a": {"train/loss": losses}}, optimizer=name, revision=f"{night:040x}")
     done = lobench("history", tmp_path, "--case", "a")
     assert done.returncode == 2 and not done.stdout, done.stdout
-    assert "several subjects" in done.stderr and "adam(), sgd()" in done.stderr and "--subject" in done.stderr
+    assert SHOWN["several-subjects"] in done.stderr and "adam(), sgd()" in done.stderr and "--subject" in done.stderr
     for name in finals:
         found = history_of([tmp_path], "a", subject=name)
         assert {run.subject for run in found.runs} == {name} and len(found.runs) == 8 and changes(found) == []
@@ -134,7 +137,7 @@ def test_history_of_several_subjects_without_a_choice_is_refused_with_their_name
 def test_history_of_nights_with_different_optimizers_is_refused(tmp_path: Path) -> None:
     for night, name in enumerate(("adam()", "sgd()")):
         add(tmp_path / f"night{night}", 0, {"a": {"train/loss": [0.3, 0.4]}}, optimizer=name, revision=f"{night:040x}")
-    with pytest.raises(UsageError, match="several subjects"):
+    with pytest.raises(UsageError, match=SHOWN["several-subjects"]):
         history_of([tmp_path], "a")
 
 

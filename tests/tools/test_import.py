@@ -13,6 +13,7 @@ import pytest
 from commands import lobench
 from imported import curve, held, write_csv
 from scipy import stats
+from shown import texts_of
 from stores import add
 
 from lobench import open_results
@@ -23,6 +24,8 @@ from lobench.pytest_plugin.references import _store_reference
 from lobench.tools.curve_import.evaluations import seeds_of
 from lobench.tools.curve_import.imports import import_curves
 from lobench.tools.curve_import.points import CurveRun
+
+SHOWN = texts_of("import")
 
 ADAM, MINE = (0.31, 0.29, 0.35), (0.21, 0.24, 0.20, 0.22)
 
@@ -50,7 +53,7 @@ def test_a_file_with_more_seeds_adds_them_and_says_that_it_changed(tmp_path: Pat
     import_curves(two_methods(tmp_path / "a.csv", mine=MINE[:2]), store=store)
     grown = import_curves(two_methods(tmp_path / "a.csv"), store=store)
     assert (grown.num_new, grown.num_known) == (2, 5)
-    assert any("a.csv has changed since it was imported: sha256" in note for note in grown.notes)
+    assert any(SHOWN["csv-has-changed-since-it"] in note for note in grown.notes)
 
 
 def test_other_values_are_refused_whole_and_replaced_where_that_is_asked(tmp_path: Path) -> None:
@@ -58,13 +61,11 @@ def test_other_values_are_refused_whole_and_replaced_where_that_is_asked(tmp_pat
     import_curves(two_methods(tmp_path / "a.csv"), store=store)
     before = held(store)
     two_methods(tmp_path / "a.csv", mine=(*MINE[:3], 0.19, 0.18))
-    with pytest.raises(
-        UsageError, match=r"other values of 'mine', case imported/mnist, seed 3.*has changed.*--replace"
-    ):
+    with pytest.raises(UsageError, match=SHOWN["other-values-of-mine-case"]):
         import_curves(tmp_path / "a.csv", store=store)
     assert held(store) == before, "a part was written"
     other = write_csv(tmp_path / "b.csv", curve("mine", 0, [2.3, 0.9]))
-    with pytest.raises(UsageError, match=r"those of .*a\.csv; --replace.*--rename mine=NEW"):
+    with pytest.raises(UsageError, match=SHOWN["those-of-a-csv-replace"]):
         import_curves(other, store=store)
     assert import_curves(other, store=store, rename=["mine=theirs"]).num_new == 1
     import_curves(two_methods(tmp_path / "a.csv", mine=(0.5,)), store=store, replace=True)
@@ -90,7 +91,7 @@ def test_a_run_keeps_its_seed_wherever_it_stands_in_a_later_file(tmp_path: Path)
     again = import_curves(grown, store=store)
     assert (again.num_new, again.num_known) == (1, 2)
     assert [held(store)["adam", "imported/mnist", seed]["val/loss"][-1][1] for seed in range(3)] == [0.2, 0.3, 0.1]
-    with pytest.raises(UsageError, match="got this very file, imported with other options; --replace"):
+    with pytest.raises(UsageError, match=SHOWN["got-this-very-file-imported"]):
         import_curves(grown, store=store, until_step=["0"])
     assert import_curves(grown, store=store, until_step=["0"], replace=True).num_new == 3
 
@@ -112,16 +113,16 @@ def test_it_is_marked_as_imported_everywhere(tmp_path: Path) -> None:
     import_curves(file, store=store)
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
     assert {(one["kind"], one["label"], one["program"]) for one in records} == {
-        ("imported", "adam (imported)", "imported"),
-        ("imported", "mine (imported)", "imported"),
+        ("imported", SHOWN["adam-imported"], "imported"),
+        ("imported", SHOWN["mine-imported"], "imported"),
     }
     origin = records[0]["imported"]
     assert (origin["file"], origin["kind"], len(origin["sha256"])) == (str(file), "tidy", 64)
-    assert "of 2 imported methods" in lobench("results", "--store", store, "--evaluations").stdout
-    assert "adam (imported)" in lobench("results", "--store", store, "--by", "method").stdout
+    assert SHOWN["of-2-imported-methods"] in lobench("results", "--store", store, "--evaluations").stdout
+    assert SHOWN["adam-imported"] in lobench("results", "--store", store, "--by", "method").stdout
     report = lobench("report", "--store", store, "--output", tmp_path / "r.html")
     assert report.returncode == 0, report.stderr
-    assert "mine (imported)" in (tmp_path / "r.html").read_text()
+    assert SHOWN["mine-imported"] in (tmp_path / "r.html").read_text()
 
 
 def test_without_common_seeds_compare_takes_welchs_interval(tmp_path: Path) -> None:
@@ -146,9 +147,9 @@ def test_seeds_that_are_said_to_be_the_same_draws_are_paired(tmp_path: Path) -> 
     assert (values.method, pair.primary.num_pairs) == ("paired", 3)
     assert (values.lower, values.upper) == pytest.approx((expected.low, expected.high), rel=1e-5)
     (note,) = pair.primary.notes.values()
-    assert note.endswith("; 3 common seeds of 3 and 4")  # the means that stand beside are over all
+    assert note.endswith(SHOWN["common-seeds-of-3-and"])  # the means that stand beside are over all
     text = write_csv(tmp_path / "b.csv", curve("adam", "first", [1.0]))
-    with pytest.raises(UsageError, match="a seed of curves with equal draws is not a number; got 'first'"):
+    with pytest.raises(UsageError, match=SHOWN["seed-of-curves-with-equal"]):
         import_curves(text, store=tmp_path / "other", paired_seeds=True)
 
 
@@ -162,7 +163,7 @@ def test_the_gates_verdict_is_the_exit_code(tmp_path: Path) -> None:
     assert lobench("compare", "adam", "mine", "--store", tmp_path / "store").returncode == 0
     worse = lobench("compare", "mine", "adam", "--store", tmp_path / "store", "--margin", "0.01")
     assert worse.returncode == 1 and "REGRESSED" in worse.stdout
-    assert "no common seeds: Welch's interval" in worse.stdout
+    assert SHOWN["no-common-seeds-welch-s"] in worse.stdout
 
 
 def test_compare_imports_prints_means_and_differences_of_one_statistic_and_one_sign(tmp_path: Path) -> None:
@@ -176,7 +177,9 @@ def test_compare_imports_prints_means_and_differences_of_one_statistic_and_one_s
     assert printed == pytest.approx(np.mean(ADAM) - np.mean(MINE), rel=1e-3) and printed > 0 and better > 0
     assert header[0] == "means of val/loss by case" and "ratio" not in cells
     assert float(row[1]) == pytest.approx(np.mean(ADAM), rel=1e-5)
-    assert pair.b.label == "mine (imported)" and better == pytest.approx(pair.primary.comparison.overall.mean, abs=1e-3)
+    assert pair.b.label == SHOWN["mine-imported"] and better == pytest.approx(
+        pair.primary.comparison.overall.mean, abs=1e-3
+    )
 
 
 def test_curves_of_a_case_that_lobench_trains_are_of_that_case(tmp_path: Path) -> None:
@@ -190,7 +193,7 @@ def test_curves_of_a_case_that_lobench_trains_are_of_that_case(tmp_path: Path) -
         ]
     ]
     imported = import_curves(write_csv(tmp_path / "a.csv", rows), store=store)
-    assert "case 'relu32' is s/relu32, which lobench trains" in imported.notes
+    assert SHOWN["case-relu32-is-s-relu32"] in imported.notes
     (pair,) = compare("100", "torch", store=store).pairs
     (values,) = pair.primary.values.values()
     assert values.mean == pytest.approx(-0.25), "curves end where the case's training ends"
@@ -198,10 +201,10 @@ def test_curves_of_a_case_that_lobench_trains_are_of_that_case(tmp_path: Path) -
     short = write_csv(
         tmp_path / "b.csv", [("short", "s/relu32", 0, 0, "train_loss", 2), ("short", "s/relu32", 0, 5, "train_loss", 1)]
     )
-    with pytest.raises(UsageError, match="no value at step 10"):
+    with pytest.raises(UsageError, match=SHOWN["no-value-at-step-10"]):
         import_curves(short, store=store)
     other = write_csv(tmp_path / "c.csv", [("o", "relu32", 0, 10, "val_loss", 2)])
-    with pytest.raises(UsageError, match=r"lacks the primary metric train/loss.*--metric NAME=train/loss"):
+    with pytest.raises(UsageError, match=SHOWN["lacks-the-primary-metric-train"]):
         import_curves(other, store=store)
 
 
@@ -218,7 +221,7 @@ def test_lobenchs_own_results_keep_their_cases_and_pairs(tmp_path: Path) -> None
     (values,) = pair.primary.values.values()
     assert (values.method, pair.primary.num_pairs) == ("paired", 4)
     assert values.mean == pytest.approx(-0.075)
-    assert pair.a.label == "theta_100.npz (imported)"
+    assert pair.a.label == SHOWN["theta-100-npz-imported"]
 
 
 def test_a_watched_run_takes_no_import_for_its_checkpoint(tmp_path: Path) -> None:
@@ -239,15 +242,15 @@ def test_curves_that_begin_later_have_a_scale_and_say_so(tmp_path: Path) -> None
     rows += [("mine", "m", seed, step, "loss", v / step) for seed, v in ((0, 50), (1, 54)) for step in (20, 40)]
     import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
     found = compare("adam", "mine", store=tmp_path / "store")
-    assert "other methods in the store do not change them" in found.scale
-    assert "neither has a step 0" in found.pairs[0].primary.notes.popitem()[1]
+    assert SHOWN["other-methods-in-the-store"] in found.scale
+    assert SHOWN["neither-has-a-step-0"] in found.pairs[0].primary.notes.popitem()[1]
     assert found.pairs[0].primary.comparison.overall.mean > 0
 
 
 def test_seeds_of_other_lengths_have_a_mean_curve_on_their_common_steps(tmp_path: Path) -> None:
     rows = [*curve("adam", 0, [3, 2, 1]), *curve("adam", 1, [5, 4]), *curve("adam", "x", [1, 1])]
     imported = import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
-    assert any("its seeds end at steps 100 to 200; --until-step adam=STEP cuts" in note for note in imported.notes)
+    assert any(SHOWN["its-seeds-end-at-steps"] in note for note in imported.notes)
     (own,) = open_results(tmp_path / "store").curves("val/loss")
     assert (own.steps.tolist(), own.values.tolist()) == ([0, 100], [[3, 2], [5, 4], [1, 1]])
     report = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html")
@@ -289,7 +292,7 @@ def test_steps_to_a_target(tmp_path: Path) -> None:
     assert (cases[0].difference.lower, cases[0].difference.upper) == pytest.approx((expected.low, expected.high))
     shown = lobench("compare", "adam", "mine", "--store", tmp_path / "s", "--target", "0.4", "--format", "json")
     record = json.loads(shown.stdout)[0]["steps_to_target"]["imported/mnist"]
-    assert (record["a"]["num_reached"], record["difference"]["note"]) == (0, "a seed did not get there")
+    assert (record["a"]["num_reached"], record["difference"]["note"]) == (0, SHOWN["seed-did-not-get-there"])
     assert "--target" in lobench("compare", "adam", "mine", "--store", tmp_path / "s", "--target", "low").stderr
 
 
@@ -302,12 +305,12 @@ def test_hostile_names_are_names(tmp_path: Path) -> None:
     import_curves(write_csv(tmp_path / "a.csv", rows), store=store)
     assert {key[0] for key in held(store)} == set(HOSTILE)
     assert [subject.who.name for subject in read_store(store).subjects] == HOSTILE
-    assert f"{len(HOSTILE)} imported methods, {len(HOSTILE)} cases" in repr(open_results(store))
+    assert SHOWN["imported-methods-cases"].format(len=len(HOSTILE)) in repr(open_results(store))
     for command in (("results",), ("results", "--by", "method"), ("report", "--output", tmp_path / "r.html")):
         done = lobench(*command, "--store", store)
         assert done.returncode == 0 and "\x1b" not in done.stdout, done.stderr
     assert "<script>alert(1)" not in (tmp_path / "r.html").read_text()
-    with pytest.raises(UsageError, match="no case in common"):
+    with pytest.raises(UsageError, match=SHOWN["no-case-in-common"]):
         compare("100", "a#b", store=store)
 
 
@@ -335,7 +338,7 @@ def test_a_gate_in_pytest_refuses_seeds_that_are_not_its_own(tmp_path: Path) -> 
     import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "s")
     snapshot = read_store(tmp_path / "s")
     assert snapshot.subjects[snapshot.shown].who.is_imported
-    with pytest.raises(UsageError, match="seeds of imported curves are not this session's"):
+    with pytest.raises(UsageError, match=SHOWN["seeds-of-imported-curves-are"]):
         _store_reference(tmp_path / "s")
 
 

@@ -15,6 +15,7 @@ import pytest
 from commands import lobench
 from etils import epath
 from imported import held
+from shown import texts_of
 from stores import add
 from tiny import PATIENCE
 
@@ -23,6 +24,8 @@ from lobench.engine.checkpoints.readers import NpzReader
 from lobench.engine.csv_files import text_of
 from lobench.tools.curve_import.imports import import_curves
 
+SHOWN = texts_of("import")
+
 HEADER = b"method,case,seed,step,metric,value\n"
 
 
@@ -30,7 +33,7 @@ def test_a_gzipped_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> 
     packed = gzip.compress(bytes(1 << 24), mtime=0)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(HEADER) + packed * 40)
     bomb = tmp_path / "bomb.csv.gz"
-    with pytest.raises(UsageError, match=r"bomb\.csv\.gz: the file unpacks to far more than a table does"):
+    with pytest.raises(UsageError, match=SHOWN["bomb-csv-gz-the-file"]):
         import_curves(bomb, store=tmp_path / "store")
 
 
@@ -69,7 +72,7 @@ def test_arrays_that_declare_gigabytes_are_refused_before_they_are_made(tmp_path
     with zipfile.ZipFile(tmp_path / "b.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("w.npy", header.getvalue() + bytes(3 << 28))
     for name in ("a.npz", "b.npz"):
-        with pytest.raises(CheckpointError, match=r"too large for a theta; got [\d,]+ bytes declared in"):
+        with pytest.raises(CheckpointError, match=SHOWN["too-large-for-a-theta"]):
             NpzReader().read(epath.Path(tmp_path / name))
 
 
@@ -98,10 +101,10 @@ def test_json_lines_are_read_as_a_csv_is(tmp_path: Path) -> None:
         ("digits", '{"step": 0, "loss": 1' + "0" * 5000 + "}"),
     ):
         (tmp_path / f"{name}.jsonl").write_text(line + "\n")
-        with pytest.raises(UsageError, match=rf"{name}\.jsonl, line 1: a line is not a JSON object"):
+        with pytest.raises(UsageError, match=SHOWN["jsonl-line-1-a-line"].format(name=name)):
             import_curves(tmp_path / f"{name}.jsonl", store=tmp_path / "no", case="b", metrics=("loss",))
     (tmp_path / "cut.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo')
-    with pytest.raises(UsageError, match=r"cut\.jsonl, line 2: the last line is cut off"):
+    with pytest.raises(UsageError, match=SHOWN["cut-jsonl-line-2-the"]):
         import_curves(tmp_path / "cut.jsonl", store=tmp_path / "no", method="a", case="b", seed="0", metrics=("loss",))
 
 
@@ -111,11 +114,11 @@ def test_a_folder_of_logs_that_become_seeds_is_said_first(tmp_path: Path) -> Non
         (tmp_path / "logs").mkdir(exist_ok=True)
         (tmp_path / "logs" / f"{number}.txt").write_text(row)
     done = lobench("import", tmp_path / "logs", "--store", tmp_path / "store")
-    assert done.returncode == 0 and "4 logs are seeds of one method, 'logs'" in done.stderr
+    assert done.returncode == 0 and SHOWN["logs-are-seeds-of-one"] in done.stderr
     assert "4 logs" not in done.stdout
 
 
 def test_a_log_that_is_scored_is_unpacked_no_further_than_one_that_is_imported(tmp_path: Path) -> None:
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(bytes(1 << 24), mtime=0) * 40)
-    with pytest.raises(UsageError, match="unpacks to far more than a table does"):
+    with pytest.raises(UsageError, match=SHOWN["unpacks-to-far-more-than"]):
         text_of(tmp_path / "bomb.csv.gz")

@@ -18,11 +18,14 @@ import numpy as np
 import pytest
 from commands import Done
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import results
 
 from lobench.analysis.stats.racing import PairSums
 from lobench.engine.store.database import StoreLock
 from lobench.tools.keep.decision import DecisionRules, decided, log_evidence
+
+SHOWN = texts_of("keep")
 
 NO_SEEDS = PairSums.of(np.zeros((1, 0)), np.zeros((1, 0)))
 
@@ -117,10 +120,10 @@ def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(r
     assert decision["e_value"] >= 1 / decision["level"] and decision["test"] == 1
     assert len(results(store)) == 2 * decision["pairs"]
     pairs = re.findall(r"^seed \d+: val_loss: candidate [\d.]+, incumbent [\d.]+$", better.stderr, re.MULTILINE)
-    assert len(pairs) == decision["pairs"] and "outer step" not in better.stderr
+    assert len(pairs) == decision["pairs"] and SHOWN["outer-step"] not in better.stderr
 
     again = keep()
-    assert again.returncode == 0 and "KEEP (decided before)" in again.stdout
+    assert again.returncode == 0 and SHOWN["keep-decided-before"] in again.stdout
     assert len(results(store)) == 2 * decision["pairs"]
 
     partial = store / "keep/trees/.tmp-killed"  # a call that was killed while it copied leaves one
@@ -165,18 +168,18 @@ def test_keep_of_two_commands_in_a_folder_without_git_is_undecided_with_few_seed
     done = lobench("keep", *command, *shared)
     assert done.returncode in (1, 4), done.stderr
     other = lobench("keep", *command, *shared, "--fdr", "0.2")
-    assert other.returncode == 2 and "all decisions of a store have the same terms" in other.stderr
+    assert other.returncode == 2 and SHOWN["all-decisions-of-a-store"] in other.stderr
 
 
 def test_keep_refuses_wrong_input_in_one_line(repository: Path) -> None:
     same = keep()
-    assert same.returncode == 2 and "candidate and incumbent are the same" in same.stderr
+    assert same.returncode == 2 and SHOWN["candidate-and-incumbent-are-the"] in same.stderr
     unknown = keep(against="git:nothere")
-    assert unknown.returncode == 2 and "no such revision; got git:nothere" in unknown.stderr
+    assert unknown.returncode == 2 and SHOWN["no-such-revision-got-git"] in unknown.stderr
     seedless = keep(command="python train.py 0 {out}")
-    assert seedless.returncode == 2 and "--command has no {seed}" in seedless.stderr
+    assert seedless.returncode == 2 and SHOWN["command-has-no"] in seedless.stderr
     unlinked = keep("--link", "data")
-    assert unlinked.returncode == 2 and "--link: no such file or folder" in unlinked.stderr
+    assert unlinked.returncode == 2 and SHOWN["link-no-such-file-or"] in unlinked.stderr
     for done in (same, unknown, seedless, unlinked):
         assert len(done.stderr.strip().splitlines()) == 1
 
@@ -185,8 +188,8 @@ def test_keep_notices_a_command_that_ignores_its_seed(repository: Path) -> None:
     script = SCRIPT.replace("LR", "0.3").replace('f"{seed} {lr}"', "0").replace("loss = 1 +", "loss = -5 +")
     (repository / "train.py").write_text(script)
     done = keep()
-    assert done.returncode == 2 and "the command ignores {seed}" in done.stderr
-    assert "got val_loss -4.99" in done.stderr and "seed 0: val_loss: candidate -4.99" in done.stderr
+    assert done.returncode == 2 and SHOWN["command-ignores"] in done.stderr
+    assert SHOWN["got-val-loss-4-99"] in done.stderr and SHOWN["seed-0-val-loss-candidate"] in done.stderr
 
 
 def test_keep_of_a_failing_candidate_ends_with_3_and_names_the_ignored_folder(repository: Path) -> None:
@@ -195,7 +198,7 @@ def test_keep_of_a_failing_candidate_ends_with_3_and_names_the_ignored_folder(re
     (repository / ".gitignore").write_text("data/\n")
     (repository / "train.py").write_text(SCRIPT.replace("LR", 'float(open("data/x.txt").read())'))
     failed = keep("--max-seeds", "3")
-    assert failed.returncode == 3 and "--link PATH shows it to them" in failed.stdout.replace("\n  ", " ")
+    assert failed.returncode == 3 and SHOWN["link-path-shows-it-to"] in failed.stdout.replace("\n  ", " ")
     linked = keep("--max-seeds", "3", "--link", "data")
     assert linked.returncode in (0, 4), linked.stderr
 
@@ -204,15 +207,15 @@ def test_keep_refuses_a_link_over_files_of_the_revision(repository: Path) -> Non
     (repository / "data").mkdir()
     (repository / "data" / "README").write_text("where to get it")
     done = keep("--link", "data")
-    assert done.returncode == 2 and "--link: the revision has files there" in done.stderr
+    assert done.returncode == 2 and SHOWN["link-the-revision-has-files"] in done.stderr
 
 
 def test_keep_undecided_by_its_cost_continues_with_a_larger_limit(repository: Path) -> None:
     (repository / "train.py").write_text(SCRIPT.replace("LR", "0.3"))
     stopped = keep("--max-core-hours", "1e-9")
-    assert stopped.returncode == 4 and "--max-core-hours is used up" in stopped.stdout, stopped.stderr
+    assert stopped.returncode == 4 and SHOWN["max-core-hours-is-used"] in stopped.stdout, stopped.stderr
     same = keep("--max-core-hours", "1e-9")
-    assert same.returncode == 4 and "(decided before)" in same.stdout
+    assert same.returncode == 4 and SHOWN["decided-before"] in same.stdout
     assert keep().returncode == 0
 
 
@@ -252,13 +255,13 @@ def test_keep_refuses_a_store_in_which_another_call_decides(repository: Path) ->
         done = keep()
     finally:
         lock.release()
-    assert done.returncode == 2 and "another `lobench keep` decides in this store" in done.stderr
+    assert done.returncode == 2 and SHOWN["another-lobench-keep-decides-in"] in done.stderr
 
 
 def test_keep_log_measures_the_total_of_the_chain_on_seeds_that_no_decision_uses(repository: Path) -> None:
     store = repository / ".lobench" / "keep"
     empty = lobench("keep", "--log")
-    assert empty.returncode == 2 and "no decisions here" in empty.stderr
+    assert empty.returncode == 2 and SHOWN["no-decisions-here"] in empty.stderr
     for lr in ("0.2", "0.0", "0.3"):  # kept, discarded, kept
         (repository / "train.py").write_text(SCRIPT.replace("LR", lr))
         if keep("--description", f"lr {lr}").returncode == 0:
@@ -276,7 +279,7 @@ def test_keep_log_measures_the_total_of_the_chain_on_seeds_that_no_decision_uses
     text = lobench("keep", "--log", "--measure", "4", "--executor", "inline").stdout
     assert len(results(store)) == count, "the same measurement runs nothing"
     first, last = total["seeds"][0], total["seeds"][-1]
-    assert "1 lr 0.2; 3 lr 0.3" in text and f"4 pairs on fresh seeds {first} to {last}" in text
+    assert "1 lr 0.2; 3 lr 0.3" in text and SHOWN["pairs-on-fresh-seeds-to"].format(first=first, last=last) in text
 
     (repository / "train.py").write_text(SCRIPT.replace("LR", "0.301"))
     later = json.loads(keep("--format", "json").stdout)["decision"]
@@ -317,7 +320,7 @@ def test_keep_counts_the_files_of_a_submodule(repository: Path, tmp_path: Path) 
     git(repository / "library", "commit", "-qam", "faster")
     git(repository, "commit", "-qam", "faster")
     other = keep(against="git:HEAD~1")
-    assert other.returncode == 0 and "(decided before)" in other.stdout, "the same content is the same revision"
+    assert other.returncode == 0 and SHOWN["decided-before"] in other.stdout, "the same content is the same revision"
 
 
 def test_keep_runs_the_files_of_its_start_though_they_change_during_a_run(repository: Path) -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from commands import lobench_here as lobench
+from shown import texts_of
 from tiny import results
 
 from lobench.experiments import supervised_command
 from lobench.tools.keep import launch
 from lobench.tools.keep.pace import Pace, Run
+
+SHOWN = texts_of("keep")
 
 STEPS = [*range(0, 101, 10)]
 SCRIPT = """
@@ -55,7 +58,7 @@ def test_shortfall_is_judged_after_a_quarter_of_the_steps_against_a_quarter_of_a
     assert pace(*INCUMBENT).shortfall(until(stuck, 20)) == ""
     assert pace(*INCUMBENT).shortfall(until(stuck, 30)) == "", "the incumbent had no second value at step 7"
     found = pace(*INCUMBENT).shortfall(until(stuck, 40))
-    assert found == "its best val_loss is 1 at step 40; the incumbent had 0.72 or better at step 10"
+    assert found == SHOWN["its-best-val-loss-is"]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
@@ -71,14 +74,14 @@ def test_shortfall_is_none_without_three_runs_of_the_incumbent() -> None:
 def test_shortfall_of_a_metric_that_is_maximized_counts_down() -> None:
     runs = [(STEPS, [-value for value in values]) for _, values in INCUMBENT]
     up, down = (STEPS, [-1.0] * len(STEPS)), (STEPS, [-value for value in falling(0.3)[1]])
-    assert pace(*runs, maximize=True).shortfall(up).startswith("its best val_loss is -1 at step 100")
+    assert pace(*runs, maximize=True).shortfall(up).startswith(SHOWN["its-best-val-loss-is-1"])
     assert pace(*runs, maximize=True).shortfall(down) == ""
 
 
 def test_run_is_diverged_after_three_values_that_are_not_finite() -> None:
     assert pace().reason_to_stop(([0, 1, 2], [math.nan, 1.0, math.nan])) == ""
     found = pace().reason_to_stop(([0, 1, 2, 3], [1.0, math.nan, math.inf, math.nan]))
-    assert found == "its last 3 values of val_loss are not finite, at step 3"
+    assert found == SHOWN["its-last-3-values-of"]
 
 
 def test_supervised_command_whose_supervisor_fails_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +114,12 @@ def test_supervisor_finds_curves_in_a_folder_with_brackets(tmp_path: Path, monke
 def test_supervised_command_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
     pace().write(tmp_path / "pace.json")
     found = supervised_command.main([str(tmp_path / "pace.json"), "none", "no-such-program"])
-    assert found == "cannot run no-such-program: No such file or directory"
+    assert found == SHOWN["cannot-run-no-such-program"]
 
 
-@pytest.mark.parametrize(("rate", "reason"), [("0.0", "its best val_loss is 0.9"), ("2", "are not finite, at step")])
+@pytest.mark.parametrize(
+    ("rate", "reason"), [("0.0", SHOWN["its-best-val-loss-is-0"]), ("2", SHOWN["are-not-finite-at-step"])]
+)
 def test_keep_stops_a_candidate_within_its_first_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: str, reason: str
 ) -> None:
@@ -128,12 +133,12 @@ def test_keep_stops_a_candidate_within_its_first_seed(
     )
     assert done.returncode == 1, done.stdout + done.stderr
     decision = json.loads(done.stdout)["decision"]
-    assert decision["reason"].startswith("stopped by lobench keep: seed 0: ") and reason in decision["reason"]
+    assert decision["reason"].startswith(SHOWN["stopped-by-lobench-keep-seed"]) and reason in decision["reason"]
     store = tmp_path / ".lobench" / "keep"
     assert len(results(store)) == 4, "the incumbent on three seeds, and the candidate on one"
     again = lobench(
         *("keep", "--command", f"{command} {rate} {tmp_path}/wait", "--against-command", f"{command} 0.3 none"),
         *("--metric", "val_loss", "--executor", "inline"),
     )
-    assert again.returncode == 1 and "DISCARD (decided before)" in again.stdout
+    assert again.returncode == 1 and SHOWN["discard-decided-before"] in again.stdout
     assert len(results(store)) == 4

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_run, make_suite
 
 from lobench.tools.new.new import KINDS
+
+SHOWN = texts_of("new")
 
 # A name in two words, one that has the template's in it, one that is short, one with a digit, one in capitals.
 NAMES = {"suite": "my_skeleton_2", "task": "X", "optimizer": "MyLOpt", "sink": "_".join("abc"), "plugin": "odd_one"}
@@ -57,7 +60,7 @@ def test_a_plugin_is_installed_found_and_keeps_its_contract(tmp_path: Path) -> N
     in_shell(f"{install} --target site ./lobench-odd-one", tmp_path)
     assert (site / "lobench_odd_one" / "plugin.py").is_file()
     listed = in_shell("lobench plugins", tmp_path, PYTHONPATH=str(site))
-    assert "\nodd_one: lobench_metrics\n" in f"\n{listed}"
+    assert SHOWN["odd-one-lobench-metrics"] in f"\n{listed}"
     tested = in_shell("pytest -q -p no:cacheprovider lobench-odd-one", tmp_path, PYTHONPATH=str(site))
     assert "10 passed" in tested, tested
 
@@ -99,7 +102,7 @@ def test_a_name_that_cannot_be_one_is_refused_in_a_line(name: str, tmp_path: Pat
     done = lobench("new", "suite", "--", name, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == "" and list(tmp_path.iterdir()) == []
     (line,) = done.stderr.splitlines()
-    assert line.startswith("lobench: this cannot be the name; got ") and line.isprintable() and line.isascii()
+    assert line.startswith(SHOWN["lobench-this-cannot-be-the"]) and line.isprintable() and line.isascii()
 
 
 @pytest.mark.parametrize(
@@ -129,41 +132,39 @@ def test_nothing_is_overwritten_and_nothing_stays_of_what_fails(tmp_path: Path) 
             tmp_path / place
         )
         done = lobench("new", "suite", place, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr == (
-            f"lobench: {place}: this exists already; take another name, or remove it\n"
-        )
+        assert done.returncode == 2 and done.stderr == (SHOWN["lobench-this-exists-already-take"].format(place=place))
     suite = make_suite(tmp_path)
     (suite / "conftest.py").write_text("mine = 1\n")
     before = sorted(suite.iterdir())
     done = lobench("new", "sink", "final", "--into", suite)
-    assert done.returncode == 2 and "conftest.py: this exists already; nothing was written" in done.stderr
+    assert done.returncode == 2 and SHOWN["conftest-py-this-exists-already"] in done.stderr
     assert sorted(suite.iterdir()) == before and (suite / "conftest.py").read_text() == "mine = 1\n"
     done = lobench("new", "task", "mine", "--into", tmp_path / "nowhere")
-    assert done.returncode == 2 and "--into is not a folder" in done.stderr
+    assert done.returncode == 2 and SHOWN["into-is-not-a-folder"] in done.stderr
 
 
 def test_it_says_what_can_be_begun() -> None:
     done = lobench("new", "sinc", "x")
-    assert done.returncode == 2 and "did you mean 'sink'?" in done.stderr
-    assert "lobench new plugin mine" in lobench("new", "--help").stdout
+    assert done.returncode == 2 and SHOWN["did-you-mean-sink"] in done.stderr
+    assert SHOWN["lobench-new-plugin-mine"] in lobench("new", "--help").stdout
 
 
 def test_suite_of_commands_evaluates_its_example_with_the_next_command(tmp_path: Path) -> None:
     done = lobench("new", "suite", "evals", "--command", cwd=tmp_path)
-    assert done.returncode == 0 and "next: lobench watch evals/example --suite evals --once" in done.stdout
+    assert done.returncode == 0 and SHOWN["next-lobench-watch-evals-example"] in done.stdout
     done = lobench("watch", "evals/example", "--suite", "evals", "--once", cwd=tmp_path)
     assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
     done = lobench("new", "task", "mine", "--command", cwd=tmp_path)
-    assert done.returncode == 2 and "--command applies to a suite only" in done.stderr
+    assert done.returncode == 2 and SHOWN["command-applies-to-a-suite"] in done.stderr
 
 
 def test_suite_of_tests_evaluates_its_example_with_the_next_command(tmp_path: Path) -> None:
     done = lobench("new", "suite", "evals", "--test", cwd=tmp_path)
-    assert done.returncode == 0 and "next: lobench watch evals/example --suite evals --once" in done.stdout
+    assert done.returncode == 0 and SHOWN["next-lobench-watch-evals-example"] in done.stdout
     done = lobench("watch", "evals/example", "--suite", "evals", "--once", cwd=tmp_path)
     assert done.returncode == 0 and "done: 2 passed" in done.stderr + done.stdout
     done = lobench("new", "suite", "other", "--test", "--command", cwd=tmp_path)
-    assert done.returncode == 2 and "--command and --test exclude each other" in done.stderr
+    assert done.returncode == 2 and SHOWN["command-and-test-exclude-each"] in done.stderr
 
 
 def test_skill_is_written_into_a_folder_and_names_options_and_exit_codes_of_keep(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_skill_is_written_into_a_folder_and_names_options_and_exit_codes_of_keep
     path = tmp_path / "agents/skills/lobench-keep/SKILL.md"
     assert done.returncode == 0, done.stderr
     text = path.read_text()
-    assert re.match(r"---\nname: lobench-keep\ndescription: .+\n---\n", text)
+    assert re.match(SHOWN["name-lobench-keep-description"], text)
     described = lobench("keep", "--help").stdout
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--seed", "--out"}
     assert {"--against", "--log", "--measure"} <= options

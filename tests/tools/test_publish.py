@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from report_store import make_store
+from shown import texts_of
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.tables.frames import open_results
@@ -21,6 +22,8 @@ from lobench.core.errors import StoreError
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.bundle import ResultBundle, merkle_root, write_bundle
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("publish")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,7 @@ def test_a_changed_member_is_noticed(bundle: Path, tmp_path: Path, name: str) ->
             # Never the character that stands there: a fixed one would be right once in sixteen hashes.
             other = b"1" if content[-9:-8] == b"0" else b"0"
             after.writestr(member, content[:-9] + other + content[-8:] if member == name else content)
-    with pytest.raises(StoreError, match=r"changed after it was written|damaged"):
+    with pytest.raises(StoreError, match=SHOWN["changed-after-it-was-written"]):
         read_store(changed)
 
 
@@ -92,7 +95,7 @@ def test_a_member_outside_of_the_bundle_is_refused(bundle: Path, tmp_path: Path)
     shutil.copy(bundle, tmp_path / "hostile.lobench")
     with zipfile.ZipFile(tmp_path / "hostile.lobench", "a") as archive:
         archive.writestr("suites/0/../../../evil.py", "")
-    with pytest.raises(StoreError, match="a member is called"):
+    with pytest.raises(StoreError, match=SHOWN["member-is-called"]):
         read_store(tmp_path / "hostile.lobench")
 
 
@@ -103,12 +106,12 @@ def test_a_member_larger_than_those_that_lobench_writes_is_refused_unread(
     shutil.copy(bundle, tmp_path / "bomb.lobench")
     with zipfile.ZipFile(tmp_path / "bomb.lobench", "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("suites/0/s/data.bin", bytes(1_000_001))
-    with pytest.raises(StoreError, match=r"data\.bin has 1,000,001 bytes"):
+    with pytest.raises(StoreError, match=SHOWN["data-bin-has-1-000"]):
         ResultBundle(tmp_path / "bomb.lobench")
 
 
 def test_nobody_writes_to_a_bundle(bundle: Path) -> None:
-    with pytest.raises(StoreError, match="a bundle cannot be changed"):
+    with pytest.raises(StoreError, match=SHOWN["bundle-cannot-be-changed"]):
         Ledger.open(bundle)
 
 
@@ -142,7 +145,7 @@ def test_publish_of_uncommitted_changes_names_their_files_before_it_writes(tmp_p
     done = lobench("publish", tmp_path / "store", "--output", tmp_path / "results.lobench")
     names = ["gone.py", "new.py", "old.py", "run.bin", "train.py", "ä.py"]
     lines = done.stdout.splitlines()
-    assert f"with 6 files: {', '.join(names)}; --without-patch leaves it out" in lines[0], done.stdout + done.stderr
+    assert SHOWN["with-6-files-without-patch"].format(join=", ".join(names)) in lines[0], done.stdout + done.stderr
     assert lines.index(next(line for line in lines if "results.lobench" in line)) > 0
     bundle = ResultBundle(tmp_path / "results.lobench")
     card = bundle.read("card.md").decode()
@@ -150,10 +153,10 @@ def test_publish_of_uncommitted_changes_names_their_files_before_it_writes(tmp_p
     assert base64.b64encode(patch)[:60] in bundle.read("ledger/experiments.jsonl")
     without = lobench("publish", tmp_path / "store", "--output", tmp_path / "w.lobench", "--without-patch")
     bundle = ResultBundle(tmp_path / "w.lobench")
-    assert "goes into it" not in without.stdout and "left out: the patch of uncommitted changes" in without.stdout
+    assert SHOWN["goes-into-it"] not in without.stdout and SHOWN["left-out-the-patch-of"] in without.stdout
     assert base64.b64encode(patch)[:60] not in bundle.read("ledger/experiments.jsonl")
     assert "2" * 64 in bundle.read("ledger/experiments.jsonl").decode()
-    assert "## Uncommitted changes in it" not in bundle.read("card.md").decode()
+    assert SHOWN["uncommitted-changes-in-it"] not in bundle.read("card.md").decode()
     read_store(tmp_path / "w.lobench")
 
 
@@ -183,10 +186,10 @@ def test_publish_card_has_each_experiment_and_the_results_of_none(tmp_path: Path
     card = ResultBundle(tmp_path / "results.lobench").read("card.md").decode()
     places = [card.index(f"## {title}") for title in ("Experiment `first`", "Experiment `last`", "Results of no exp")]
     assert places == sorted(places)
-    assert "It holds 2 experiments: `first`, `last`, then results that none of them uses." in card
+    assert SHOWN["it-holds-2-experiments-first"] in card
     first, last = card[places[0] : places[1]], card[places[1] : places[2]]
-    assert "firsts" in first and "\n# of first\n" in first and "lasts" not in first
-    assert "lasts" in last and "\n# of last\n" in last and "firsts" not in last
+    assert "firsts" in first and SHOWN["of-first"] in first and "lasts" not in first
+    assert "lasts" in last and SHOWN["of-last"] in last and "firsts" not in last
     assert card.count("\n### Scores\n") == 3
 
 
@@ -197,7 +200,7 @@ def test_audit_of_an_event_that_lacks_its_parts_is_one_line(bundle: Path, tmp_pa
     with Ledger.open(tmp_path / "store") as ledger:
         ledger.record_event(kind, other="x")
         if kind in ("planned", "plan", "current plan"):
-            with pytest.raises(StoreError, match="a row of the ledger is damaged"):
+            with pytest.raises(StoreError, match=SHOWN["row-of-the-ledger-is"]):
                 ledger.plan_history()
         write_bundle(ledger.connection, tmp_path / "changed.lobench", members)
     done = lobench("audit", tmp_path / "changed.lobench")
@@ -210,7 +213,7 @@ def test_curves_are_a_croissant_data_set(bundle: Path, tmp_path: Path) -> None:
     folders = [tmp_path / "of_store", tmp_path / "of_bundle"]
     for source, folder in zip((bundle.parent / "store", bundle), folders, strict=True):
         options = ("--output", tmp_path / "r.lobench", "--croissant", folder, "--license", "CC-BY-4.0")
-        assert f"{folder}: the curves as a Croissant data set" in lobench("publish", source, *options).stdout
+        assert SHOWN["curves-as-a-croissant-data"].format(folder=folder) in lobench("publish", source, *options).stdout
     contents = [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders]
     assert contents[0] == contents[1] and sorted(contents[0]) == ["croissant.json", "curves.csv"]
     assert str(tmp_path).encode() not in b"".join(contents[0].values())
@@ -229,14 +232,14 @@ def test_croissant_never_overwrites_and_says_what_is_wrong(bundle: Path, tmp_pat
     output = ("--output", tmp_path / "r.lobench")
     done = lobench("publish", bundle, *output, "--croissant", tmp_path / "full")
     assert done.returncode == 2
-    assert "--croissant; got" in done.stderr and "expected a folder that is missing or empty" in done.stderr
+    assert SHOWN["croissant-got"] in done.stderr and SHOWN["expected-a-folder-that-is"] in done.stderr
     done = lobench("publish", bundle, *output, "--license", "MIT")
     assert done.returncode == 2
-    assert "--license is of the data set that --croissant writes" in done.stderr
+    assert SHOWN["license-is-of-the-data"] in done.stderr
     shutil.copytree(bundle.parent / "store", tmp_path / "errors")
     with contextlib.closing(sqlite3.connect(tmp_path / "errors/ledger.sqlite")) as db, db:
         for change in ("UPDATE evaluations SET payload = NULL, outcome = 'error'", "DELETE FROM summaries"):
             db.execute(change)
     done = lobench("publish", tmp_path / "errors", *output, "--croissant", tmp_path / "data")
-    assert (done.returncode, "the store has no curves" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, SHOWN["store-has-no-curves"] in done.stderr) == (2, True), done.stderr
     assert sorted(one.name for one in tmp_path.iterdir()) == ["errors", "full"]

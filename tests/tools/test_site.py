@@ -11,9 +11,12 @@ import pytest
 from commands import lobench
 from playwright.sync_api import Browser
 from report_store import NASTY, make_store
+from shown import texts_of
 from stores import add
 
 from lobench.engine.store.bundle import ResultBundle
+
+SHOWN = texts_of("site")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def test_every_link_leads_somewhere(bundles: list[Path], tmp_path: Path) -> None
 def test_methods_that_are_told_apart_are_in_groups(bundles: list[Path], tmp_path: Path) -> None:
     lobench("site", *bundles[1:], "--output", tmp_path / "site")
     rows = re.findall(r"<tr class=\"method.*?</tr>", (tmp_path / "site/index.html").read_text())
-    assert [re.findall(r"<td>(\d+)</td><th scope=\"row\">(.*?)</th>", row)[0] for row in rows] == [
+    assert [re.findall(SHOWN["td-td-th-scope-row"], row)[0] for row in rows] == [
         ("1", "sgd()"),
         ("2", "adam()"),
     ]
@@ -101,14 +104,14 @@ def test_a_bundle_that_nobody_audited_is_named_and_one_that_failed_refused(bundl
         (line,) = record["boards"][0]["methods"]
         assert line["checked"] == [bool(made_again), made_again == checked]
         page = (tmp_path / "site/index.html").read_text()
-        assert ("†" in page, "not audited: none of 2 evaluations" in page) == (made_again != checked, not made_again)
+        assert ("†" in page, SHOWN["not-audited-none-of-2"] in page) == (made_again != checked, not made_again)
     named = "metric train/loss of s/a, by which it is ranked"
     audit.write_text(json.dumps(document | {"checked": checked, "not_auditable": [named]}))
     assert json.loads(lobench(*command).stdout)["boards"][0]["methods"][0]["checked"] == [False, False]
     assert named in (tmp_path / "site/index.html").read_text()
     audit.write_text(json.dumps(document | {"passed": False}))
     failed = lobench(*command)
-    assert (failed.returncode, "audit failed" in failed.stderr) == (2, True)
+    assert (failed.returncode, SHOWN["audit-failed"] in failed.stderr) == (2, True)
     audit.write_text(json.dumps(document | {"root": "0" * 64}))
     assert json.loads(lobench(*command).stdout)["not_audited"] == [str(copy)]
     audit.write_text("no JSON")
@@ -136,7 +139,7 @@ def test_seeds_of_several_bundles_are_said_to_be_pooled(tmp_path: Path) -> None:
     done = lobench("site", *bundles, "--output", tmp_path / "site", "--format", "json")
     (board,) = json.loads(done.stdout)["boards"]
     assert board["methods"][0]["bundles"] == ["0.lobench", "1.lobench"]
-    assert "the seeds of sgd() are those of 0.lobench and 1.lobench together" in board["pooled"]
+    assert SHOWN["seeds-of-sgd-are-those"] in board["pooled"]
     assert all(line in (tmp_path / "site/index.html").read_text() for line in board["pooled"])
     alone = lobench("site", bundles[0], "--output", tmp_path / "alone", "--format", "json")
     assert json.loads(alone.stdout)["boards"][0]["pooled"] == []
@@ -169,10 +172,10 @@ def test_its_tables_are_printed_as_markdown(bundles: list[Path], tmp_path: Path)
     assert done.returncode == 0, done.stderr
     about, _, *lines = done.stdout.strip().splitlines()
     table = [line for line in lines if line.startswith("|")]
-    assert lines[-1].startswith("†: ") and any(line.startswith("compared across 2 bundles") for line in lines)
-    assert "steps. Scores: 0 is untrained" in about
+    assert lines[-1].startswith("†: ") and any(line.startswith(SHOWN["compared-across-2-bundles"]) for line in lines)
+    assert SHOWN["steps-scores-0-is-untrained"] in about
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    assert rows[0][:3] == ["group", "method", "mean score \\[95%\\]"] and rows[0][3:] == ["a", "b"]
+    assert rows[0][:3] == ["group", "method", SHOWN["mean-score-95"]] and rows[0][3:] == ["a", "b"]
     assert [row[:2] for row in rows[2:]] == [["1", "sgd()"], ["2", "adam()"]]
     record = json.loads(lobench("site", *bundles[1:], "--output", tmp_path / "site", "--format", "json").stdout)
     (board,) = record["boards"]

@@ -11,10 +11,13 @@ import pytest
 from commands import lobench
 from report_store import make_baseline, make_store
 from scipy.stats import spearmanr, t
+from shown import texts_of
 
 from lobench.core.errors import StoreError
 from lobench.tools.suite.suite_output import suite_record, suite_text
 from lobench.tools.suite.worth import noise_of, seeds_needed, suite_worth
+
+SHOWN = texts_of("suite")
 
 NAMES = ("one", "its copy", "another", "nothing")
 
@@ -82,7 +85,7 @@ def test_few_methods_give_no_interval_and_no_subset(num_methods: int) -> None:
     found = worth(planted(np.random.default_rng(0), num_methods=num_methods), keep=0.0)
     assert found.chosen is None and all(math.isnan(subset.lower) for subset in found.subsets[:-1])
     text = suite_text(found)
-    assert "no subset is offered" in text and "[" not in text, text
+    assert SHOWN["no-subset-is-offered"] in text and "[" not in text, text
 
 
 def test_no_interval_of_a_subset_has_zero_width() -> None:
@@ -93,13 +96,13 @@ def test_no_interval_of_a_subset_has_zero_width() -> None:
 
 
 def test_too_few_methods_are_refused_with_what_to_do() -> None:
-    with pytest.raises(StoreError, match=r"got 5 methods.* expected at least 6 methods and 2 cases; evaluate more"):
+    with pytest.raises(StoreError, match=SHOWN["got-5-methods-expected-at"]):
         worth(planted(np.random.default_rng(0), num_methods=5))
 
 
 def test_a_suite_is_judged_by_its_tuned_baselines(tmp_path: Path) -> None:
     done = lobench("suite", "quick", "--output", "page.html", cwd=tmp_path)
-    assert done.returncode == 0 and "6 cases by" in done.stdout, done.stderr
+    assert done.returncode == 0 and SHOWN["cases-by"] in done.stdout, done.stderr
     assert (tmp_path / "page.html").read_text().count("<svg") == 2
     found = json.loads(lobench("suite", "quick", "--format", "json", "--keep", "0", cwd=tmp_path).stdout)
     assert len(found["cases"]) == 6 and len(found["chosen"]) == 1
@@ -110,11 +113,11 @@ def test_a_store_is_judged_by_its_subjects_and_says_who_is_left_out(tmp_path: Pa
     store, baseline = make_store(tmp_path, num_checkpoints=9), make_baseline(tmp_path)
     done = lobench("suite", str(store), "--baseline", str(baseline), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "by 9 methods" in done.stdout or "left out" in done.stdout
+    assert "by 9 methods" in done.stdout or SHOWN["left-out"] in done.stdout
     few = lobench("suite", str(make_store(tmp_path / "few")), cwd=tmp_path)
-    assert few.returncode == 2 and "too little to judge a suite by" in few.stderr
+    assert few.returncode == 2 and SHOWN["too-little-to-judge-a"] in few.stderr
     (tmp_path / "empty").mkdir()
     empty = lobench("suite", "empty", cwd=tmp_path)
-    assert empty.returncode == 2 and "empty: neither a store nor a suite with tuned baselines" in empty.stderr
+    assert empty.returncode == 2 and SHOWN["empty-neither-a-store-nor"] in empty.stderr
     gone = lobench("suite", "nowhere", cwd=tmp_path)
-    assert (gone.returncode == 2 and "no such suite" in gone.stderr) or "no store" in gone.stderr
+    assert (gone.returncode == 2 and SHOWN["no-such-suite"] in gone.stderr) or SHOWN["no-store"] in gone.stderr

@@ -10,9 +10,12 @@ import pytest
 from commands import lobench
 from imported import HEADER, write_csv
 from scipy import stats
+from shown import texts_of
 
 from lobench.analysis.stats.known_sigma import SIGMA, Deviation, below_target, better_than
 from lobench.tools.curve_import.imports import import_curves
+
+SHOWN = texts_of("import")
 
 LOSSES = {"one": [3.276], "four": [3.277, 3.279, 3.2775, 3.2785], "close": [3.27701], "wide": [3.26, 3.29, 3.27, 3.28]}
 
@@ -74,9 +77,9 @@ def test_verdicts_exit_codes_and_the_document(store: Path) -> None:
     assert found["pairs"][0]["test"]["passed"] is False
     assert run("four", "one", "--strict")[0] == 1
     code, text = run("close")
-    assert code == 1 and "NOT ACCEPTED" in text
+    assert code == 1 and SHOWN["not-accepted"] in text
     assert run("close", "--target", "val/loss=3.2810")[0] == 0
     code, text = run("wide")
-    assert "its runs spread more than is assumed" in text
+    assert SHOWN["its-runs-spread-more-than"] in text
     code, text = run("four", "--margin", ".1")
-    assert code == 2 and "--margin is not of --rule" in text
+    assert code == 2 and SHOWN["margin-is-not-of-rule"] in text

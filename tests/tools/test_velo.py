@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from commands import lobench
 from reference import ROOT, reference_data
+from shown import texts_of
 
 from lobench.tools.score.velo import equivalent_steps, read_normaliser, velo_score
+
+SHOWN = texts_of("convert")
 
 STEPS, LOSSES = [0.0, 10.0, 20.0, 30.0, 40.0], [2.0, 1.0, 0.5, 0.5, 0.25]
 ENVELOPE = (np.asarray(STEPS), np.asarray(LOSSES))
@@ -45,7 +48,7 @@ def score(files: Path, *options: str) -> Any:
 
 def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
     done = score(files)
-    assert done.returncode == 0 and "speed-up over 1 task: mean 1.25" in done.stdout, done.stderr
+    assert done.returncode == 0 and SHOWN["speed-up-over-1-task"] in done.stdout, done.stderr
     record = json.loads(score(files, "--format", "json").stdout)
     assert record["summary"]["mean"] == record["tasks"]["mlp"]["last"] == 1.25
 
@@ -86,7 +89,7 @@ def test_a_normaliser_that_is_none_is_told_in_a_line(files: Path, content: str, 
 
 def test_one_of_the_two_scores_is_asked_for(files: Path) -> None:
     done = lobench("score", files / "curves.csv")
-    assert done.returncode == 2 and "--targets and --normaliser: give one of them" in done.stderr
+    assert done.returncode == 2 and SHOWN["targets-and-normaliser-give-one"] in done.stderr
 
 
 def test_published_envelopes_give_the_scores_of_the_authors_own_function(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from commands import lobench
 from programs import document
 from report_store import NASTY, make_baseline, make_store
 from served import get, serve, until
+from shown import texts_of
 from starlette.responses import Response
 from stores import add
 from tiny import PATIENCE
@@ -25,6 +26,8 @@ from lobench.engine.store.ledger import Ledger
 from lobench.tools.viewer import protocol
 from lobench.tools.viewer.app import _unless_gone
 from lobench.tools.viewer.server import Served
+
+SHOWN = texts_of("view")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def test_every_answer_has_a_strict_policy_and_says_nothing_to_other_pages(served
     for path in ("", "data.json", "page.js", "nothing", "curves.json?version=old"):
         headers = get(served.address, path).headers
         policy = headers["content-security-policy"]
-        assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe" not in policy
+        assert SHOWN["default-src-none"] in policy and SHOWN["script-src-self"] in policy and "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
         assert "access-control-allow-origin" not in headers
     assert get(served.address, "nothing").status == 404
@@ -179,21 +182,18 @@ def test_usage_errors_are_one_line(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         done = lobench("view", store, "--port", str(port))
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr == (
-        f"lobench: --port {port}: port {port} is in use; end what uses it, give another one, or --port 0 for a free "
-        "one\n"
-    )
+    assert done.stderr == (SHOWN["lobench-port-port-is-in"].format(port=port))
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     (damaged / "ledger.sqlite").write_bytes(b"no database" * 1000)
     done = lobench("view", damaged, "--port", "0")
     assert done.returncode == 2 and str(damaged) in done.stderr and done.stderr.count("\n") == 1
     done = lobench("view", tmp_path / "none")
-    assert done.returncode == 2 and "no result store found" in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and SHOWN["no-result-store-found"] in done.stderr and done.stderr.count("\n") == 1
     done = lobench("view", store, "--host", "192.0.2.1", "--port", "0")
-    assert done.returncode == 2 and "expected an address of this machine" in done.stderr
+    assert done.returncode == 2 and SHOWN["expected-an-address-of-this"] in done.stderr
     done = lobench("view", store, "--port", "0", "--experiment", "other")
-    assert done.returncode == 2 and "no experiment 'other'" in done.stderr
+    assert done.returncode == 2 and SHOWN["no-experiment-other"] in done.stderr
 
 
 def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['uvicorn'] = None; from lobench.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "view", store], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "pip install 'lobench[view]'" in done.stderr
+    assert SHOWN["pip-install-lobench-view"] in done.stderr
 
 
 def test_it_ends_with_ctrl_c_in_good_order(tmp_path: Path) -> None:

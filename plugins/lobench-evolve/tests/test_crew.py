@@ -8,10 +8,13 @@ import pytest
 from lobench_evolve.crew import Crew, WorkerJob
 from lobench_evolve.genome import Genome
 from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, Welcome
+from shown import texts_of
 
 from lobench import LobenchError
 from lobench.extend import Message
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
+
+SHOWN = texts_of("evolve")
 
 GENOME = Genome(0, (), 7, 0.0)
 JOB = WorkerJob(task=Evaluate(trials=((0, 1),)), wanted=(0,))
@@ -73,9 +76,9 @@ def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
     ("output", "why"),
     [
         (WorkerExited(worker=0, message="killed by signal 9"), "killed by signal 9"),
-        (Welcome(provenance={}, pid=1).to_bytes()[:-2], "no message"),
-        (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), "answer: no field 'job'"),
-        (Learn(forget=(), genomes=(), theta_path=None), "unknown kind 'learn'"),
+        (Welcome(provenance={}, pid=1).to_bytes()[:-2], SHOWN["no-message"]),
+        (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), SHOWN["answer-no-field-job"]),
+        (Learn(forget=(), genomes=(), theta_path=None), SHOWN["unknown-kind-learn"]),
     ],
 )
 def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(
@@ -84,7 +87,7 @@ def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(
     executor = Spoken(lambda worker, task: output if worker == 0 else right(worker, task))
     found, lines = ran(executor)
     assert found == [(0, b"1234")]
-    assert len(lines) == 2 and why in lines[1] and "its job goes to another" in lines[1]
+    assert len(lines) == 2 and why in lines[1] and SHOWN["its-job-goes-to-another"] in lines[1]
     assert executor.killed == ([] if isinstance(output, WorkerExited) else [0])
 
 

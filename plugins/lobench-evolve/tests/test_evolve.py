@@ -18,7 +18,10 @@ from commands import Done, lobench
 from forked import python
 from lobench_evolve.journal import read_generations
 from programs import document
+from shown import texts_of
 from tiny import PATIENCE, make_suite, results, watch_here
+
+SHOWN = texts_of("evolve")
 
 CONFIG = """
 import tiny_tasks
@@ -197,7 +200,7 @@ def test_a_lost_workers_members_are_evaluated_by_another(
     store, options = reference
     extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 2\n"
     output = evolve(make_config(tmp_path, extra), tmp_path / "lost", *options, "--workers", "2")
-    assert output.count("its job goes to another") == 2
+    assert output.count(SHOWN["its-job-goes-to-another"]) == 2
     assert content(tmp_path / "lost") == content(store)
 
 
@@ -205,7 +208,7 @@ def test_a_job_that_every_worker_dies_of_ends_the_run(tmp_path: Path) -> None:
     extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 100\n"
     done = run(make_config(tmp_path, extra), tmp_path / "store", "--workers", "1")
     assert done.returncode == 2
-    assert "its worker died 3 times; the last one: killed by signal 9" in done.stderr
+    assert SHOWN["its-worker-died-3-times"] in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -240,7 +243,7 @@ def test_experiments_are_runs_of_their_own(tmp_path: Path) -> None:
     output = evolve(config, tmp_path / "many", *options, "--cases", "a", "--cases", "b", "--shard", "1/2")
     runs = sorted(str(path.parent.relative_to(tmp_path / "many")) for path in tmp_path.rglob("evolve.sqlite"))
     assert runs == ["a/seed_1", "b/seed_1"]
-    assert output.count("ended with exit code 0") == 2
+    assert output.count(SHOWN["ended-with-exit-code-0"]) == 2
     single = tmp_path / "single"
     evolve(config, single, *options[:-2], "--case", "b", "--seed", "1")
     assert content(single) == content(tmp_path / "many" / "b" / "seed_1")
@@ -251,7 +254,7 @@ def test_where_no_checkpoint_can_be_written_it_says_so_and_goes_on_later(config:
     options = ("--executor", "inline", "--workers", "1")
     done = run(config, tmp_path, *options)
     assert done.returncode == 2
-    assert "cannot write a checkpoint" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert SHOWN["cannot-write-a-checkpoint"] in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     (tmp_path / "checkpoints").unlink()
     assert "3 generations" in evolve(config, tmp_path, *options)
 
@@ -262,9 +265,9 @@ def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[s
     done = run(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "the run was begun otherwise" in line
-    assert "got LearnableAdam.initial_lr is 0.02 and was 0.01; to resume it, bind them as they were" in line
-    assert "to extend it, change Evolve.num_generations alone and give --extend" in line
+    assert SHOWN["run-was-begun-otherwise"] in line
+    assert SHOWN["got-learnableadam-initial-lr-is"] in line
+    assert SHOWN["to-extend-it-change-evolve"] in line
 
 
 def es(config: Path, store: Path, generations: int, *options: str) -> tuple[Any, ...]:
@@ -285,15 +288,13 @@ def rates_of(store: Path) -> list[float]:
 def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(config: Path, tmp_path: Path) -> None:
     often = ("--gin-param", "Evolve.checkpoint_every = 1", "--gin-param", "AntitheticES.final_rate_fraction = 0.0")
     store = tmp_path / "run"
-    assert "no run of an evolution found" in run(*es(config, store, 5, *often, "--extend")).stderr
+    assert SHOWN["no-run-of-an-evolution"] in run(*es(config, store, 5, *often, "--extend")).stderr
     assert run(*es(config, store, 3, *often)).returncode == 0
     before = content(store)
     refused = run(*es(config, store, 6, *often))
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
-    assert (
-        "got Evolve.num_generations is 6 and was 3; to resume it, leave Evolve.num_generations at 3; to extend" in line
-    )
+    assert SHOWN["got-evolve-num-generations-is"] in line
     assert "by 3 generations" in line and "--extend" in line
     done = run(*es(config, store, 6, *often, "--extend"))
     assert done.returncode == 0 and "6 generations" in done.stdout, done.stderr
@@ -307,9 +308,9 @@ def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(confi
     assert again.returncode == 0 and [entry.generation for entry in read_generations(branch)] == [3, 4, 5]
     further = run(*es(config, branch, 7, *often, "--extend"))
     assert further.returncode == 0 and [one.generation for one in read_generations(branch / "extended_to_7")] == [6]
-    assert "adds no generation" in run(*es(config, store, 3, *often, "--extend")).stderr
+    assert SHOWN["adds-no-generation"] in run(*es(config, store, 3, *often, "--extend")).stderr
     two = run(*es(config, store, 6, *often, "--extend", "--gin-param", "AntitheticES.sigma = 0.2", "--seed", "1"))
-    assert "AntitheticES.sigma is 0.2 and was 0.1" in two.stderr and "seed is 1 and was 0" in two.stderr
+    assert SHOWN["antithetices-sigma-is-0-2"] in two.stderr and SHOWN["seed-is-1-and-was"] in two.stderr
 
 
 def test_an_extension_that_is_killed_goes_on_with_the_same_bits(config: Path, tmp_path: Path) -> None:
@@ -319,7 +320,7 @@ def test_an_extension_that_is_killed_goes_on_with_the_same_bits(config: Path, tm
     for write in (3, 5):
         assert killed(write, *es(config, tmp_path / "killed", 4, "--extend"))
     unfinished = run(*es(config, tmp_path / "killed" / "extended_to_4", 5, "--extend"))
-    assert "this one has not" in unfinished.stderr and "resume it first" in unfinished.stderr
+    assert SHOWN["this-one-has-not"] in unfinished.stderr and SHOWN["resume-it-first"] in unfinished.stderr
     assert run(*es(config, tmp_path / "killed", 4, "--extend")).returncode == 0
     assert content(tmp_path / "killed" / "extended_to_4") == content(tmp_path / "calm" / "extended_to_4")
 
@@ -342,7 +343,7 @@ def test_an_error_of_a_task_is_said(tmp_path: Path) -> None:
     done = run(suite, tmp_path / "store", "--workers", "1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("lobench: TypeError: ") and "(7,)" in line
+    assert line.startswith(SHOWN["lobench-typeerror"]) and "(7,)" in line
 
 
 def test_experiments_end_with_what_started_them(tmp_path: Path) -> None:
@@ -357,7 +358,7 @@ def test_experiments_end_with_what_started_them(tmp_path: Path) -> None:
         parent.communicate(timeout=PATIENCE)  # until the last of them has gone, which has the pipe too
     num_before = len(read_generations(store / "a" / "seed_0"))
     output = evolve(config, store, *many, "--gin-param", f"Evolve.num_generations = {num_before + 1}")
-    assert output.count("ended with exit code 0") == 1
+    assert output.count(SHOWN["ended-with-exit-code-0"]) == 1
 
 
 def test_an_executor_of_a_plugin_that_fails_is_one_line(
@@ -370,4 +371,4 @@ def test_an_executor_of_a_plugin_that_fails_is_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     done = run(config, tmp_path / "store", "--executor", "planted", "--workers", "1")
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, "'planted', hook lobench_executors, 'planted': wait() failed" in line) == (3, True), line
+    assert (done.returncode, SHOWN["planted-hook-lobench-executors-planted"] in line) == (3, True), line

@@ -11,10 +11,13 @@ import pytest
 from lobench_evolve.members import MemberProgram
 from lobench_evolve.settings import Evolve
 from lobench_evolve.weights import Weights, key_of
+from shown import texts_of
 
 from lobench import Case, ConfigError, Task
 from lobench.inner.optimizers import AdafacMLPLOpt, LearnableAdam
 from lobench.inner.tasks import DigitsMLP
+
+SHOWN = texts_of("evolve")
 
 OPTIMIZER = AdafacMLPLOpt(step_mult=0.01)
 SEEDS = [7, 7, 8, 9]
@@ -67,12 +70,12 @@ def test_low_losses_count_as_they_are() -> None:
 
 def test_a_final_loss_needs_a_case_that_evaluates() -> None:
     case = Case(task=DigitsMLP(hidden_sizes=()), learned_optimizer=OPTIMIZER, eval_batches=0)
-    with pytest.raises(ConfigError, match=r"Case\.eval_batches = 0 evaluates nothing"):
+    with pytest.raises(ConfigError, match=SHOWN["case-eval-batches-0-evaluates"]):
         MemberProgram(case, "here", Evolve(fitness="final"), WEIGHTS)
 
 
 def test_sessions_that_share_parameters_are_refused() -> None:
     task = DigitsMLP(hidden_sizes=())
     case = Case(task=task, learned_optimizer=OPTIMIZER, sessions="shared", num_lanes=2)
-    with pytest.raises(ConfigError, match=r"Case\.sessions = 'shared': an evolution trains every replica apart"):
+    with pytest.raises(ConfigError, match=SHOWN["case-sessions-shared-an-evolution"]):
         MemberProgram(case, "here", Evolve(), WEIGHTS)

@@ -12,6 +12,7 @@ import optax
 import pytest
 from lobench_evolve.optimizers import LearnedInit
 from lobench_evolve.tasks import PointGoals, Sinusoids
+from shown import texts_of
 
 import lobench
 from lobench import ConfigError, Task
@@ -19,6 +20,8 @@ from lobench.extend import as_stepper
 from lobench.inner.optimizers import schedule_free_adamw
 from lobench.testing.optimizers import OptimizerContract
 from lobench.testing.tasks import TaskContract
+
+SHOWN = texts_of("evolve")
 
 KEY = jax.random.key(0)
 
@@ -100,7 +103,7 @@ def test_policy_gradients_reach_a_goal() -> None:
 
 @pytest.mark.parametrize("shots", [0, 1.5, True])
 def test_shots_that_are_none(shots: object) -> None:
-    with pytest.raises(ConfigError, match=r"Sinusoids.num_shots; got .*expected an integer >= 1"):
+    with pytest.raises(ConfigError, match=SHOWN["sinusoids-num-shots-got-expected"]):
         Sinusoids(num_shots=shots)  # type: ignore[arg-type]
 
 

@@ -7,10 +7,13 @@ import pytest
 from lobench_evolve.genome import Genome, lineage
 from lobench_evolve.messages import Learn
 from lobench_evolve.weights import Decoder, Weights, key_of
+from shown import texts_of
 
 from lobench import ConfigError
 from lobench.extend import fold
 from lobench.inner.optimizers import AdafacMLPLOpt, LearnableAdam
+
+SHOWN = texts_of("evolve")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def test_the_initial_theta_is_the_optimizers_own_with_factors_on_its_leaves() ->
 
 
 def test_a_path_that_theta_does_not_have_is_refused_with_those_that_it_has() -> None:
-    with pytest.raises(ConfigError, match=r"LearnableAdam's theta has no leaf 'w2'.*log_lr"):
+    with pytest.raises(ConfigError, match=SHOWN["learnableadam-s-theta-has-no"]):
         Weights(LearnableAdam(), {"w2": 0.1})
 
 

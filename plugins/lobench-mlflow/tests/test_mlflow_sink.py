@@ -18,10 +18,13 @@ import pytest
 from commands import lobench
 from lobench_mlflow.sink import MlflowSink
 from report_store import NASTY, deliveries_of, make_baseline, make_store
+from shown import texts_of
 
 from lobench.extend import PluginError, environment_with, numbers_of
 from lobench.hookspecs import CheckpointFinished, SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
+
+SHOWN = texts_of("mlflow")
 
 Logged = tuple[str, str, int, float]  # run, metric, step, value
 
@@ -102,11 +105,11 @@ def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> N
     deliveries = deliveries_of(store)
     deliver(context, deliveries)
     others = [dataclasses.replace(one, run=f"{one.run}-other") for one in deliveries]
-    with pytest.raises(PluginError, match="has the results of another training"):
+    with pytest.raises(PluginError, match=SHOWN["has-the-results-of-another"]):
         MlflowSink(context).deliver(others)
-    with pytest.raises(PluginError, match="run 'nothere' cannot be read"):
+    with pytest.raises(PluginError, match=SHOWN["run-nothere-cannot-be-read"]):
         MlflowSink(dataclasses.replace(context, argument=f"{folder},run=nothere"))
-    with pytest.raises(PluginError, match="run=ID without a tracking URI"):
+    with pytest.raises(PluginError, match=SHOWN["run-id-without-a-tracking"]):
         MlflowSink(dataclasses.replace(context, argument=f"run={run}"))
 
 
@@ -141,7 +144,7 @@ def test_two_stores_share_a_folder(tmp_path: Path) -> None:
     for name, argument in (("one", str(tmp_path / "ml")), ("two", (tmp_path / "ml").as_uri())):
         deliver(SinkContext(store=tmp_path / name, argument=argument, name="quick"), sample_deliveries(1))
     found = logged(tmp_path / "ml")
-    assert {run for run, *_ in found} == {"one generation 1", "two generation 1"}
+    assert {run for run, *_ in found} == {SHOWN["one-generation-1"], SHOWN["two-generation-1"]}
     assert set(Counter(found).values()) == {1}
 
 
@@ -227,9 +230,9 @@ def test_two_sinks_at_once_leave_nothing_behind_whoever_is_closed_first(tmp_path
 
 def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(PluginError, match=r"sink 'mlflow': cannot be written; got .*file") as caught:
+    with pytest.raises(PluginError, match=SHOWN["sink-mlflow-cannot-be-written"]) as caught:
         MlflowSink(SinkContext(store=tmp_path, argument=str(tmp_path / "file")))
     assert "\n" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
-    with pytest.raises(PluginError, match=r"mlflow is not installed.*pip install mlflow-skinny"):
+    with pytest.raises(PluginError, match=SHOWN["mlflow-is-not-installed-pip"]):
         MlflowSink(SinkContext(store=tmp_path))

@@ -11,8 +11,11 @@ import pytest
 from commands import lobench
 from lobench_pbt.study import study_from_json, study_to_json
 from lobench_pbt.study_file import load_study, read_study
+from shown import texts_of
 
 from lobench import ConfigError
+
+SHOWN = texts_of("pbt")
 
 TRAINER = """
 import gin
@@ -159,9 +162,7 @@ def test_a_schedule_follows_the_winners(folder: Path) -> None:
     assert study.generations == 1
     assert [segment.seed for segment in study.schedule] == [1, 4]
     (folder / "replay.json").write_text(json.dumps({"segments": segments[2:]}))  # as `--from-step 4` prints it
-    with pytest.raises(
-        ConfigError, match=r"no beginning.*got a first segment from step 4; print it without --from-step"
-    ):
+    with pytest.raises(ConfigError, match=SHOWN["no-beginning-got-a-first"]):
         read_study(folder / "study.gin")
 
 

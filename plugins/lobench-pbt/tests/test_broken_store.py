@@ -17,8 +17,11 @@ from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, Refusal, Refused
 from lobench_pbt.vault import Vault, bytes_sha256
 from pbt_simulation import PLUGINS, make_study, write_theta
+from shown import texts_of
 
 from lobench import ConfigError, StoreError
+
+SHOWN = texts_of("pbt")
 
 
 def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tmp_path: Path) -> None:
@@ -29,7 +32,7 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     hasty = Connection(Address.parse(address), patience=0.0)
     service._db.execute("PRAGMA max_page_count = 1")  # as many as there are
     number = 0
-    with pytest.raises(ControllerAway, match=r"unavailable.*cannot use the study's database.*full"):
+    with pytest.raises(ControllerAway, match=SHOWN["unavailable-cannot-use-the-study"]):
         for worker in range(500):
             hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker=str(worker)))
             number += 1
@@ -61,11 +64,11 @@ def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: st
     hasty = Connection(Address.parse(address), patience=0.0)
     service._db.execute("ALTER TABLE studies RENAME TO away")
     try:
-        with pytest.raises(ControllerAway, match=r"unavailable.*cannot use the study's database"):
+        with pytest.raises(ControllerAway, match=SHOWN["unavailable-cannot-use-the-study-s"]):
             hasty.call(getattr(hasty.stub, method), request_)
         done = lobench("pbt", "status", "--store", tmp_path)
         assert done.returncode == 2
-        assert "cannot use the study's database" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert SHOWN["cannot-use-the-study-s"] in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
         service._db.execute("ALTER TABLE away RENAME TO studies")
         hasty.call(getattr(hasty.stub, method), request_)
     finally:
@@ -77,7 +80,7 @@ def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: st
 def test_another_study_of_a_name_is_refused_and_says_what_differs(tmp_path: Path) -> None:
     service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
     service.create_study(make_study(population=4))
-    with pytest.raises(Refused, match=r"another study of that name here; got population = 8, not 4; expected"):
+    with pytest.raises(Refused, match=SHOWN["another-study-of-that-name"]):
         service.create_study(make_study(population=8))
     service.close()
 
@@ -88,7 +91,7 @@ def test_a_database_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
         database.execute("UPDATE meta SET value = '9'")
         database.execute("DROP TABLE scores")
     before = (tmp_path / "pbt.sqlite").read_bytes()
-    with pytest.raises(StoreError, match="newer lobench; got schema version 9; expected 1 or older"):
+    with pytest.raises(StoreError, match=SHOWN["newer-lobench-got-schema-version"]):
         Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
     assert (tmp_path / "pbt.sqlite").read_bytes() == before
 
@@ -105,14 +108,14 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
-        with pytest.raises(StoreError, match=r"cannot keep a checkpoint.*too large"):
+        with pytest.raises(StoreError, match=SHOWN["cannot-keep-a-checkpoint-too"]):
             vault.take("trial", theta, artifact)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list((tmp_path / "store").iterdir())
     (state.parent / "dangling").symlink_to(tmp_path / "nowhere")
     if kind == "folder":
-        with pytest.raises(Refused, match="no such checkpoint"):
+        with pytest.raises(Refused, match=SHOWN["no-such-checkpoint"]):
             vault.take("trial", theta, artifact)
     else:
         assert vault.take("trial", theta, artifact)[1] is not None
@@ -122,7 +125,7 @@ def test_a_path_that_no_file_can_have_is_refused_and_not_waited_for(tmp_path: Pa
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     vault = Vault(tmp_path / "store")
     for path in (tmp_path / ("x" * 300), tmp_path.joinpath(*["folder"] * 1000), tmp_path / "circle"):
-        with pytest.raises(Refused, match="no file has such a path") as refused:
+        with pytest.raises(Refused, match=SHOWN["no-file-has-such-a"]) as refused:
             vault.take("trial", Artifact(uri=str(path), sha256="0" * 64), None)
         assert refused.value.refusal is Refusal.INVALID
     assert not list((tmp_path / "store").iterdir())
@@ -144,13 +147,13 @@ def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_
         copies.append(sorted((tmp_path / "real" / "store" / "checkpoints").rglob("*.npz")))
     assert [len(found) for found in copies] == [1, 2, 3], "each start leaves what the earlier ones kept"
     (tmp_path / "real").rename(tmp_path / "moved")
-    with pytest.raises(StoreError, match=r"the store was moved.*move it back to"):
+    with pytest.raises(StoreError, match=SHOWN["store-was-moved-move-it"]):
         Service(tmp_path / "moved" / "store", clock=lambda: 0.0, plugins=PLUGINS)
     assert len(list((tmp_path / "moved" / "store" / "checkpoints").rglob("*.npz"))) == 3
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "export"])
-@pytest.mark.parametrize(("broken", "expected"), [("file", "ff: "), ("database", "pbt.sqlite: cannot use")])
+@pytest.mark.parametrize(("broken", "expected"), [("file", "ff: "), ("database", SHOWN["pbt-sqlite-cannot-use"])])
 def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, expected: str) -> None:
     store = tmp_path / "ff"
     if broken == "file":

@@ -20,9 +20,12 @@ from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import State
 from pbt_served import PATIENCE, Served, serve, serving, suggestion
 from pbt_simulation import PLUGINS, write_theta
+from shown import texts_of
 
 from lobench import LobenchError
 from lobench.extend import Kind, Parameter
+
+SHOWN = texts_of("pbt")
 
 
 def test_the_command_begins_with_time_for_who_is_still_there(trainer: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_second_controller_on_a_store_is_refused(trainer: Path) -> None:
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
-    assert done.returncode == 2 and "another controller serves this store" in done.stderr
+    assert done.returncode == 2 and SHOWN["another-controller-serves-this-store"] in done.stderr
 
 
 def test_parameters_that_were_overwritten_or_never_applied_are_noticed(trainer: Path) -> None:
@@ -97,13 +100,13 @@ def test_parameters_that_were_overwritten_or_never_applied_are_noticed(trainer: 
     np.savez(trainer / "theta.npz", x=1.0)
     with lobench_pbt.client(address, patience=PATIENCE) as study:
         trial = next(study.trials("worker-0"))
-        with pytest.raises(LobenchError, match="never applied"):
+        with pytest.raises(LobenchError, match=SHOWN["never-applied"]):
             trial.complete(trainer / "theta.npz", {"loss": 1.0})
         trial.apply()
         gin.bind_parameter("served.learning_rate", 0.5)  # as restoring a checkpoint does
-        with pytest.raises(LobenchError, match=r"overwritten them.*served\.learning_rate = 0\.5"):
+        with pytest.raises(LobenchError, match=SHOWN["overwritten-them-served-learning-rate"]):
             trial.complete(trainer / "theta.npz", {"loss": 1.0})
-        with pytest.raises(LobenchError, match="overwritten them"):
+        with pytest.raises(LobenchError, match=SHOWN["overwritten-them"]):
             trial.complete(trainer / "theta.npz", {"loss": 1.0}, used={"served.learning_rate": 0.5})
         trial.complete(trainer / "theta.npz", {"loss": 1.0}, used=trial.params)
     server.stop(grace=None).wait()

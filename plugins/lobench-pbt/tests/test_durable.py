@@ -11,8 +11,11 @@ from lobench_pbt.durable import CommitLog
 from lobench_pbt.service import Service
 from lobench_pbt.transitions import Completion
 from pbt_simulation import PLUGINS, make_study, write_theta
+from shown import texts_of
 
 from lobench import StoreError
+
+SHOWN = texts_of("pbt")
 
 
 class Counted(CommitLog):
@@ -56,7 +59,7 @@ def test_a_disk_that_takes_nothing_is_said_to_everybody_and_asked_again(tmp_path
     log = CommitLog(tmp_path / "db")  # there is no such file yet
     log.written()
     for _ in range(2):
-        with pytest.raises(StoreError, match="cannot use the study's database"):
+        with pytest.raises(StoreError, match=SHOWN["cannot-use-the-study-s"]):
             log.wait()
     log._database.touch()
     log.wait()

@@ -16,8 +16,11 @@ from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Refusal, Refused
 from pbt_served import Served, serving
 from pbt_simulation import write_theta
+from shown import texts_of
 
 from lobench import LobenchError
+
+SHOWN = texts_of("pbt")
 
 # Takes a trial, says so, and holds it until it is killed.
 HOLDER = """
@@ -42,9 +45,7 @@ def test_the_second_of_one_name_is_refused_at_once_and_the_first_goes_on(served:
     try:
         with (
             lobench_pbt.client(served.address) as study,
-            pytest.raises(
-                LobenchError, match=rf"'one': two workers have one name; got process {process.pid} of this mac"
-            ),
+            pytest.raises(LobenchError, match=SHOWN["one-two-workers-have-one"].format(pid=process.pid)),
         ):
             next(study.trials("one"))
         with lobench_pbt.client(served.address) as study:
@@ -68,7 +69,7 @@ def test_a_second_client_of_one_process_is_told_too_and_may_go_on_once_the_first
     first, second = (lobench_pbt.client(served.address) for _ in range(2))
     sessions = first.trials("one")
     assert next(sessions).id == 1
-    with pytest.raises(LobenchError, match="two workers have one name"):
+    with pytest.raises(LobenchError, match=SHOWN["two-workers-have-one-name"]):
         next(second.trials("one"))
     first.__exit__()
     assert next(second.trials("one")).id == 1
@@ -94,7 +95,7 @@ def test_of_a_process_elsewhere_half_a_lease_without_a_sign_is_enough(served: Se
         lambda: served.service.heartbeat("", trial.id, 0, process="elsewhere/1/2/3"),
         lambda: served.service.complete("", trial.id, late, process="elsewhere/1/2/3"),
     ):
-        with pytest.raises(Refused, match="another process of this name has the trial now") as caught:
+        with pytest.raises(Refused, match=SHOWN["another-process-of-this-name"]) as caught:
             call()
         assert caught.value.refusal is Refusal.STALE
     served.service.complete("", trial.id, late, process="here/1/2/3")
@@ -109,11 +110,11 @@ def test_a_name_of_a_living_process_elsewhere_is_an_error_after_a_lease(
         served.service.suggest("", "one", process="elsewhere/17/2/3")
         with lobench_pbt.client(served.address) as study:
             begun = time.monotonic()
-            with pytest.raises(LobenchError, match="process 17 of elsewhere works on trial 1 under it"):
+            with pytest.raises(LobenchError, match=SHOWN["process-17-of-elsewhere-works"]):
                 next(study.trials("one"))  # the clock stands still: its last sign of life stays new
             assert time.monotonic() - begun >= 0.3
-    assert [message for message in caplog.messages if "is it alive?" in message] == [
-        "worker 'one': process 17 of elsewhere has its trial 1; is it alive? waiting for a sign, 0 s at most"
+    assert [message for message in caplog.messages if SHOWN["is-it-alive"] in message] == [
+        SHOWN["worker-one-process-17-of"]
     ]
 
 
@@ -128,4 +129,4 @@ def test_what_is_known_of_a_process() -> None:
     assert fate(f"{machine}/{ended.pid}/{started}/1") is Fate.OVER
     assert fate(f"{machine}/1/0/1") is Fate.OVER, "the number was given again"
     assert fate(f"other/{pid}/{started}/1") is fate("") is fate("rubbish") is Fate.ELSEWHERE
-    assert who(name) == f"process {pid} of this machine"
+    assert who(name) == SHOWN["process-of-this-machine"].format(pid=pid)

@@ -22,8 +22,11 @@ from lobench_pbt.trial import Refusal, Refused, State
 from lobench_pbt.vault import Vault
 from pbt_served import PATIENCE, Served, serving, suggestion
 from pbt_simulation import PLUGINS, make_study, write_theta
+from shown import texts_of
 
 from lobench import ConfigError, LobenchError, StoreError, UsageError
+
+SHOWN = texts_of("pbt")
 
 
 def completion(trial: pbt_pb2.Trial, path: Path, /, **changes: object) -> pbt_pb2.CompleteRequest:
@@ -80,9 +83,9 @@ def test_a_missing_and_a_changed_checkpoint_are_refused(served: Served) -> None:
     trial = suggestion(connection)
     request = completion(trial, path)
     path.rename(path.with_suffix(".gone"))
-    assert "no such checkpoint" in refused(served, connection, request, Refusal.INVALID)
+    assert SHOWN["no-such-checkpoint"] in refused(served, connection, request, Refusal.INVALID)
     np.savez(path, theta=np.float32(7.0))
-    assert "changed since it was completed" in refused(served, connection, request, Refusal.INVALID)
+    assert SHOWN["changed-since-it-was-completed"] in refused(served, connection, request, Refusal.INVALID)
     path.write_bytes(b"rubbish")
     refused(served, connection, request, Refusal.INVALID)
     assert "needs a checkpoint" in refused(
@@ -131,7 +134,7 @@ def test_what_has_no_end_is_not_copied(served: Served, kind: str) -> None:
 def test_a_copy_ends_with_the_controller(tmp_path: Path) -> None:
     vault, theta = Vault(tmp_path / "vault"), write_theta(tmp_path / "theta.npz", 1.0)
     vault.close()
-    with pytest.raises(StoreError, match="the controller ends"):
+    with pytest.raises(StoreError, match=SHOWN["controller-ends"]):
         vault.take("one", theta, None)
     assert not list((tmp_path / "vault").iterdir())
 
@@ -142,7 +145,7 @@ def test_a_path_with_a_nul_and_a_deep_study_are_refused(served: Served) -> None:
     request.checkpoint.uri = "/tmp/a\0b"
     refused(served, connection, request, Refusal.INVALID)
     for text in ("[" * 100_000, '{"version": ' * 100_000):
-        with pytest.raises(LobenchError, match="nested too deeply") as caught:
+        with pytest.raises(LobenchError, match=SHOWN["nested-too-deeply"]) as caught:
             connection.call(connection.stub.CreateStudy, pbt_pb2.CreateStudyRequest(config=text))
         assert isinstance(caught.value, Refused) and caught.value.refusal is Refusal.INVALID
 
@@ -163,7 +166,7 @@ def test_an_expired_lease_is_fenced(served: Served) -> None:
     served.now = 11.0
     again = suggestion(connection, "two")
     assert (again.id, again.attempt, again.seed, again.params) == (trial.id, 1, trial.seed, trial.params)
-    assert "another attempt has begun" in refused(served, connection, request, Refusal.STALE)
+    assert SHOWN["another-attempt-has-begun"] in refused(served, connection, request, Refusal.STALE)
     with pytest.raises(Refused):
         connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=trial.id, attempt=0))
     connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=trial.id, attempt=1))
@@ -178,7 +181,7 @@ def test_a_worker_that_is_always_lost_leaves_an_infeasible_trial(served: Served)
         served.now += 11.0
     served.service.expire()
     (trial,) = served.service.list_trials("")
-    assert (trial.state, trial.reason) == (State.INFEASIBLE, "its worker was lost 3 times")
+    assert (trial.state, trial.reason) == (State.INFEASIBLE, SHOWN["its-worker-was-lost-3"])
 
 
 def test_an_infinite_fitness_wins_and_nan_is_kept_as_what_it_is(served: Served) -> None:
@@ -219,7 +222,7 @@ def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pyte
     for served in serving(tmp_path, security_from(None, cert, key)):
         assert suggestion(served.connect(f",ca={cert}")).id == 1
         plain = Connection(Address.parse(served.address), patience=0.0)
-        with pytest.raises(LobenchError, match="the controller"):
+        with pytest.raises(LobenchError, match=SHOWN["the-controller"]):
             suggestion(plain)
         assert caplog.messages == []
         stranger = Connection(Address.parse(f"{served.address},ca={other}"), patience=PATIENCE)
@@ -235,7 +238,7 @@ def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pyte
         finally:
             logging.getLogger("lobench_pbt.connection").removeFilter(enough)
         (line,) = caplog.messages
-        assert re.search(r"CERTIFICATE_VERIFY_FAILED.*; waiting for it, \d+ s at most$", line)
+        assert re.search(SHOWN["certificate-verify-failed-waiting-for"], line)
 
 
 def test_a_token_that_everybody_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -246,12 +249,12 @@ def test_a_token_that_everybody_may_read_is_said(tmp_path: Path, caplog: pytest.
     assert caplog.messages == []
     token.chmod(0o644)
     assert security_from(token, None, None).token == "secret"
-    assert caplog.messages == [f"{token}: everybody on this machine may read the token; `chmod o-r` it"]
+    assert caplog.messages == [SHOWN["everybody-on-this-machine-may"].format(token=token)]
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:6006", "[::]:6006", "192.168.1.2:0", "example.org:6006"])
 def test_beyond_loopback_a_token_or_tls_is_required(listen: str) -> None:
-    with pytest.raises(ConfigError, match="beyond loopback needs a token or TLS"):
+    with pytest.raises(ConfigError, match=SHOWN["beyond-loopback-needs-a-token"]):
         Security().check(listen)
     Security(token="secret").check(listen)
     Security(tls_cert=b"cert").check(listen)
@@ -262,9 +265,9 @@ def test_bad_addresses_and_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             Address.parse(text)
     (tmp_path / "empty").write_text("\n")
-    with pytest.raises(ConfigError, match="the token is empty"):
+    with pytest.raises(ConfigError, match=SHOWN["token-is-empty"]):
         security_from(tmp_path / "empty", None, None)
-    with pytest.raises(ConfigError, match="go together"):
+    with pytest.raises(ConfigError, match=SHOWN["go-together"]):
         security_from(None, tmp_path / "empty", None)
     for listen in ("6006", "::1:6006"):
         with pytest.raises(ConfigError, match="--listen"):
@@ -275,18 +278,18 @@ def test_bad_addresses_and_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"schl\xc3\xbcssel", b"two\nlines", b"\xff\xfe"])
 def test_a_token_that_no_request_can_carry_is_refused_at_both_ends(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(ConfigError, match="not a token; expected one line of ASCII"):
+    with pytest.raises(ConfigError, match=SHOWN["not-a-token-expected-one"]):
         security_from(tmp_path / "token", None, None)
-    with pytest.raises(UsageError, match="not a token; expected one line of ASCII"):
+    with pytest.raises(UsageError, match=SHOWN["not-a-token-expected-one"]):
         Address.parse(f"localhost:1,token_file={tmp_path / 'token'}")
-    with pytest.raises(ConfigError, match="cannot read the token; got Is a directory"):
+    with pytest.raises(ConfigError, match=SHOWN["cannot-read-the-token-got"]):
         security_from(tmp_path, None, None)
 
 
 def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "rubbish").write_text("no certificate")
     for path in (tmp_path / "rubbish", tmp_path):
-        with pytest.raises(ConfigError, match="expected a certificate chain and its key without a password"):
+        with pytest.raises(ConfigError, match=SHOWN["expected-a-certificate-chain-and"]):
             security_from(None, path, path)
 
 
@@ -328,7 +331,7 @@ def test_missing_fitness_is_infeasible_and_not_nan(tmp_path: Path) -> None:
         served.service.expire()
         rows = served.service.list_trials("")
         assert [(row.state, row.fitness) for row in rows] == [(State.INFEASIBLE, None)] * 2
-        assert [row.reason for row in rows] == ["poisoned", "no fitness came before the deadline"]
+        assert [row.reason for row in rows] == ["poisoned", SHOWN["no-fitness-came-before-the"]]
 
 
 def test_nobody_loses_a_trial_or_its_fitness_because_the_controller_was_away(tmp_path: Path) -> None:
@@ -357,7 +360,7 @@ def test_a_long_refusal_keeps_its_code_and_both_its_ends(served: Served) -> None
     trial = suggestion(connection)
     metrics = {f"é{number}": 1.0 for number in range(2000)}
     line = refused(served, connection, completion(trial, served.folder / "theta.npz", metrics=metrics), Refusal.INVALID)
-    assert line.endswith("é0, é1, é2, é3, é4, é5, é6, é7, é8, é9, é10, é11, ... (2000 in all); expected loss")
+    assert line.endswith(SHOWN["in-all-expected-loss"])
     request = completion(trial, served.folder / "a.npz", study="é" * 20000)
     line = refused(served, connection, request, Refusal.NOT_FOUND)
-    assert line.startswith("no such study; got 'é") and line.endswith("é'; expected one of: sim")
+    assert line.startswith(SHOWN["no-such-study-got"]) and line.endswith(SHOWN["expected-one-of-sim"])

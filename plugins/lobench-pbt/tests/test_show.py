@@ -14,9 +14,12 @@ from lobench_pbt.show import show_export, show_replay, show_status
 from lobench_pbt.transitions import Completion
 from pbt_simulation import PLUGINS, Simulation, make_study, write_theta
 from programs import document
+from shown import texts_of
 
 from lobench import UsageError
 from lobench.extend import Direction, Objective
+
+SHOWN = texts_of("pbt")
 
 
 def test_the_reason_of_a_trial_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +58,7 @@ def test_a_trial_that_is_not_there_is_named_whatever_its_number(tmp_path: Path, 
     service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
     service.create_study(make_study(parameters=()))
     service.close()
-    with pytest.raises(UsageError, match=f"no such trial; got {trial}"):
+    with pytest.raises(UsageError, match=SHOWN["no-such-trial-got"].format(trial=trial)):
         show_replay(tmp_path, "", trial, from_step=0, to_step=None)
 
 
@@ -76,7 +79,7 @@ def test_a_study_is_shown_to_who_may_not_write_its_store(is_served: bool, capsys
         finally:
             os.seteuid(0)
         service.close()
-    assert capsys.readouterr().out.count("study sim: 1 active") == 2
+    assert capsys.readouterr().out.count(SHOWN["study-sim-1-active"]) == 2
 
 
 def test_the_lineage_has_each_trial_below_the_one_it_began_from(
@@ -132,8 +135,8 @@ def test_several_objectives_have_a_front_and_no_best_trial(tmp_path: Path, capsy
     page = capsys.readouterr().out
     for shown in (text, page):
         assert "*best*" not in shown and shown.count("*front*") == 2
-        assert "Front of loss (min) and seconds (min): what no trial beats" in shown
+        assert SHOWN["front-of-loss-min-and"] in shown
     lines = [re.split("  +", line.strip()) for line in text.splitlines()]
     assert ["2", "0", "1", "5", "2 of 5", "2"] in lines and ["3", "0", "2", "2", "3 of 5", "3"] in lines
-    assert ["1", "0", "3", "3", "1 of 5", "trial 3", "3 of 5 had ended", "1"] in lines
+    assert ["1", "0", "3", "3", "1 of 5", "trial 3", SHOWN["of-5-had-ended"], "1"] in lines
     assert page.count("<svg") == 1 and "<td>trial 3</td>" in page and "<script" not in page

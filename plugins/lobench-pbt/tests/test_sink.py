@@ -15,11 +15,14 @@ from lobench_pbt.study import FitnessFrom
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import State
 from pbt_simulation import PLUGINS, make_study, write_theta
+from shown import texts_of
 
 from lobench import LobenchError, UsageError
 from lobench.extend import Checkpoint, Direction, Objective, Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 from lobench.testing.sinks import sample_deliveries
+
+SHOWN = texts_of("pbt")
 
 LOSS = (Objective(metric="train/loss", direction=Direction.MIN),)
 
@@ -54,8 +57,8 @@ def test_the_mean_over_cases_of_the_mean_over_seeds() -> None:
 def test_a_seed_that_diverged_is_nan_and_an_evaluation_without_curves_is_no_fitness() -> None:
     metrics, missing = metrics_of(finished("whole", "diverges"))
     assert missing == "" and math.isnan(metrics["train/loss"]) and metrics["whole:train/loss"] == 1.5
-    assert metrics_of(finished("whole", "breaks")) == ({}, "suite/breaks was not evaluated (error: it broke)")
-    assert metrics_of(finished()) == ({}, "no case was evaluated")
+    assert metrics_of(finished("whole", "breaks")) == ({}, SHOWN["suite-breaks-was-not-evaluated"])
+    assert metrics_of(finished()) == ({}, SHOWN["no-case-was-evaluated"])
 
 
 def test_infinities_of_both_signs_are_nan_and_hold_up_nothing() -> None:
@@ -75,7 +78,7 @@ def test_infinities_of_both_signs_are_nan_and_hold_up_nothing() -> None:
 
 
 def test_without_an_address_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--sink pbt:HOST:PORT"):
+    with pytest.raises(UsageError, match=SHOWN["sink-pbt-host-port"]):
         PbtSink(SinkContext(store=tmp_path))
 
 
@@ -104,7 +107,7 @@ def test_deliveries_become_fitness_whenever_and_however_often_they_come(tmp_path
     assert (before[0].state, before[0].fitness) == (State.SUCCEEDED, (-3.25,))
     server.stop(grace=None).wait()
     again = PbtSink(SinkContext(store=tmp_path, argument=address))
-    with pytest.raises(LobenchError, match="the controller"):
+    with pytest.raises(LobenchError, match=SHOWN["the-controller"]):
         again.deliver(deliveries)  # the watch tries again later
     again.close()
     service.close()
@@ -133,9 +136,9 @@ def test_a_result_that_no_trial_waits_for_is_said_once_a_trial(
     assert caplog.messages == [], "another checkpoint of the trial"
     sink.deliver([delivery(run, generation) for run, generation in wrong])
     assert caplog.messages == [
-        "sink pbt: trial_1.npz is not a fitness of trial 1: it is of generation 0, and the checkpoint of generation 3",
-        "sink pbt: trial_7.npz is not a fitness of trial 7: the controller has no such trial",
-        f"sink pbt: trial_{2**63}.npz is not a fitness of trial {2**63}: the controller has no such trial",
+        SHOWN["sink-pbt-trial-1-npz"],
+        SHOWN["sink-pbt-trial-7-npz"],
+        SHOWN["sink-pbt-trial-npz-is"].format(number=2**63),
     ]
     sink.deliver([delivery("trial_1", 0)])
     assert service.list_trials("")[0].state is State.SUCCEEDED

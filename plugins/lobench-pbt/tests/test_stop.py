@@ -11,6 +11,9 @@ from commands import Done, lobench
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.proto import pbt_pb2
 from pbt_served import PATIENCE, serve, suggestion
+from shown import texts_of
+
+SHOWN = texts_of("pbt")
 
 
 def stop(store: Path) -> Done:
@@ -28,9 +31,7 @@ def test_nothing_begins_after_it_and_who_trains_is_told(trainer: Path, is_served
             process.wait()
         done = stop(trainer / "store")
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == (
-            "study 'study' is stopped: no trial begins any more; those in progress may still end: 1 trial\n"
-        )
+        assert done.stdout == (SHOWN["study-study-is-stopped-no"])
         if not is_served:
             process = serve(trainer)
         assert connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=trial.id)).stop is True
@@ -58,11 +59,11 @@ def test_an_idle_controller_ends_at_once(trainer: Path, number: int) -> None:
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 0 and "still waiting" not in output
+    assert process.returncode == 0 and SHOWN["still-waiting"] not in output
     assert seconds < 1.5, "its idle threads were waited for"
 
 
 def test_a_folder_without_a_study_is_said_and_left_as_it_is(tmp_path: Path) -> None:
     done = stop(tmp_path)
-    assert done.returncode == 2 and "no study found; is --store right?" in done.stderr
+    assert done.returncode == 2 and SHOWN["no-study-found-is-store"] in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shown import texts_of
 from tiny import make_suite, until
 from two_nodes import PATIENT, Cluster
+
+SHOWN = texts_of("ray")
 
 CONFIG = """
 import tiny_tasks
@@ -67,7 +70,7 @@ def test_an_evolution_that_loses_a_node_ends_with_the_bits_of_the_local_pool(clu
         until(lambda: has_begun(store), "the evolution begins")
         until(lambda: second.workers(), "a worker of it on the second node")
         second.kill()
-        assert "a worker was lost" in output(process)
+        assert SHOWN["worker-was-lost"] in output(process)
     finally:
         process.kill()
         process.wait()

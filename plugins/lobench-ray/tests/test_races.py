@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from races import noisy_suite
+from shown import texts_of
 from tiny import content, until
 from two_nodes import PATIENT, Cluster
 
@@ -18,6 +19,8 @@ from lobench.analysis.store.methods import read_methods
 from lobench.core.errors import StoreError
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("ray")
 
 RATES = {"good": 0.1, "near": 0.09, "slow": 0.03, "slowest": 0.0003}
 RACE = "Experiment.suites = ['tiny']\nExperiment.num_sessions = 10\nExperiment.race = @race()\n" + "".join(
@@ -70,7 +73,7 @@ def test_a_race_that_loses_a_node_has_the_decisions_bits_and_members_of_an_undis
         until(lambda: second.workers(), "a worker of it on the second node")
         assert process.poll() is None
         second.kill()
-        assert "what it held runs elsewhere" in output(process)
+        assert SHOWN["what-it-held-runs-elsewhere"] in output(process)
     finally:
         process.kill()
         process.wait()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from shown import texts_of
 from tiny import (
     GATE,
     content,
@@ -28,6 +29,8 @@ from tiny import (
     write_checkpoint,
 )
 from two_nodes import PATIENT, Cluster, signal_all
+
+SHOWN = texts_of("ray")
 
 LOCAL = ("--checkpoints", "all", "--once", "--workers", "1")
 
@@ -121,7 +124,7 @@ def test_two_nodes_give_the_bits_of_the_local_pool_and_get_each_file_once(cluste
     before = [set(node.sent("suites") + node.sent("theta")) for node in nodes]
     done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 cores on 2 nodes" in done.stdout
+    assert SHOWN["cores-on-2-nodes"] in done.stdout
     assert content(tmp_path / "ray") == content(tmp_path / "local")
     thetas = {f"{record['checkpoint']['sha256']}.npz" for record in results(tmp_path / "ray")}
     for node, known in zip(nodes, before, strict=True):
@@ -229,7 +232,7 @@ def test_a_ray_of_this_machine_alone_ends_with_its_watch_however_that_ends(tmp_p
         until(lambda: not of_ray(), "the Ray of a killed watch ends")
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENT, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "cores on 1 node" in done.stdout
+        assert SHOWN["cores-on-1-node"] in done.stdout
         assert not of_ray()
     assert [record["outcome"] for record in results(store)] == ["passed", "passed"]
 
@@ -243,7 +246,7 @@ def test_a_node_killed_in_the_middle_loses_nothing_and_records_nothing_twice(
     second.kill()
     gated.open()
     output = ending(process)
-    assert len(re.findall(rf"node {NAME} .*; what it held runs elsewhere", output)) == 1, output
+    assert len(re.findall(SHOWN["node-what-it-held-runs"].format(name=NAME), output)) == 1, output
     assert content(tmp_path / "store") == gated.local
 
 
@@ -265,7 +268,7 @@ def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
         signal_all(frozen, signal.SIGCONT)
     write_checkpoint(gated.run / "theta_2.npz", -2.0)  # by the time that it is done, the late result has come
     output = ending(process)
-    assert len(re.findall(rf"node {NAME} .*; what it held runs elsewhere", output)) == 1, output
+    assert len(re.findall(SHOWN["node-what-it-held-runs"].format(name=NAME), output)) == 1, output
     second.kill()  # one that Ray took for dead ends itself some time later, maybe in the middle of another test
     assert [record for record in content(tmp_path / "store") if record[0] == 1] == gated.local
     assert len(content(tmp_path / "store")) == 4
@@ -280,7 +283,7 @@ def test_ray_started_again_under_a_living_chief_is_found_again(cluster: Cluster,
     cluster.start_second()
     gated.open()
     output = ending(process)
-    assert "lost Ray" in output
+    assert SHOWN["lost-ray"] in output
     assert "again" in output
     assert content(tmp_path / "store") == gated.local
 
@@ -288,9 +291,9 @@ def test_ray_started_again_under_a_living_chief_is_found_again(cluster: Cluster,
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"RAY_AUTH_TOKEN": "0" * 64}, "a token that is not this cluster's"),
-        ({"RAY_AUTH_TOKEN": "", "HOME": "/nowhere"}, "RAY_AUTH_MODE=token and no token"),
-        ({"RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN": ""}, "RAY_AUTH_MODE is not 'token' here"),
+        ({"RAY_AUTH_TOKEN": "0" * 64}, SHOWN["token-that-is-not-this"]),
+        ({"RAY_AUTH_TOKEN": "", "HOME": "/nowhere"}, SHOWN["ray-auth-mode-token-and"]),
+        ({"RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN": ""}, SHOWN["ray-auth-mode-is-not"]),
     ],
     ids=["another", "none", "no mode"],
 )
@@ -303,7 +306,7 @@ def test_who_lacks_the_token_is_told_so_at_once(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENT, check=False)
     assert done.returncode == 2
     assert cluster.address in done.stderr and why in done.stderr and "RAY_AUTH_TOKEN" in done.stderr
-    assert "ray start --head" not in done.stderr
+    assert SHOWN["ray-start-head"] not in done.stderr
 
 
 def test_a_ray_that_asks_nobody_for_a_token_is_refused(tmp_path: Path) -> None:
@@ -317,7 +320,7 @@ def test_a_ray_that_asks_nobody_for_a_token_is_refused(tmp_path: Path) -> None:
     finally:
         cluster.kill()
     assert refused.returncode == 2
-    assert "accepts every connection" in refused.stderr
+    assert SHOWN["accepts-every-connection"] in refused.stderr
     assert "--insecure" in refused.stderr
     assert taken.returncode == 0, taken.stdout + taken.stderr
 
@@ -335,8 +338,8 @@ def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) ->
         assert process.stdout is not None
         printed = iter(process.stdout.readline, "")
         line = next(line for line in printed if "left out" in line)
-        assert re.search(rf"node {NAME} would give other numbers: it has optax 0.0.1 for", line), line
-        assert "1 core on 1 node" in next(printed)
+        assert re.search(SHOWN["node-would-give-other-numbers"].format(name=NAME), line), line
+        assert SHOWN["core-on-1-node"] in next(printed)
         gated.open()
         ending(process)
     finally:
@@ -389,7 +392,7 @@ def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluste
     process = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        assert any("no node has 2 cores" in line for line in process.stdout)
+        assert any(SHOWN["no-node-has-2-cores"] in line for line in process.stdout)
         until(lambda: len(results(store)) == 2, "the other cases are evaluated")
     finally:
         process.terminate()
@@ -420,4 +423,4 @@ def test_no_ray_where_one_was_named(tmp_path: Path) -> None:
     done = watch_apart(run, suite, "--once", "--executor", "ray", "--ray-address", address)
     assert done.returncode == 2
     assert address in done.stderr
-    assert "ray start --head" in done.stderr
+    assert SHOWN["ray-start-head"] in done.stderr

@@ -11,9 +11,12 @@ import pytest
 from forked import python
 from lobench_slurm.slurm_options import SlurmOptions
 from one_node import OneNode
+from shown import texts_of
 from tiny import GATE, PATIENCE, content, make_run, make_suite, results, until, watch, watch_command
 
 from lobench import UsageError
+
+SHOWN = texts_of("slurm")
 
 
 def test_options_that_lobench_sets_are_refused() -> None:
@@ -33,7 +36,7 @@ def test_what_sbatch_refuses_is_one_line(in_slurm: OneNode, tmp_path: Path) -> N
     done = watch(run, suite, "--once", "--workers", "1", "--executor", "slurm:partition=nowhere")
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("watching ")]
-    assert line.startswith("lobench: ") and "sbatch refused a job; got sbatch: error: " in line
+    assert line.startswith("lobench: ") and SHOWN["sbatch-refused-a-job-got"] in line
 
 
 def test_the_process_keeps_its_log(tmp_path: Path) -> None:

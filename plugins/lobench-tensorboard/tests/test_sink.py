@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lobench_tensorboard.sink import EventFile, TensorBoardSink, written_scalars
+from shown import texts_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PagesAccumulator
@@ -28,6 +29,8 @@ from lobench import Outcome
 from lobench.extend import CaseInfo, Checkpoint, Curves, PluginError, SeedBlock, Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
+
+SHOWN = texts_of("tensorboard")
 
 
 def case(name: str) -> CaseInfo:
@@ -415,7 +418,7 @@ def test_of_two_thetas_at_one_step_the_first_stays(tmp_path: Path) -> None:
 
 
 def test_a_remote_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match="must be a local one; got gs://bucket/logs"):
+    with pytest.raises(PluginError, match=SHOWN["must-be-a-local-one"]):
         TensorBoardSink(SinkContext(store=tmp_path, argument="gs://bucket/logs"))
 
 

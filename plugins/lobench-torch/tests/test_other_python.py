@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shown import texts_of
 
 pytest.importorskip("torch", reason="torch is not installed: `ci/test --all` installs it")
 pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci/test --all` installs it")
@@ -26,6 +27,8 @@ from lobench_torch.torch_optimizers import torch_optimizer
 
 from lobench import ConfigError
 from lobench.extend import as_stepper
+
+SHOWN = texts_of("torch")
 
 MUONS = """
 import torch
@@ -173,7 +176,7 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
     assert library._running is not None
     library._running[0].send_signal(signal.SIGKILL)
     library._running[0].wait()
-    with pytest.raises(ConfigError, match="has ended"):
+    with pytest.raises(ConfigError, match=SHOWN["has-ended"]):
         torch_optimizer("muons.Muon", python=python)
     after = train(torch_optimizer("muons.Muon", python=python))
     np.testing.assert_array_equal(before, after)
@@ -181,7 +184,7 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("muons.Mion", "no such torch optimizer: 'muons.Mion'"), ("nowhere.Muon", "No module named 'nowhere'")],
+    [("muons.Mion", SHOWN["no-such-torch-optimizer-muons"]), ("nowhere.Muon", SHOWN["no-module-named-nowhere"])],
 )
 def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
@@ -190,16 +193,16 @@ def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, text: str)
 
 def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False)
-    with pytest.raises(ConfigError, match="with torch and numpy"):
+    with pytest.raises(ConfigError, match=SHOWN["with-torch-and-numpy"]):
         torch_optimizer("muons.Muon", python=str(tmp_path / "bare" / "bin" / "python"))
 
 
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ('main/Method.python = "envs/none/bin/python"', "no Python"),
-        ('main/torch_optimizer.optimizer = "mions.Muon"', "there is no package 'mions'"),
-        ("main/Method.optimizer = @adam()", "is not an optimizer of another environment"),
+        ('main/Method.python = "envs/none/bin/python"', SHOWN["no-python"]),
+        ('main/torch_optimizer.optimizer = "mions.Muon"', SHOWN["there-is-no-package-mions"]),
+        ("main/Method.optimizer = @adam()", SHOWN["is-not-an-optimizer-of"]),
     ],
 )
 def test_a_wrong_environment_is_refused_before_anything_starts(folder: Path, line: str, text: str) -> None:

@@ -14,10 +14,13 @@ import pytest
 from commands import lobench
 from lobench_trackio.sink import TrackioSink
 from report_store import NASTY, deliveries_of, make_baseline, make_store
+from shown import texts_of
 
 from lobench.extend import PluginError, numbers_of
 from lobench.hookspecs import SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
+
+SHOWN = texts_of("trackio")
 
 Logged = tuple[str, str, int, float]  # run, key, outer step, value
 
@@ -96,9 +99,9 @@ def test_results_go_into_the_run_of_a_trainer_and_are_imported(tmp_path: Path, f
     assert any(NASTY in key for _, key, _ in found)
 
     others = sample_deliveries(1, run="other")
-    with pytest.raises(PluginError, match="run 'mine' has the results of another training"):
+    with pytest.raises(PluginError, match=SHOWN["run-mine-has-the-results"]):
         TrackioSink(context).deliver(others)
-    with pytest.raises(PluginError, match="project 'learning' has no run 'yours'; got mine"):
+    with pytest.raises(PluginError, match=SHOWN["project-learning-has-no-run"]):
         TrackioSink(SinkContext(store=store, argument="learning,run=yours"))
 
     target = tmp_path / "imported"
@@ -165,12 +168,12 @@ def test_killed_before_any_transaction_each_is_there_once(tmp_path: Path) -> Non
 
 
 def test_projects_and_folders_that_trackio_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PluginError, match=r"cannot be written; got project 'a_configs'.*reserved suffix") as caught:
+    with pytest.raises(PluginError, match=SHOWN["cannot-be-written-got-project"]) as caught:
         TrackioSink(SinkContext(store=tmp_path, argument="a_configs"))
     assert "\n" not in str(caught.value)
     monkeypatch.setenv("TRACKIO_STORAGE_MODE", "jsonl")
-    with pytest.raises(PluginError, match=r"no database on a network file system.*TRACKIO_DIR on a local disk"):
+    with pytest.raises(PluginError, match=SHOWN["no-database-on-a-network"]):
         TrackioSink(SinkContext(store=tmp_path))
     monkeypatch.setitem(sys.modules, "trackio.sqlite_storage", None)
-    with pytest.raises(PluginError, match=r"trackio is not installed.*pip install trackio"):
+    with pytest.raises(PluginError, match=SHOWN["trackio-is-not-installed-pip"]):
         TrackioSink(SinkContext(store=tmp_path))

@@ -18,10 +18,13 @@ import pytest
 from lobench_wandb.sink import WandbSink
 from lobench_wandb.wandb_settings import checked_mode, checked_project
 from report_store import NASTY, deliveries_of, make_baseline, make_store
+from shown import texts_of
 
 from lobench.extend import PluginError, numbers_of, wandb_rows
 from lobench.hookspecs import CheckpointFinished, SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
+
+SHOWN = texts_of("wandb")
 
 Logged = tuple[str, str, int, float]  # run, key, outer step, value
 
@@ -160,9 +163,9 @@ def test_results_go_into_the_run_of_a_trainer_that_is_far_ahead(tmp_path: Path) 
 def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> None:
     context = SinkContext(store=tmp_path, argument="run=abc")
     deliver(context, sample_deliveries(1))
-    with pytest.raises(PluginError, match="run 'abc' has the results of another training"):
+    with pytest.raises(PluginError, match=SHOWN["run-abc-has-the-results"]):
         WandbSink(context).deliver(sample_deliveries(1, run="other"))
-    with pytest.raises(PluginError, match="no id of a W&B run; got 'a/b'"):
+    with pytest.raises(PluginError, match=SHOWN["no-id-of-a-w"]):
         WandbSink(SinkContext(store=tmp_path, argument="p,run=a/b"))
 
 
@@ -231,26 +234,26 @@ def test_nobody_is_phoned(tmp_path: Path) -> None:
 def test_a_mode_that_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
     assert [checked_mode({}), checked_mode({"WANDB_MODE": "offline"})] == ["offline", "offline"]
     assert checked_mode({"WANDB_MODE": "online", "WANDB_API_KEY": "k" * 40}) == "online"
-    with pytest.raises(PluginError, match=r"WANDB_MODE=online without a login.*wandb login.*wandb sync"):
+    with pytest.raises(PluginError, match=SHOWN["wandb-mode-online-without-a"]):
         checked_mode({"WANDB_MODE": "online"})
-    with pytest.raises(PluginError, match=r"WANDB_MODE; got 'disabled'; expected offline or online"):
+    with pytest.raises(PluginError, match=SHOWN["wandb-mode-got-disabled-expected"]):
         checked_mode({"WANDB_MODE": "disabled"})
 
 
 def test_names_that_wandb_takes_for_no_project(tmp_path: Path) -> None:
     assert checked_project("team/quick") == ("team", "quick")
     for name in ("a:b", "a?", "x" * 129, "team/", "new\nline"):
-        with pytest.raises(PluginError, match="no name of a W&B project") as caught:
+        with pytest.raises(PluginError, match=SHOWN["no-name-of-a-w"]) as caught:
             checked_project(name)
         assert "\n" not in str(caught.value)
 
 
 def test_a_folder_or_package_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wandb").write_text("in the way")
-    with pytest.raises(PluginError, match="sink 'wandb': cannot be written; got "):
+    with pytest.raises(PluginError, match=SHOWN["sink-wandb-cannot-be-written"]):
         _ = WandbSink(SinkContext(store=tmp_path)).destination
     monkeypatch.setitem(sys.modules, "wandb.sdk.lib", None)
-    with pytest.raises(PluginError, match=r"wandb is not installed.*pip install wandb"):
+    with pytest.raises(PluginError, match=SHOWN["wandb-is-not-installed-pip"]):
         WandbSink(SinkContext(store=tmp_path))
 
 

@@ -8,12 +8,15 @@ import sys
 
 import pytest
 from reference import ROOT
+from shown import texts_of
 
 from lobench.analysis.stats.change_point import Probe, believe, is_located, named_pair, next_probes, scan, window
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from planted_change_points import NUM_CHECKPOINTS, bisected
+
+SHOWN = texts_of("analysis")
 
 
 def probe(place: int, *scores: float, block: int = 0) -> Probe:
@@ -67,7 +70,7 @@ def test_scores_without_noise_and_single_seeds_do_not_stop_it() -> None:
     assert believe([probe(0, 1.0), probe(1, 1.0), probe(2, -1.0), probe(3, -1.0)], 4).place == 2
     assert believe([probe(place, 0.5) for place in range(4)], 4).fall < 0.9
     assert believe([probe(0, 1.0, 1.0), probe(1, 0.0, 0.0)], 2).place == 1
-    with pytest.raises(ValueError, match="two checkpoints"):
+    with pytest.raises(ValueError, match=SHOWN["two-checkpoints"]):
         believe([probe(0, 1.0)], 4)
 
 

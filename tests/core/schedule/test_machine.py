@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.schedule import (
     Action,
@@ -34,6 +35,8 @@ from lobench.core.schedule import (
     WorkerReady,
     WorkLease,
 )
+
+SHOWN = texts_of("core")
 
 
 def work(key: int, *, num_cpus: int = 1, warm_key: str = "", rank: int = 0, alike: str | None = None) -> Work:
@@ -178,7 +181,7 @@ def test_a_deadline_ends_a_work_or_counts_as_a_death(is_death: bool) -> None:
             crew.ready()
     (ended,) = crew.ended
     assert ended.end is (End.POISONED if is_death else End.TIMEOUT)
-    assert "ran longer than 10 s" in ended.message
+    assert SHOWN["ran-longer-than-10-s"] in ended.message
     assert [action.count for action in crew.log if isinstance(action, Death)] == ([1, 2] if is_death else [])
 
 
@@ -217,11 +220,11 @@ def test_a_lease_says_why_it_was_this_work() -> None:
 def test_a_machine_that_lost_a_work_or_holds_one_twice_says_so() -> None:
     crew = busy_crew(work(1), work(2))
     crew.machine._works.pop(2)
-    with pytest.raises(AssertionError, match="lost, or ended and kept"):
+    with pytest.raises(AssertionError, match=SHOWN["lost-or-ended-and-kept"]):
         crew.machine.check()
     crew = busy_crew(work(1), work(2))
     crew.machine._queue.push(Size(1), crew.machine._workers.busy()[0][2].entry)
-    with pytest.raises(AssertionError, match="in two states"):
+    with pytest.raises(AssertionError, match=SHOWN["in-two-states"]):
         crew.machine.check()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from etils import epath
+from shown import texts_of
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, leaves_sha256, theta_sha256
 from lobench.core.subject import GivenCheckpoint, Subject
@@ -27,6 +28,8 @@ from lobench.engine.checkpoints.spool import Spool, fingerprint
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSource, SourceContext
 from lobench.report.tables.result_records import unread_records
+
+SHOWN = texts_of("checkpoints")
 
 
 class CountingReader(NpzReader):
@@ -153,7 +156,9 @@ def test_what_the_spool_lost_is_copied_again_where_it_can_be(tmp_path: Path) -> 
     second = Start(tmp_path)
     second.intake.recover(checkpoints)
     assert [second.intake.holds(checkpoint.sha256) for checkpoint in checkpoints] == [True, False]
-    assert len(second.output) == 1 and second.output[0].startswith(f"expired: {gone}: the checkpoint was deleted")
+    assert len(second.output) == 1 and second.output[0].startswith(
+        SHOWN["expired-the-checkpoint-was-deleted"].format(gone=gone)
+    )
     second.ledger.close()
 
 
@@ -192,7 +197,7 @@ def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Pat
     assert first.intake.backlog and not first.intake.is_choosing, "it can be evaluated while the rest is passed over"
     assert first.take_all() == []
     assert len(first.output) == 1
-    assert first.output[0].startswith("skipped: 49 checkpoints, ") and "theta_0.npz to " in first.output[0]
+    assert first.output[0].startswith("skipped: 49 checkpoints, ") and SHOWN["theta-0-npz-to"] in first.output[0]
     assert first.reader.read_paths == ["theta_49.npz"]
     first.ledger.close()
     second = Start(tmp_path, only_newest=True)
@@ -273,13 +278,13 @@ def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nob
     (run / os.fsdecode(b"x\xff7.npz.done")).touch()
     start = Start(tmp_path)
     assert start.take_all() == [1]
-    assert start.output == [f"unreadable: {run}/x\\udcff7.npz: its name is not UTF-8 text; rename it"]
+    assert start.output == [SHOWN["unreadable-x-dcff7-npz-its"].format(run=run)]
     reasons = {Path(path).name: found.reason for path, found in start.source.pending().items()}
     assert not any(found.is_awaited for found in start.source.pending().values())
     assert reasons == {
-        "loop_2.npz": "Too many levels of symbolic links",
-        "folder_5.npz": "half-written: its end is missing, or a file that marks it as complete",
-        "pipe_6.npz": "neither a file nor a folder",
+        "loop_2.npz": SHOWN["too-many-levels-of-symbolic"],
+        "folder_5.npz": SHOWN["half-written-its-end-is"],
+        "pipe_6.npz": SHOWN["neither-a-file-nor-a"],
     }
     start.ledger.close()
 
@@ -312,8 +317,8 @@ def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
     start = Start(tmp_path)
     assert sorted(start.take_all()) == [0, 12]
     assert sorted(line.split(": ", 2)[2] for line in start.output) == [
-        "the counter 'outer_step' is not a number of steps; got 9223372036854775808",
-        "the counter 'outer_step' is not a number of steps; got nan",
+        SHOWN["counter-outer-step-is-not"],
+        SHOWN["counter-outer-step-is-not-a"],
     ]
     start.ledger.close()
 
@@ -353,7 +358,7 @@ def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
     clock.seconds += 0.3
     assert start.take_all() == [1] and not start.intake.pending()
     assert start.take_all() == []
-    assert len([line for line in start.output if "waiting for a free file descriptor" in line]) == 1
+    assert len([line for line in start.output if SHOWN["waiting-for-a-free-file"] in line]) == 1
     assert list(start.ledger.events()) == []
     start.ledger.close()
 
@@ -378,7 +383,11 @@ def test_intake_disk_error_that_lasts_is_reported_once_and_tried_again_with_grow
     clock.seconds += 30.0
     assert start.take_all() == [1] and start.intake.unread == {}
     path = tmp_path / "run" / "theta_1.npz"
-    assert [line.partition(":")[0] for line in start.output] == ["trying again", "unreadable", "it can be read now"]
+    assert [line.partition(":")[0] for line in start.output] == [
+        SHOWN["trying-again"],
+        "unreadable",
+        SHOWN["it-can-be-read-now"],
+    ]
     assert all(str(path) in line for line in start.output)
     start.ledger.close()
 
@@ -486,7 +495,7 @@ def test_restart_in_place_is_reported_and_supersedes_the_run_before(tmp_path: Pa
     write(tmp_path, 0, 100.0)
     start.take_all()
     assert present(start) == [0]
-    assert len(start.output) == 1 and "3 checkpoints of the former one, from outer step 0 on" in start.output[0]
+    assert len(start.output) == 1 and SHOWN["checkpoints-of-the-former-one"] in start.output[0]
     write(tmp_path, 20, 120.0)
     start.take_all()
     assert present(start) == [0, 20] and len(start.output) == 1
@@ -563,7 +572,7 @@ def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Pat
     assert chosen is not None
     write(tmp_path, 1, 2.0)
     assert start.intake.give(GivenCheckpoint(uri=str(path), sha256=chosen.sha256)) is None
-    assert len(start.output) == 1 and "another theta lies here" in start.output[0]
+    assert len(start.output) == 1 and SHOWN["another-theta-lies-here"] in start.output[0]
     assert len(start.ledger.sightings()) == 1
 
 

@@ -19,10 +19,13 @@ import numpy as np
 import pytest
 from commands import Done, lobench
 from reference import ROOT
+from shown import texts_of
 from tiny import make_suite
 
 from lobench import CheckpointError
 from lobench.engine.checkpoints.places import path_of
+
+SHOWN = texts_of("checkpoints")
 
 CELO2 = ROOT / "tests/data/reference/pylo/celo2_theta0.npz"
 COMMIT = "5" * 40
@@ -176,13 +179,13 @@ def test_what_the_hub_lacks_is_one_line(place: str, expected: str, hub: str, tmp
     done = run("convert", place, "--output", "x.npz", cwd=tmp_path, HF_ENDPOINT=hub)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"lobench: {place}: not to be had from the hub; got ") and expected in line
+    assert line.startswith(SHOWN["lobench-not-to-be-had"].format(place=place)) and expected in line
     assert not (tmp_path / "x.npz").exists()
 
 
 @pytest.mark.parametrize("place", ["hf://", "hf://me/celo2", "hf://me/celo2@main", "hf://me/celo2@main/../x.npz"])
 def test_half_a_name_is_none(place: str) -> None:
-    with pytest.raises(CheckpointError, match=r"no file of the hub; got .*; expected hf://OWNER/NAME@REVISION/FILE"):
+    with pytest.raises(CheckpointError, match=SHOWN["no-file-of-the-hub"]):
         path_of(place)
 
 
@@ -191,7 +194,7 @@ def test_without_the_library_one_line_says_how_to_get_it(tmp_path: Path, monkeyp
     done = lobench("convert", "hf://me/celo2/theta/other.npz", "--output", "x.npz", cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "huggingface_hub is not installed" in line
+    assert SHOWN["huggingface-hub-is-not-installed"] in line
     assert line.endswith("pip install 'lobench[hub]'")
 
 
@@ -225,11 +228,11 @@ def test_an_artifact_is_read_and_then_without_a_network(hub: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("hub", "place", "environment", "expected"),
     [
-        (Weights, "wandb-artifact://me/learned/none:v0", {}, "not to be had from W&B; got CommError: artifact membe"),
-        (Weights, f"{ARTIFACT}/none.npz", {}, "no such file in the artifact; got none.npz; expected one of theta/celo"),
-        (TwoWeights, ARTIFACT, {}, "the artifact has several files; got notes.npz, theta/celo2.npz; expected one of"),
-        (Weights, ARTIFACT, {"WANDB_MODE": "offline"}, "not in wandb's cache; got WANDB_MODE=offline"),
-        (Weights, ARTIFACT, {"WANDB_API_KEY": ""}, "not to be had from W&B; got UsageError: No API key configured"),
+        (Weights, "wandb-artifact://me/learned/none:v0", {}, SHOWN["not-to-be-had-from"]),
+        (Weights, f"{ARTIFACT}/none.npz", {}, SHOWN["no-such-file-in-the"]),
+        (TwoWeights, ARTIFACT, {}, SHOWN["artifact-has-several-files-got"]),
+        (Weights, ARTIFACT, {"WANDB_MODE": "offline"}, SHOWN["not-in-wandb-s-cache"]),
+        (Weights, ARTIFACT, {"WANDB_API_KEY": ""}, SHOWN["not-to-be-had-from-w"]),
     ],
     ids=["no artifact", "no file", "which file", "offline", "nobody is logged in"],
     indirect=["hub"],
@@ -247,7 +250,7 @@ def test_what_w_and_b_lacks_is_one_line(
 
 @pytest.mark.parametrize("name", ["", "me/learned", "me/learned/celo2", "celo2:v0", "me/learned/celo2:v0/../x.npz"])
 def test_half_a_name_is_no_artifact(name: str) -> None:
-    with pytest.raises(CheckpointError, match=r"no file of an artifact of W&B; got .*; expected wandb-artifact://"):
+    with pytest.raises(CheckpointError, match=SHOWN["no-file-of-an-artifact"]):
         path_of(f"wandb-artifact://{name}")
 
 
@@ -256,4 +259,4 @@ def test_without_wandb_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: 
     done = lobench("convert", "wandb-artifact://me/learned/other:v0", "--output", "x.npz", cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "wandb is not installed" in line and line.endswith("pip install wandb")
+    assert SHOWN["wandb-is-not-installed"] in line and line.endswith("pip install wandb")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from etils import epath
 from safetensors.numpy import save
+from shown import texts_of
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import CheckpointError
@@ -26,6 +27,8 @@ from lobench.engine.checkpoints.whole_files import BY_CONTENT, BY_NAMES, identit
 from lobench.evaluation.request import RewrittenCheckpoint
 from lobench.hookspecs import SourceContext
 from lobench.pytest_plugin.commanded import CheckpointFiles
+
+SHOWN = texts_of("checkpoints")
 
 
 def torch_file() -> bytes:
@@ -162,7 +165,7 @@ def test_spool_links_a_checkpoint_and_keeps_it_after_the_trainer_removed_it(tmp_
 def test_spool_refuses_a_half_written_file_and_leaves_nothing(tmp_path: Path, checkpoint: Path) -> None:
     (checkpoint / "inner/model.safetensors").write_bytes(WEIGHTS[:-1])
     spool = FileSpool(tmp_path / "spool")
-    with pytest.raises(CheckpointError, match=f"{checkpoint}/inner/model.safetensors: it is half-written"):
+    with pytest.raises(CheckpointError, match=SHOWN["inner-model-safetensors-it-is"].format(checkpoint=checkpoint)):
         taken(spool, checkpoint)
     assert not list((tmp_path / "spool").iterdir())
 
@@ -222,9 +225,9 @@ def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: P
     files.check()
     assert files.identified_by == BY_CONTENT
     (checkpoint / "trainer_state.json").write_text('{"rewritten": true}')
-    with pytest.raises(RewrittenCheckpoint, match="rewritten in place during the evaluation"):
+    with pytest.raises(RewrittenCheckpoint, match=SHOWN["rewritten-in-place-during-the"]):
         files.check()
-    with pytest.raises(RewrittenCheckpoint, match="rewritten in place since it was kept"):
+    with pytest.raises(RewrittenCheckpoint, match=SHOWN["rewritten-in-place-since-it"]):
         CheckpointFiles(path)
 
 

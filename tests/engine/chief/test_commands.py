@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import write_checkpoint
 
 from lobench.core.experiment import Method
@@ -13,6 +14,8 @@ from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.engine.store.experiments import TrialRow
 from lobench.plugins import load_plugins
+
+SHOWN = texts_of("chief")
 
 READERS = load_readers(load_plugins(), allow_pickle=False)
 COMMAND = CommandId("mine", 0)
@@ -79,7 +82,7 @@ def test_all_checkpoints_come_while_it_runs(tmp_path: Path) -> None:
     ("problem", "state", "line"),
     [
         ("exited with status 3: no data", "failed", "exited with status 3: no data"),
-        ("", "infeasible", "it wrote no checkpoint"),
+        ("", "infeasible", SHOWN["it-wrote-no-checkpoint"]),
     ],
 )
 def test_a_command_without_a_result_ends_nothing_else(tmp_path: Path, problem: str, state: str, line: str) -> None:
@@ -118,5 +121,5 @@ def test_a_checkpoint_that_is_half_written_at_the_end_is_said(tmp_path: Path, ha
         (world.folder / "theta_1.npz").unlink()
     runs.end(COMMAND, "")
     assert world.states[-1] == ("done" if has_good else "infeasible")
-    assert f"{world.folder / 'theta_2.npz'} is left out: it is half-written" in world.output[-1]
+    assert SHOWN["is-left-out-it-is"].format(number=world.folder / "theta_2.npz") in world.output[-1]
     assert found(runs) == (["theta_1.npz"] if has_good else [])

@@ -11,6 +11,7 @@ from commands import lobench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import CASES, EVENTS, POLICIES, World, play
+from shown import texts_of
 from tiny import make_run, make_suite, watch
 
 from lobench.core.errors import StoreError
@@ -20,6 +21,8 @@ from lobench.core.planner.log import RecordedPlanner, Start, read_start, read_st
 from lobench.core.planner.planner_replay import Replay
 from lobench.core.result import Outcome
 from lobench.engine.chief.decisions import DecisionLog, read_decisions, starts_of
+
+SHOWN = texts_of("chief")
 
 
 class RecordedWorld(World):
@@ -44,7 +47,7 @@ def test_a_replay_from_its_lines_decides_the_same(policy: str, together: int, ev
     assert start == world.start
     replay = Replay(start)
     lines = list(replay.lines(read_step(step.to_line()) for step in world.recorded_planner.take()))
-    assert replay.differs_at is None and replay.num_steps <= len(world.log) and lines[-1].endswith("left to do")
+    assert replay.differs_at is None and replay.num_steps <= len(world.log) and lines[-1].endswith(SHOWN["left-to-do"])
 
 
 def a_log(store: Path, num_events: int = 50, **limits: int) -> list[str]:
@@ -88,14 +91,14 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes_and_a_damaged_one_is_s
     assert list(replay.lines(read_decisions(path)[1])) and replay.differs_at is None
     for damaged in (b"", b"no log", content[:100] + b"?" * 50 + content[150:]):
         path.write_bytes(damaged)
-        with pytest.raises(StoreError, match="a log of decisions cannot be read"):
+        with pytest.raises(StoreError, match=SHOWN["log-of-decisions-cannot-be"]):
             list(read_decisions(path)[1])
 
 
 def test_where_it_cannot_be_written_that_is_said_once_and_all_goes_on(tmp_path: Path) -> None:
     (tmp_path / "decisions").touch()
     (output,) = a_log(tmp_path)
-    assert output.startswith("decisions are not logged any more")
+    assert output.startswith(SHOWN["decisions-are-not-logged-any"])
 
 
 def test_quiet_ticks_leave_no_trace() -> None:
@@ -120,7 +123,7 @@ def test_commands_are_in_the_log() -> None:
     replay = Replay(start)
     lines = list(replay.lines(read_step(step.to_line()) for step in planner.take()))
     assert replay.differs_at is None
-    assert lines[-1].endswith("train, session 3, a command, has ended: exit status 1")
+    assert lines[-1].endswith(SHOWN["train-session-3-a-command"])
 
 
 def test_doctor_replays_a_watch_and_says_where_it_would_decide_otherwise(tmp_path: Path) -> None:
@@ -130,9 +133,9 @@ def test_doctor_replays_a_watch_and_says_where_it_would_decide_otherwise(tmp_pat
         assert done.returncode == 0, done.stdout + done.stderr
     first = lobench("doctor", "--replay", tmp_path / "store", "--start", "1")
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "first in the order; deadline in" in first.stdout and "is recorded as passed after" in first.stdout
-    assert first.stdout.splitlines()[-1].endswith("the replay decides on each as was decided then")
+    assert SHOWN["first-in-the-order-deadline"] in first.stdout and SHOWN["is-recorded-as-passed-after"] in first.stdout
+    assert first.stdout.splitlines()[-1].endswith(SHOWN["replay-decides-on-each-as"])
     last = lobench("doctor", "--replay", tmp_path / "store")
-    assert "start 2 of 2" in last.stdout and "0 outcomes known" not in last.stdout and "gets" not in last.stdout
+    assert "start 2 of 2" in last.stdout and SHOWN["outcomes-known"] not in last.stdout and "gets" not in last.stdout
     assert lobench("doctor", "--replay", tmp_path / "store", "--start", "7").returncode == 2
     assert lobench("doctor", "--replay", tmp_path).returncode == 2

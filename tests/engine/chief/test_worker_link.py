@@ -12,6 +12,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import case_info, curves
 
 from lobench.core.case import SeedBlock
@@ -32,6 +33,8 @@ from lobench.engine.workers.protocol import (
     Ready,
 )
 from lobench.hookspecs import ExecutorEvent, WorkerExited, WorkerMessage
+
+SHOWN = texts_of("chief")
 
 PAYLOAD = curves({"train/loss": [1.0, 0.5]}).to_payload()
 RESULT = JobResult(lease=3, outcome=Outcome.PASSED, payload=PAYLOAD)
@@ -72,7 +75,7 @@ def test_a_result_is_read_with_its_curves() -> None:
 def test_a_result_that_cannot_be_read_is_an_error_and_the_worker_is_replaced(length: int) -> None:
     event, found = finished_of(1, dataclasses.replace(RESULT, payload=PAYLOAD[:length]), 2.0)
     assert found is None and event.outcome is Outcome.ERROR and event.replace_worker
-    assert "its worker's result cannot be read" in event.message
+    assert SHOWN["its-worker-s-result-cannot"] in event.message
 
 
 class Silent:
@@ -139,15 +142,15 @@ def test_a_job_goes_with_the_files_that_it_names(workers: WatchWorkers, executor
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (Exit().to_bytes(), "unknown kind 'exit'"),
-        (WorkerExited(worker=3, message="I did not").to_bytes(), "unknown kind 'workerexited'"),
-        (RESULT.to_bytes().replace(b'"passed"', b'"splend"'), "result.outcome: got 'splend', expected one of passed"),
-        (RESULT.to_bytes().replace(b'"lease": 3', b'"lease":""'), "result.lease: got '', expected int"),
-        (RESULT.to_bytes().replace(b'"lease"', b'"leash"'), "result: no field 'lease'"),
-        (Progress(lease=3, step=1).to_bytes() + b"x", "progress: 1 bytes behind a message that has no payload"),
-        (RESULT.to_bytes().replace(b'"lease"', b'"mood": 1, "lease"'), "no message"),  # its length is a lie
-        (of_another_version(), "jobresult: unknown field 'mood'"),
-        (b"rubbish", "no message"),
+        (Exit().to_bytes(), SHOWN["unknown-kind-exit"]),
+        (WorkerExited(worker=3, message="I did not").to_bytes(), SHOWN["unknown-kind-workerexited"]),
+        (RESULT.to_bytes().replace(b'"passed"', b'"splend"'), SHOWN["result-outcome-got-splend-expected"]),
+        (RESULT.to_bytes().replace(b'"lease": 3', b'"lease":""'), SHOWN["result-lease-got-expected-int"]),
+        (RESULT.to_bytes().replace(b'"lease"', b'"leash"'), SHOWN["result-no-field-lease"]),
+        (Progress(lease=3, step=1).to_bytes() + b"x", SHOWN["progress-1-bytes-behind-a"]),
+        (RESULT.to_bytes().replace(b'"lease"', b'"mood": 1, "lease"'), SHOWN["no-message"]),  # its length is a lie
+        (of_another_version(), SHOWN["jobresult-unknown-field-mood"]),
+        (b"rubbish", SHOWN["no-message"]),
     ],
 )
 def test_what_cannot_be_understood_is_its_workers_death_in_one_line(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from tiny import make_run, make_suite, results, watch
 
 from lobench.core.case import CaseSpec
@@ -15,6 +16,8 @@ from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import bind_case, number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+
+SHOWN = texts_of("config")
 
 GRID = """
 import tiny_tasks
@@ -101,7 +104,7 @@ def test_axes_that_make_no_cells_are_told_in_a_line(tmp_path: Path, axes: str, o
 @pytest.mark.parametrize("text", ["width = 7", 'Case.axes = {"width": [7]}', "grid/Case.axes = {}"])
 def test_what_is_bound_over_a_case_leaves_its_axes_alone(tmp_path: Path, text: str) -> None:
     spec = specs(tmp_path)[0]
-    with pytest.raises(ConfigError, match="can only be set in the case's own file"):
+    with pytest.raises(ConfigError, match=SHOWN["can-only-be-set-in"]):
         bind_case(spec, Layers(gin_params=(text,)), build=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.case import COMMAND, SeedBlock
 from lobench.core.errors import ConfigError
@@ -13,6 +14,8 @@ from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimiz
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in, takes_any_checkpoint
+
+SHOWN = texts_of("config")
 
 GIN = """
 Case.num_seeds = 3
@@ -83,14 +86,14 @@ def test_command_case_with_edited_file_has_other_code(suite: Path, name: str) ->
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ("perplexity/Case.curves = ''\n", r"Case\.curves; got ''"),
-        ("perplexity/Case.command = 'python \"'\n", r"Case\.command is not a command"),
-        ("perplexity/Case.seed_block = 2\n", r"Case\.seed_block; got 2; expected 1"),
-        ("perplexity/Case.eval_every = 2\n", r"Case\.eval_every has no meaning for a command"),
-        ("perplexity/Case.files = ('*.csv',)\n", r"Case\.files names no file.*got '\*\.csv'"),
-        ("perplexity/Case.metric_directions = {'x': 'up'}\n", r"is not a direction"),
-        ("perplexity/Case.comand = 'x'\n", r"no parameter 'comand'"),
-        ("Cse.command = 'x'\n", r"unknown name 'Cse'"),
+        ("perplexity/Case.curves = ''\n", SHOWN["case-curves-got"]),
+        ("perplexity/Case.command = 'python \"'\n", SHOWN["case-command-is-not-a"]),
+        ("perplexity/Case.seed_block = 2\n", SHOWN["case-seed-block-got-2"]),
+        ("perplexity/Case.eval_every = 2\n", SHOWN["case-eval-every-has-no"]),
+        ("perplexity/Case.files = ('*.csv',)\n", SHOWN["case-files-names-no-file"]),
+        ("perplexity/Case.metric_directions = {'x': 'up'}\n", SHOWN["is-not-a-direction"]),
+        ("perplexity/Case.comand = 'x'\n", SHOWN["no-parameter-comand"]),
+        ("Cse.command = 'x'\n", SHOWN["unknown-name-cse"]),
     ],
 )
 def test_command_case_with_a_mistake_is_refused_in_one_line(suite: Path, extra: str, message: str) -> None:
@@ -102,7 +105,7 @@ def test_command_case_with_a_mistake_is_refused_in_one_line(suite: Path, extra: 
 def test_task_with_settings_of_a_command_is_refused(suite: Path) -> None:
     suite.write_text("import lobench.inner.tasks.quadratic\nx/Case.task = @Quadratic()\nCase.curves = 'a.csv'\n")
     (spec,) = specs_in(suite)
-    with pytest.raises(ConfigError, match=r"Case\.curves only applies to a case with Case\.command"):
+    with pytest.raises(ConfigError, match=SHOWN["case-curves-only-applies-to"]):
         bind_case(spec, Layers())
 
 

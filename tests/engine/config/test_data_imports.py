@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shown import texts_of
+
+SHOWN = texts_of("config")
+
 PROGRAM = """
 import json, os, sys
 from lobench.core.errors import ConfigError
@@ -66,4 +70,4 @@ def test_what_lies_among_checkpoints_is_not_run(tmp_path: Path) -> None:
     assert not found.pop("a project's own") and not found.pop("asked for")
     assert imported == ["asked", "mine"]
     for name, problems in found.items():
-        assert any("lies in a run's folder, which is data; trust it with" in line for line in problems), name
+        assert any(SHOWN["lies-in-a-run-s"] in line for line in problems), name

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import make_suite
 
 from lobench.core.errors import ConfigError
 from lobench.engine.config.experiment.file import ExperimentFile, read_experiment
+
+SHOWN = texts_of("config")
 
 GOOD = """
 import optax_extras
@@ -58,7 +61,7 @@ def test_methods_have_the_bindings_of_their_scopes_and_the_rest_is_for_all(folde
     )
     assert sgd.bindings == ("sgd.learning_rate = 0.1",)
     assert found.shared == (
-        "import optax_extras",
+        SHOWN["import-optax-extras"],
         "shared_rate = 0.5",
         "rates/cosine.final = 0.001",
         "Case.num_inner_steps = 4",
@@ -69,7 +72,7 @@ def test_root_bindings_of_a_file_with_cases_are_its_cases_defaults(folder: Path)
     text = "import tiny_tasks\nCase.num_seeds = 1\nown/Case.task = @Bowl()\nsgd/Method.optimizer = @sgd()\n"
     found = read(folder, text, "Case.num_seeds = 2")
     assert found.experiment.suites == (str(folder / "x.gin"),)
-    assert found.shared == ("import tiny_tasks", "Case.num_seeds = 2")
+    assert found.shared == (SHOWN["import-tiny-tasks"], "Case.num_seeds = 2")
 
 
 def test_a_command_has_bindings_for_its_trainer_and_for_its_cases(folder: Path) -> None:
@@ -86,7 +89,7 @@ mine/train.sigma = 0.1
     assert mine.bindings == ("Case.learned_optimizer = @MLPLOpt()", "MLPLOpt.hidden_size = 4")
     assert mine.trainer_bindings == (*mine.bindings, "train.sigma = 0.1")
     line = refused(folder, text.replace(" {gin}", ""))
-    assert "nothing reads train.sigma of method 'mine'" in line and "put {gin} into its command" in line
+    assert SHOWN["nothing-reads-train-sigma-of"] in line and SHOWN["put-into-its-command"] in line
 
 
 def test_knobs_are_beside_what_a_method_binds_and_reach_what_they_call(folder: Path) -> None:
@@ -164,7 +167,7 @@ def test_bad_input_is_one_clear_line(folder: Path, text: str, parts: list[str]) 
 
 
 def test_a_scope_is_no_method_and_case_at_once(folder: Path) -> None:
-    assert "a scope is a method and a case: " not in refused(folder, ADAM + "adam/Case.task = @Bowl()")
+    assert SHOWN["scope-is-a-method-and"] not in refused(folder, ADAM + "adam/Case.task = @Bowl()")
     assert "'adam'" in refused(folder, ADAM + "adam/Case.task = @Bowl()")
 
 

@@ -12,6 +12,9 @@ import subprocess
 import sys
 
 import pytest
+from shown import texts_of
+
+SHOWN = texts_of("config")
 
 TRAINER = """\
 # Parameters for Adam:
@@ -148,15 +151,19 @@ def test_what_says_evaluation_goes_before_what_says_training(found: dict[str, li
 
 def test_what_is_defined_nowhere_is_an_error_with_a_next_step_where_it_is_needed(found: dict[str, str]) -> None:
     for name, wanted in (("nowhere", "Nowhere"), ("defined twice", "Twice")):
-        assert f"config.gin:12: unknown name '{wanted}'" in found[name] and "import the.module" in found[name]
+        assert (
+            SHOWN["config-gin-12-unknown-name"].format(wanted=wanted) in found[name]
+            and SHOWN["import-the-module"] in found[name]
+        )
     assert found["nowhere, not needed"] == ["lobench.Case.optimizer = @sgd()"]
-    assert "cannot import 'learned_optimization.research.needs_more'" in found["cannot be imported"]
-    assert "No module named 'no_such_package'" in found["cannot be imported"]
+    assert SHOWN["cannot-import-learned-optimization"] in found["cannot be imported"]
+    assert SHOWN["no-module-named-no-such"] in found["cannot be imported"]
     assert (
-        "cannot import 'broken_lopts.mine'" in found["a broken package"] and "no licence" in found["a broken package"]
+        SHOWN["cannot-import-broken-lopts-mine"] in found["a broken package"]
+        and SHOWN["no-licence"] in found["a broken package"]
     )
-    assert "cannot import 'wanting_lopts.mine'" in found["a package that wants more"]
-    assert "unknown name 'no_such_package.mine.Nobodys'" in found["no such package"]
+    assert SHOWN["cannot-import-wanting-lopts-mine"] in found["a package that wants more"]
+    assert SHOWN["unknown-name-no-such-package"] in found["no such package"]
 
 
 def test_in_their_config_a_name_means_theirs(found: dict[str, list[str]]) -> None:
@@ -167,7 +174,7 @@ def test_in_their_config_a_name_means_theirs(found: dict[str, list[str]]) -> Non
 
 
 def test_elsewhere_the_error_says_what_to_write(found: dict[str, str]) -> None:
-    assert "'MLPLOpt' is ambiguous" in found["not their config"]
+    assert SHOWN["mlplopt-is-ambiguous"] in found["not their config"]
     theirs = "learned_optimization.learned_optimizers.mlp_lopt.MLPLOpt"
-    assert f"write which one is meant: '{theirs}' or 'lobench.MLPLOpt'" in found["not their config"]
+    assert SHOWN["write-which-one-is-meant"].format(theirs=theirs) in found["not their config"]
     assert found["the remedy"] == [OPTIMIZER + "lobench.MLPLOpt()"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+
+SHOWN = texts_of("config")
 
 RULES = """
 import optax
@@ -50,7 +53,7 @@ def test_a_qualified_name_is_what_python_calls_so(tmp_path: Path, package: str) 
     for path in (f"{package}.{package}Step", f"{package}.rules.{package}Step", f"{package}Step"):
         bound = bind(tmp_path, f"Case.optimizer = @{path}()", f"{path}.rate = 0.25")
         assert f"lobench.{package}Step.rate = 0.25" in bound.optimizer_bindings
-        with pytest.raises(ConfigError, match=r"has no parameter 'rat'.*did you mean 'rate'"):
+        with pytest.raises(ConfigError, match=SHOWN["has-no-parameter-rat-did"]):
             bind(tmp_path, f"Case.optimizer = @{path}()", f"{path}.rat = 0.25")
 
 
@@ -62,13 +65,11 @@ def test_an_unknown_name_says_why(tmp_path: Path, package: str) -> None:
         return str(error.value)
 
     put = "exists and is not configurable: put `@lobench.configurable` on it"
-    assert f"unknown name '{package}Rule'; `{package}.{package}Rule` {put}" in output(f"{package}Rule")
-    assert f"unknown name '{package}.{package}Rule'; `{package}.{package}Rule` {put}" in output(
-        f"{package}.{package}Rule"
-    )
-    assert f"`import {package}.more` is missing in the gin file" in output(f"{package}.more.Rule")
-    assert f"did you mean '{package}Step'?" in output(f"{package}Stp")
-    assert "is an `import` missing in the gin file?" in output("no_such_package.Rule")
+    assert SHOWN["unknown-name-rule-rule"].format(package=package, put=put) in output(f"{package}Rule")
+    assert SHOWN["unknown-name-rule-rule-2"].format(package=package, put=put) in output(f"{package}.{package}Rule")
+    assert SHOWN["import-more-is-missing-in"].format(package=package) in output(f"{package}.more.Rule")
+    assert SHOWN["did-you-mean-step"].format(package=package) in output(f"{package}Stp")
+    assert SHOWN["is-an-import-missing-in"] in output("no_such_package.Rule")
     config = tmp_path / "config.gin"
     config.write_text("import no_such_package.rules\n")
     failed = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 import lobench.inner.optimizers
 import lobench.inner.schedules
@@ -18,6 +19,8 @@ from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.engine.config.syntax import last_name
+
+SHOWN = texts_of("config")
 
 OWN = sorted(last_name(name) for name, _ in CONFIGURABLES.items() if name.startswith("lobench."))
 KEYWORDS = {"Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "expect"}
@@ -70,7 +73,7 @@ def test_a_namesakes_short_name_is_an_error_with_both_names(package: Path) -> No
         for file in ("x.gin", "indirect.gin"):
             with pytest.raises(ConfigError) as error:
                 bind(package / file, f"lobench.Case.optimizer = @{name}()")
-            assert f"write which one is meant: 'lobench.{name}' or 'namesakes.all.{name}'" in str(error.value)
+            assert SHOWN["write-which-one-is-meant-lobench"].format(name=name) in str(error.value)
 
 
 def test_a_namesake_of_a_keyword_makes_no_case(package: Path) -> None:
@@ -125,7 +128,7 @@ def test_a_method_that_binds_a_part_of_the_case_is_refused_beside_namesakes(tmp_
     for name in ("Quadratic", "lobench.Quadratic", "Case"):
         line = f"searched/{name}.{'num_seeds' if name == 'Case' else 'dim'} = 3\n"
         (tmp_path / "x.gin").write_text(EXPERIMENT + line)
-        with pytest.raises(ConfigError, match="must be equal for all methods"):
+        with pytest.raises(ConfigError, match=SHOWN["must-be-equal-for-all"]):
             read_experiment(tmp_path / "x.gin")
 
 
@@ -144,7 +147,7 @@ def test_two_users_packages_may_share_a_name(tmp_path: Path) -> None:
     bound = bind(both, *chain, "first_of_two.SharedRule.value = 0.1", "second_of_two.SharedRule.value = 0.2")
     swapped = bind(both, *chain, "first_of_two.SharedRule.value = 0.2", "second_of_two.SharedRule.value = 0.1")
     assert bound.info.optimizer_hash != swapped.info.optimizer_hash
-    with pytest.raises(ConfigError, match=r"'first_of_two.SharedRule' or 'second_of_two.SharedRule'"):
+    with pytest.raises(ConfigError, match=SHOWN["first-of-two-sharedrule-or"]):
         bind(both, "Case.optimizer = @SharedRule()")
     alone = bind(only, "Case.optimizer = @SharedRule()", "SharedRule.value = 0.3")
     assert alone.optimizer_bindings == "lobench.Case.optimizer = @SharedRule()\nlobench.SharedRule.value = 0.3"

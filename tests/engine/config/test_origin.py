@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.engine.config.origin import LARGEST_PATCH, ORIGIN, Revision, revision_of
+
+SHOWN = texts_of("config")
 
 # What a user may have set, which changes what `git diff` prints.
 CONFIG = {
@@ -93,7 +96,7 @@ def test_the_patch_makes_the_dirty_tree_from_its_revision(tree: Path, tmp_path: 
     (tree / ".lobench" / "ledger.sqlite").write_text("lobench's own")
     found = revision_of(tree / "suites")
     assert found.is_dirty and found.patch is not None and found.patch_sha256
-    assert found.note == "not tracked, and in no patch: 'data/', 'not tracked.py'"
+    assert found.note == SHOWN["not-tracked-and-in-no"]
     clean = tmp_path / "clean"
     git(tmp_path, "clone", "-q", "--no-local", str(tree), str(clean))  # without what is staged
     git(clean, "checkout", "-q", found.commit)
@@ -109,7 +112,7 @@ def test_a_patch_that_is_too_large_is_said_and_still_told_apart(tree: Path) -> N
         (tree / "task.py").write_bytes(byte * LARGEST_PATCH)
         found.append(revision_of(tree))
     assert found[0].patch is None and found[0].is_dirty
-    assert "bytes and is not kept: less than 1,000,000 are" in found[0].note
+    assert SHOWN["bytes-and-is-not-kept"] in found[0].note
     assert found[0].patch_sha256 != found[1].patch_sha256
 
 

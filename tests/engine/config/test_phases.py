@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gin
 import pytest
+from shown import texts_of
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
@@ -13,6 +14,8 @@ from lobench.core.phases import Clock, Phase, clocks
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+
+SHOWN = texts_of("config")
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.tasks")
 SUITE = """
@@ -240,31 +243,31 @@ def test_each_task_may_have_a_rate_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("param", "expected"),
     [
-        ("task_sequence.num_tasks = None", "task_sequence.num_tasks; got nothing; expected the stream's number"),
-        ("task_sequence.num_tasks = 0", "task_sequence.num_tasks; got 0; expected the stream's number of tasks"),
-        ("Case.num_inner_steps = 102", "Case.num_inner_steps are shared by 5 tasks; got 102; expected a multiple of 5"),
-        ("task_sequence.num_tasks = 4", "the phases are not those of SplitStream; got 4; expected 5, one a task; bind"),
-        ("x/Case.phases = ()", "the phases are not those of SplitStream; got 1; expected 5, one a task; bind Case.ph"),
+        ("task_sequence.num_tasks = None", SHOWN["task-sequence-num-tasks-got"]),
+        ("task_sequence.num_tasks = 0", SHOWN["task-sequence-num-tasks-got-0"]),
+        ("Case.num_inner_steps = 102", SHOWN["case-num-inner-steps-are"]),
+        ("task_sequence.num_tasks = 4", SHOWN["phases-are-not-those-of"]),
+        ("x/Case.phases = ()", SHOWN["phases-are-not-those-of-splitstream"]),
         (
             "SplitStream.interleaved = True",
-            "the phases are not those of SplitStream; got 5; expected one: all",
+            SHOWN["phases-are-not-those-of-splitstream-got"],
         ),
         (
             "SplitStream.protocol = 'new'",
-            "SplitStream.protocol = 'new' is about batch norm; got MLPClassifier with",
+            SHOWN["splitstream-protocol-new-is-about"],
         ),
         (
             "SplitStream.protocol = 'old'",
-            "SplitStream.protocol; got 'old'; expected one of 'none', 'global'",
+            SHOWN["splitstream-protocol-got-old-expected"],
         ),
         (
             "SplitStream.replay = True",
-            "SplitStream.replay = True: the memory to replay from is missing; got memory_",
+            SHOWN["splitstream-replay-true-the-memory"],
         ),
-        ("SplitStream.memory_size = -1", "SplitStream.memory_size; got -1; expected an integer >= 0"),
-        ("SplitStream.classes_per_task = 3", "SplitStream.num_tasks; got 5; expected an integer from 1 to 3"),
-        ("SplitStream.task = @Quadratic()", "SplitStream.task; got <lobench"),
-        ("SplitStream.head = 'multi'", "SplitStream.head; got 'multi'; expected one of 'masked', 'partial', 'single'"),
+        ("SplitStream.memory_size = -1", SHOWN["splitstream-memory-size-got-1"]),
+        ("SplitStream.classes_per_task = 3", SHOWN["splitstream-num-tasks-got-5"]),
+        ("SplitStream.task = @Quadratic()", SHOWN["splitstream-task-got-lobench"]),
+        ("SplitStream.head = 'multi'", SHOWN["splitstream-head-got-multi-expected"]),
     ],
 )
 def test_a_stream_says_in_a_line_what_is_wrong(tmp_path: Path, param: str, expected: str) -> None:
@@ -276,7 +279,7 @@ def test_a_stream_says_in_a_line_what_is_wrong(tmp_path: Path, param: str, expec
 
 def test_a_stream_of_one_task_has_nothing_to_forget(tmp_path: Path) -> None:
     one = ("SplitStream.num_tasks = 1", "task_sequence.num_tasks = 1", "Case.primary_metric = 'test/forgetting'")
-    with pytest.raises(ConfigError, match="there is one task, and nothing comes after it to forget it for") as caught:
+    with pytest.raises(ConfigError, match=SHOWN["there-is-one-task-and"]) as caught:
         stream(tmp_path, *one)
-    assert "ask for test/accuracy, or bind more tasks" in str(caught.value) and "\n" not in str(caught.value)
+    assert SHOWN["ask-for-test-accuracy-or"] in str(caught.value) and "\n" not in str(caught.value)
     assert len(stream(tmp_path, *one[:2]).case.phases) == 1

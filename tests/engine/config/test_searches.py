@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Search
@@ -12,6 +13,8 @@ from lobench.core.search.space import Kind, Scale
 from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.space_syntax import search_identity, without_searches
 from lobench.engine.config.syntax import parse_file
+
+SHOWN = texts_of("config")
 
 FILE = """
 Experiment.suites = ["suite"]
@@ -82,42 +85,42 @@ def test_a_file_that_has_cases_too_gives_workers_the_cases_alone(file: Path) -> 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("adam/Method.search = @random", r"got @random; expected a call such as @random\(\)"),
+        ("adam/Method.search = @random", SHOWN["got-random-expected-a-call"]),
         (
             "adam/adm.rate = @rate/Real()",
-            r"@rate/Real\(\) is bound to adm.rate, which nothing reads; its optimizer is @adam\(\)",
+            SHOWN["rate-real-is-bound-to"],
         ),
         (
             "adam/Method.optimizer = @adamm()",
-            r"is bound to adam.learning_rate, which nothing reads; its optimizer is @adamm\(\)",
+            SHOWN["is-bound-to-adam-learning"],
         ),
-        ("rate/Real.hig = 2", "Real takes no 'hig'; .*did you mean 'high'"),
-        ("rat/Real.high = 2", "'rat' is neither a method nor a case; did you mean 'rate'"),
-        ("rate/Real.low = 1", "reversed .*expected low <= high"),
-        ("rate/Real.low = 0.1", "the range is empty"),
-        ("rate/Real.low = 0", "a log scale needs low > 0"),
-        ("rate/Real.high = %highes", "no macro %highes; did you mean 'highest'"),
-        ("rate/Real.high = @adam()", "no plain value; got rate/Real.high = @adam"),
-        ("a/Case.x = @rate/Real()", "a space stands where no value of a method does; got a/Case.x"),
-        ("adam/adam.b2 = [@rate/Real()]", "a space stands where no value of a method does"),
-        ("adam/adam.b2 = @rate/Real", r"a space is a call; .*expected adam/adam.b2 = @rate/Real\(\)"),
-        ('rate/Real.when = {"adam.b1": [0.5]}', "the conditions form a cycle"),
-        ('rate/Real.when = {"adam.b": [0.5]}', "'adam.b', which is not a parameter; did you mean 'adam.b1'"),
-        ("adam/Method.num_trials = 0", "got 0; expected an integer >= 1"),
-        ("adam/Method.report_sessions = -1", "got -1; expected an integer >= 0"),
-        ("adam/Method.median_stopping = 1.5", "got 1.5; expected a share between 0 and 1"),
+        ("rate/Real.hig = 2", SHOWN["real-takes-no-hig-did"]),
+        ("rat/Real.high = 2", SHOWN["rat-is-neither-a-method"]),
+        ("rate/Real.low = 1", SHOWN["reversed-expected-low-high"]),
+        ("rate/Real.low = 0.1", SHOWN["range-is-empty"]),
+        ("rate/Real.low = 0", SHOWN["log-scale-needs-low-0"]),
+        ("rate/Real.high = %highes", SHOWN["no-macro-highes-did-you"]),
+        ("rate/Real.high = @adam()", SHOWN["no-plain-value-got-rate"]),
+        ("a/Case.x = @rate/Real()", SHOWN["space-stands-where-no-value"]),
+        ("adam/adam.b2 = [@rate/Real()]", SHOWN["space-stands-where-no-value-of"]),
+        ("adam/adam.b2 = @rate/Real", SHOWN["space-is-a-call-expected"]),
+        ('rate/Real.when = {"adam.b1": [0.5]}', SHOWN["conditions-form-a-cycle"]),
+        ('rate/Real.when = {"adam.b": [0.5]}', SHOWN["adam-b-which-is-not"]),
+        ("adam/Method.num_trials = 0", SHOWN["got-0-expected-an-integer"]),
+        ("adam/Method.report_sessions = -1", SHOWN["got-1-expected-an-integer"]),
+        ("adam/Method.median_stopping = 1.5", SHOWN["got-1-5-expected-a"]),
         (
             "adam/Method.stop_hopeless = 0.5",
-            "nothing reads adam/Method.stop_hopeless; .*; it is Method.median_stopping now",
+            SHOWN["nothing-reads-adam-method-stop"],
         ),
-        ("sgd/Method.optimizer = @sgd()\nsgd/Method.median_stopping = 0.5", "nothing reads sgd/Method.median_stopping"),
+        ("sgd/Method.optimizer = @sgd()\nsgd/Method.median_stopping = 0.5", SHOWN["nothing-reads-sgd-method-median"]),
         (
             'run/Method.command = "python {folder}"\nrun/Method.median_stopping = 0.5',
-            "nothing reads run/Method.median_stopping; a meta-training goes on to its end",
+            SHOWN["nothing-reads-run-method-median"],
         ),
-        ("sgd/Method.optimizer = @sgd()\nsgd/Method.search = @grid()", "'sgd' has a search, and no space"),
-        ("sgd/Method.optimizer = @sgd()\nsgd/Method.wave = 3", "nothing reads sgd/Method.wave; it counts where"),
-        ("sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = @rate/Real()", "'sgd' has a space, and no search"),
+        ("sgd/Method.optimizer = @sgd()\nsgd/Method.search = @grid()", SHOWN["sgd-has-a-search-and"]),
+        ("sgd/Method.optimizer = @sgd()\nsgd/Method.wave = 3", SHOWN["nothing-reads-sgd-method-wave"]),
+        ("sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = @rate/Real()", SHOWN["sgd-has-a-space-and"]),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_anything_runs(file: Path, line: str, message: str) -> None:

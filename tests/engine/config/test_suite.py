@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError, SuiteError
 from lobench.engine.config.suite import names_of_one, refuse_empty, spec_called, specs_called, specs_of
+
+SHOWN = texts_of("config")
 
 _A = "Case.task = @Quadratic()"
 _FILES = {
@@ -46,14 +49,14 @@ def test_a_file_alone_has_its_own_cases(suite: Path) -> None:
 
 
 def test_what_names_none_or_several_is_one_clear_line(suite: Path) -> None:
-    with pytest.raises(SuiteError, match=r"no case 'digit\.relu32'; expected one of .*did you mean 'digits\.relu32'\?"):
+    with pytest.raises(SuiteError, match=SHOWN["no-case-digit-relu32-expected"]):
         specs_called(["relu32", "digit.relu32"], suite)
-    with pytest.raises(SuiteError, match=r"several cases are called relu32; expected one of digits\.relu32, words\."):
+    with pytest.raises(SuiteError, match=SHOWN["several-cases-are-called-relu32"]):
         spec_called("relu32", suite)
-    with pytest.raises(SuiteError, match="which case"):
+    with pytest.raises(SuiteError, match=SHOWN["which-case"]):
         spec_called(None, suite)
     (suite / "empty.gin").write_text("Case.num_seeds = 1\n")
-    with pytest.raises(SuiteError, match=r"the suite holds no case; expected a scope that binds Case\.task"):
+    with pytest.raises(SuiteError, match=SHOWN["suite-holds-no-case-expected"]):
         specs_called([], suite / "empty.gin")
 
 
@@ -61,10 +64,10 @@ def test_suite_without_a_scoped_case_or_a_test_is_refused(tmp_path: Path) -> Non
     (tmp_path / "evaluate.py").write_text("print('an evaluator')\n")
     gin = tmp_path / "lm.gin"
     gin.write_text('Case.command = "python evaluate.py"\n')
-    with pytest.raises(SuiteError, match="the suite holds no case"):
+    with pytest.raises(SuiteError, match=SHOWN["suite-holds-no-case"]):
         refuse_empty(tmp_path)
     gin.write_text('a/Case.command = "python evaluate.py')
-    with pytest.raises(ConfigError, match="gin syntax error"):
+    with pytest.raises(ConfigError, match=SHOWN["gin-syntax-error"]):
         refuse_empty(tmp_path)
     gin.unlink()
     (tmp_path / "check_lm.py").write_text("def test_loss(checkpoint): ...\n")  # pytest's `python_files` may name it

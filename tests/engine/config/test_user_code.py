@@ -9,9 +9,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.code import CodeFingerprint, changed_code_line, is_same_code, united
 from lobench.engine.config.user_code import fingerprint_of, tree_sha256
+
+SHOWN = texts_of("config")
 
 TREE = {
     "optimizer.py": '''
@@ -514,5 +517,5 @@ def test_is_same_code_follows_what_was_accepted() -> None:
 
 def test_changed_code_line_names_the_files() -> None:
     known = {"b": {"signs.py": "1", "numpy": "2.1"}, "c": {"signs.py": "2", "numpy": "2.1"}}
-    assert changed_code_line([("a:b", "a:c")] * 12, known.get) == "12 results were made by other code: signs.py"
-    assert changed_code_line([("a:b", "a:e")], known.get) == "1 result was made by other code"
+    assert changed_code_line([("a:b", "a:c")] * 12, known.get) == SHOWN["results-were-made-by-other"]
+    assert changed_code_line([("a:b", "a:e")], known.get) == SHOWN["result-was-made-by-other"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import case_info, curves
 
 from lobench.core.case import CaseInfo
@@ -17,6 +18,8 @@ from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
+
+SHOWN = texts_of("store")
 
 ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
 OLD, NEW = (Program(jax=one, jaxlib=one, device="cpu: x86-64-v3") for one in ("0.7.0", "0.7.1"))
@@ -132,4 +135,4 @@ def test_a_plan_that_is_the_last_one_again_keeps_the_chain_intact(tmp_path: Path
             'UPDATE events SET detail = replace(detail, \'"start": "\', \'"start": "f\') WHERE id = ?', (last,)
         )
     with Ledger.open(tmp_path, read_only=True) as ledger:
-        assert "its hash" in ledger.planned()[-1].problem, "a changed order of plans is found"
+        assert SHOWN["its-hash"] in ledger.planned()[-1].problem, "a changed order of plans is found"

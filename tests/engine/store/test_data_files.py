@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import add
 
 from lobench.engine.config.user_code import fingerprint_of
@@ -17,6 +18,8 @@ from lobench.engine.store.data_files import (
     note_named_data,
 )
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("store")
 
 
 @pytest.fixture
@@ -50,9 +53,7 @@ def test_data_file_that_code_names_is_reported_after_a_change(ledger: Ledger, su
     assert changed_data(ledger, [str(gin_file)]) == ""
     file = suite.parent / name
     file.write_text("2")
-    assert f"1 data file changed after the store's results were computed ({name})" in changed_data(
-        ledger, [str(gin_file)]
-    )
+    assert SHOWN["data-file-changed-after-the"].format(name=name) in changed_data(ledger, [str(gin_file)])
     assert changed_data(ledger, [str(gin_file)]) == ""
     file.unlink()
     assert name in changed_data(ledger, [str(gin_file)])
@@ -130,7 +131,7 @@ def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledge
     assert changed_data_of_command(ledger, "mine", data, "Method.files") == ""
     (suite / "rates.toml").write_text("2")
     line = changed_data_of_command(ledger, "mine", data, "Method.files")
-    assert "(rates.toml): the results are kept; a file in Method.files counts as code" in line
+    assert SHOWN["rates-toml-the-results-are"] in line
     assert changed_data_of_command(ledger, "mine", data, "Method.files") == ""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from failing_disk import COMPILING, failing_disk
+from shown import texts_of
 
 from lobench import StoreError
 from lobench.extend import (
@@ -30,6 +31,8 @@ from lobench.extend import (
     transaction,
     write_ahead,
 )
+
+SHOWN = texts_of("store")
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_what_is_wrong_and_what_to_do_is_one_line(tmp_path: Path, content: bytes
     (tmp_path / "file.sqlite").write_bytes(content)
     with pytest.raises(StoreError) as caught, database_errors(tmp_path, "the journal"):
         schema_version(open_to_read(tmp_path / "file.sqlite"))
-    assert str(caught.value).startswith(f"{tmp_path}: cannot use the journal; got {output}")
+    assert str(caught.value).startswith(SHOWN["cannot-use-the-journal-got"].format(tmp_path=tmp_path, output=output))
     assert "\n" not in str(caught.value)
 
 
@@ -120,7 +123,7 @@ input()
     )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     StoreLock(tmp_path, file="other.lock").release()
-    with pytest.raises(StoreBusy, match=f"this run is taken; got 'mine', process {holder.pid} on "):
+    with pytest.raises(StoreBusy, match=SHOWN["this-run-is-taken-got"].format(pid=holder.pid)):
         StoreLock(tmp_path, file="some.lock", busy="this run is taken")
     holder.kill()
     holder.communicate()
@@ -133,7 +136,7 @@ input()
 
 def test_a_store_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").touch()
-    with pytest.raises(StoreError, match="cannot use the result store; got File exists; choose another folder"):
+    with pytest.raises(StoreError, match=SHOWN["cannot-use-the-result-store"]):
         StoreLock(tmp_path / "store")
 
 
@@ -237,7 +240,7 @@ except StoreError as error:
     print(error)
 """
     line = as_nobody(code, shared)
-    assert "got file.sqlite belongs to root (mode 644), and this is nobody; its owner can let the group write" in line
+    assert SHOWN["got-file-sqlite-belongs-to"] in line
 
 
 @ROOT
@@ -252,9 +255,7 @@ except StoreError as error:
     print(error)
 """
     line = as_nobody(code, shared)
-    assert (
-        "got Permission denied: file.sqlite belongs to root (mode 600), and this is nobody; its owner can let" in line
-    )
+    assert SHOWN["got-permission-denied-file-sqlite"] in line
 
 
 @ROOT
@@ -267,7 +268,7 @@ except StoreError as error:
     print(error)
 """
     line = as_nobody(code, shared.parent)
-    assert "got Permission denied: chief.lock belongs to root (mode 600), and this is nobody" in line
+    assert SHOWN["got-permission-denied-chief-lock"] in line
 
 
 def test_database_errors_of_a_failed_read_advises_to_try_again_before_it_is_replaced(tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ def test_database_errors_of_a_failed_read_advises_to_try_again_before_it_is_repl
         file.write(b"\xff" * 4096)
     with (
         contextlib.closing(sqlite3.connect(path)) as reader,
-        pytest.raises(StoreError, match="malformed; if its disk failed for a moment"),
+        pytest.raises(StoreError, match=SHOWN["malformed-if-its-disk-failed"]),
         database_errors(path, "the ledger"),
     ):
         reader.execute("SELECT * FROM numbers").fetchall()
@@ -312,11 +313,11 @@ def test_lock_of_another_user_that_may_only_be_read_is_taken(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("SQLITE_IOERR_SHMMAP", "maps no shared memory"),
-        ("SQLITE_IOERR_SHMSIZE", "is the disk full, or failing?"),
-        ("SQLITE_IOERR_LOCK", "cannot lock files"),
-        ("SQLITE_IOERR_WRITE", "is the disk full, or failing?"),
-        ("SQLITE_BUSY", "another program has held its lock"),
+        ("SQLITE_IOERR_SHMMAP", SHOWN["maps-no-shared-memory"]),
+        ("SQLITE_IOERR_SHMSIZE", SHOWN["is-the-disk-full-or"]),
+        ("SQLITE_IOERR_LOCK", SHOWN["cannot-lock-files"]),
+        ("SQLITE_IOERR_WRITE", SHOWN["is-the-disk-full-or"]),
+        ("SQLITE_BUSY", SHOWN["another-program-has-held-its"]),
     ],
 )
 def test_database_errors_advice_fits_the_error(tmp_path: Path, name: str, reason: str) -> None:
@@ -350,7 +351,7 @@ for attempt in (lambda: database.open_to_write(store / "file.sqlite").execute("C
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     lines = done.stdout.splitlines()
     assert len(lines) == 2
-    assert all("No locks available" in line and "cannot lock files" in line for line in lines), lines
+    assert all(SHOWN["no-locks-available"] in line and SHOWN["cannot-lock-files"] in line for line in lines), lines
 
 
 HOLDER = """
@@ -375,7 +376,7 @@ def test_lock_of_a_process_that_has_ended_is_waited_for_until_its_last_child_has
 def test_lock_of_a_living_process_is_refused_at_once(tmp_path: Path) -> None:
     lock = StoreLock(tmp_path, "first")
     began = time.monotonic()
-    with pytest.raises(StoreBusy, match="another chief writes this store; got 'first'"):
+    with pytest.raises(StoreBusy, match=SHOWN["another-chief-writes-this-store"]):
         StoreLock(tmp_path, "second")
     assert time.monotonic() - began < 5
     lock.release()

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -23,6 +24,8 @@ from lobench.engine.store.delivery import Deliverer, notify
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSeen, Delivery
 from lobench.plugins import PluginManager
+
+SHOWN = texts_of("store")
 
 GATHER_SECONDS = 0.1  # between two deliveries
 PATIENCE = 600.0  # seconds until a test that waits for a thread gives up
@@ -289,7 +292,7 @@ def test_what_a_sink_raises_when_it_is_closed_can_be_told_apart(
         on_close_error=lambda name, error: messages.append(f"{name}: {error}"),
     )
     deliverer.close()
-    assert messages == ["a: no route to the database"]
+    assert messages == [SHOWN["no-route-to-the-database"]]
 
 
 EVENT = CheckpointSeen(subject=Subject.of_checkpoint(Checkpoint(uri="c", sha256="x", outer_step=1)))
@@ -307,9 +310,9 @@ def test_an_observer_that_raises_is_named_and_silences_nobody() -> None:
     notify(manager, "lobench_checkpoint_seen", EVENT, lambda where, error: errors.append(f"{where}: {error}"))
     assert seen == [EVENT, EVENT]
     assert sorted(errors) == [
-        "plugin 'broken', hook lobench_checkpoint_seen: no route to the database",
-        "plugin 'interrupter', hook lobench_checkpoint_seen: ",
-        "plugin 'quitter', hook lobench_checkpoint_seen: 3",
+        SHOWN["plugin-broken-hook-lobench-checkpoint"],
+        SHOWN["plugin-interrupter-hook-lobench"],
+        SHOWN["plugin-quitter-hook-lobench-checkpoint"],
     ]
 
 
@@ -400,7 +403,7 @@ def test_what_a_sink_that_keeps_what_came_first_does_not_write_is_said_once(ledg
     assert deliverer.flush(PATIENCE) == {}
     deliverer.close()
     first, second = (f"c{one * 64} ({one * 12})" for one in "ab")
-    assert output == [("a", f"{second} is not written: outer step 3 of the run has the numbers of {first}")]
+    assert output == [("a", SHOWN["is-not-written-outer-step"].format(second=second, first=first))]
     output.clear()
     complete(ledger, "a" * 64, seed=1)
     deliverer = start(a=Keeping(), fresh=Keeping())
@@ -409,7 +412,7 @@ def test_what_a_sink_that_keeps_what_came_first_does_not_write_is_said_once(ledg
     kept = f"c{'a' * 64} has more results than are written: outer step 3 of the run keeps the numbers of before"
     assert ("a", kept) in output, "the cursor's sink has those of one seed"
     assert [what for sink, what in output if sink == "fresh"] == [
-        f"{second} is not written: outer step 3 of the run has the numbers of {first}"
+        SHOWN["is-not-written-outer-step"].format(second=second, first=first)
     ], "another folder gets all as it is"
 
 
@@ -457,4 +460,4 @@ def test_notify_of_a_hook_that_ends_the_process_reports_it() -> None:
     subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="0", outer_step=0))
     event = CheckpointSeen(subject=subject)
     notify(manager, "lobench_checkpoint_seen", event, lambda where, error: errors.append(f"{where}: {error}"))
-    assert errors == ["plugin 'mine', hook lobench_checkpoint_seen: os._exit(0)"]
+    assert errors == [SHOWN["plugin-mine-hook-lobench-checkpoint"]]

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from shown import texts_of
 from stores import add, case_info
 
 from lobench.core.case import SeedBlock
@@ -21,6 +22,8 @@ from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
+
+SHOWN = texts_of("store")
 
 PROGRAM = "3-x"
 CLEAN = Revision(commit="abc")
@@ -120,7 +123,11 @@ def test_two_stores_with_experiments_merge_without_loss_or_doubling(tmp_path: Pa
         merge_stores(stores, tmp_path / "both")
         with contextlib.closing(Ledger.open(tmp_path / "both", read_only=True)) as ledger:
             rows = {row.name: row for row in ledger.experiments()}
-            assert sorted(row.name for row in ledger.experiments()) == ["only left", "only right", "shared"]
+            assert sorted(row.name for row in ledger.experiments()) == [
+                SHOWN["only-left"],
+                SHOWN["only-right"],
+                "shared",
+            ]
             assert rows["shared"].revision == DIRTY and rows["shared"].versions == {"jax": "1"}
             found = [(m.evaluation.sha256, m.session) for m in ledger.memberships(rows["shared"].id)]
             assert sorted(found) == [(sha256, session) for sha256 in "123" for session in (0, 1)]

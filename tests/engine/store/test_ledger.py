@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -25,6 +26,8 @@ from lobench.core.subject import Subject
 from lobench.engine.store import database as store_database
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
+
+SHOWN = texts_of("store")
 
 CASE = CaseInfo(
     identity="i",
@@ -164,7 +167,7 @@ def test_a_message_that_is_no_text_is_recorded_escaped(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     name = os.fsdecode(b"\xff.npz")  # as a task's own FileNotFoundError has it
     ledger.record_evaluation(key("x"), CASE, Outcome.ERROR, curves=None, message=f"no file d/{name}")
-    assert [row.message for row in ledger.evaluations()] == ["no file d/\\udcff.npz"]
+    assert [row.message for row in ledger.evaluations()] == [SHOWN["no-file-d-dcff-npz"]]
     ledger.close()
 
 
@@ -239,7 +242,7 @@ def test_a_schema_version_that_is_no_number_is_one_line(tmp_path: Path, version:
         if version is not None:
             database.execute("INSERT INTO meta VALUES ('schema_version', ?)", (version,))
     database.close()
-    with pytest.raises(StoreError, match=r"schema version is .*move the file away, or restore a copy"):
+    with pytest.raises(StoreError, match=SHOWN["schema-version-is-move-the"]):
         Ledger.open(tmp_path, read_only=True)
 
 
@@ -248,7 +251,7 @@ def test_a_lock_that_is_held_for_long_says_what_to_do(tmp_path: Path, monkeypatc
     ledger = Ledger.open(tmp_path)
     other = sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match=r"locked; .*(sqlite3|backup).*the same command goes on"):
+    with pytest.raises(StoreError, match=SHOWN["locked-sqlite3-backup-the-same"]):
         sight(ledger, "x", 1)
     other.execute("ROLLBACK")
     other.close()
@@ -289,16 +292,16 @@ def test_killed_while_it_writes_it_keeps_what_it_acknowledged_and_frees_the_lock
 
 
 def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no result store found"):
+    with pytest.raises(StoreError, match=SHOWN["no-result-store-found"]):
         Ledger.open(tmp_path / "none", read_only=True)
     ledger = Ledger.open(tmp_path / "new")
     ledger._db.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
     ledger.close()
-    with pytest.raises(StoreError, match="newer lobench; got schema version 99"):
+    with pytest.raises(StoreError, match=SHOWN["newer-lobench-got-schema-version"]):
         Ledger.open(tmp_path / "new")
     if os.getuid() != 0:
         (tmp_path / "locked").mkdir(mode=0o500)
-        with pytest.raises(StoreError, match="Permission denied"):
+        with pytest.raises(StoreError, match=SHOWN["permission-denied"]):
             Ledger.open(tmp_path / "locked")
 
 
@@ -314,10 +317,10 @@ def test_an_emptied_ledger_is_said_and_begins_anew(
     Ledger.open(store, on_problem=output.append).close()
     assert not output, "a store that is fresh or as it was"
     (store / "ledger.sqlite").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"no such table: meta; .* start again"):
+    with pytest.raises(StoreError, match=SHOWN["no-such-table-meta-start"]):
         Ledger.open(store, read_only=True)
     Ledger.open(store, on_problem=output.append).close()
-    assert output == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it starts empty"]
+    assert output == [SHOWN["was-empty-though-the-store"].format(number=store / "ledger.sqlite")]
     Ledger.open(store, read_only=True).close()
 
 
@@ -330,5 +333,5 @@ def test_a_store_that_is_removed_or_replaced_while_it_is_in_use(tmp_path: Path, 
     shutil.rmtree(store)
     if is_replaced:
         Ledger.open(store).close()
-    with pytest.raises(StoreError, match="store: the store was removed or replaced while it was in use"):
+    with pytest.raises(StoreError, match=SHOWN["store-the-store-was-removed"]):
         sight(ledger, "y", 2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add
 
 from lobench.core.errors import StoreBusy, StoreError, UsageError
@@ -13,6 +14,8 @@ from lobench.core.result import Outcome
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.hookspecs import CheckpointFinished
+
+SHOWN = texts_of("store")
 
 
 def rows(store: Path) -> list[EvaluationRow]:
@@ -69,8 +72,8 @@ def test_conflicts_are_named_and_the_target_stays(stores: list[Path], tmp_path: 
     done = lobench("merge", other, "--output", stores[0])
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{other}: 1 taken, 1 there already, 1 conflicts",
-        "  conflict, not taken: run/theta_1.npz, s/a, seeds 0-1: different values",
+        SHOWN["taken-1-there-already-1"].format(other=other),
+        SHOWN["conflict-not-taken-run-theta"],
     ]
     assert rows(stores[0])[:2] == before
 
@@ -96,9 +99,9 @@ def test_what_plugins_computed_need_not_agree(tmp_path: Path, says_so: bool) -> 
 
 
 def test_what_cannot_be_merged_is_refused_before_anything_is_written(stores: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the target is one of the stores"):
+    with pytest.raises(UsageError, match=SHOWN["target-is-one-of-the"]):
         merge_stores(stores, stores[1])
-    with pytest.raises(StoreError, match="no result store found"):
+    with pytest.raises(StoreError, match=SHOWN["no-result-store-found"]):
         merge_stores([*stores, tmp_path / "none"], tmp_path / "new")
     assert not (tmp_path / "new").exists()
     holder = Ledger.open(tmp_path / "held", name="watch")
@@ -112,5 +115,5 @@ def test_a_target_that_cannot_be_is_one_line_without_an_option_of_other_commands
 ) -> None:
     (tmp_path / "file").touch()
     done = lobench("merge", *stores, "--output", tmp_path / "file" / "x")
-    assert done.returncode == 2 and "Not a directory; choose another folder" in done.stderr
+    assert done.returncode == 2 and SHOWN["not-a-directory-choose-another"] in done.stderr
     assert "--store" not in done.stderr

@@ -9,12 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
 from lobench.core.subject import Subject
 from lobench.engine.store import network as network_store
 from lobench.engine.store.ledger import Ledger
+
+SHOWN = texts_of("store")
 
 MOUNTS = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -212,7 +215,7 @@ def test_a_store_that_goes_away_leaves_the_local_copy_and_says_where(tmp_path: P
     ledger = Ledger.open(store)
     sight(ledger, "x", 1)
     os.rename(store, tmp_path / "away")
-    with pytest.raises(StoreError, match=f"safe in {machine}"):
+    with pytest.raises(StoreError, match=SHOWN["safe-in"].format(machine=machine)):
         ledger.close()
     os.rename(tmp_path / "away", store)
     ledger = Ledger.open(store)
@@ -222,7 +225,7 @@ def test_a_store_that_goes_away_leaves_the_local_copy_and_says_where(tmp_path: P
 
 def test_no_local_disk_is_one_clear_line(tmp_path: Path, machine: Path) -> None:
     machine.write_text("in the way")
-    with pytest.raises(StoreError, match="set LOBENCH_LOCAL_DIR to a folder on a local disk"):
+    with pytest.raises(StoreError, match=SHOWN["set-lobench-local-dir-to"]):
         Ledger.open(tmp_path / "store")
 
 

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -18,6 +19,8 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.programs import Expected, program_here
 from lobench.engine.workers.devices import instruction_set
+
+SHOWN = texts_of("store")
 
 CASE = CaseInfo(
     identity="i",
@@ -87,8 +90,8 @@ def test_an_old_store_counts_as_what_its_provenance_says(tmp_path: Path, read_on
         "gpu": dataclasses.replace(known, device="gpu: NVIDIA H200", together=4),
         "error": Program(),
     }
-    assert "unknown device" in str(dataclasses.replace(known, device=""))
-    assert str(Program(version="1")) == "unknown program (version 1)"
+    assert SHOWN["unknown-device"] in str(dataclasses.replace(known, device=""))
+    assert str(Program(version="1")) == SHOWN["unknown-program-version-1"]
 
 
 def test_a_row_without_curves_counts_as_made_like_the_others(tmp_path: Path) -> None:
@@ -149,8 +152,7 @@ def test_several_programs_are_said_in_one_line() -> None:
     other = dataclasses.replace(one, jax="0.7.1", together=4)
     assert describe_programs([one]) == ""
     assert describe_programs([one, other]) == (
-        f"results of 2 programs, which may differ in bits: version {PROGRAM_VERSION}, jax 0.7.0, cpu: x86-64-v3; "
-        f"version {PROGRAM_VERSION}, jax 0.7.1 (jaxlib 0.7.0), cpu: x86-64-v3, 4 thetas together"
+        SHOWN["results-of-2-programs-which"].format(program_version=PROGRAM_VERSION)
     )
     assert len({one.key, other.key, dataclasses.replace(one, device="")}) == 3
 

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from shown import texts_of
 
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.ledger_tables import SCHEMA_VERSION
+
+SHOWN = texts_of("store")
 
 KILLED = """
 import os, shutil, signal, sqlite3, sys
@@ -93,7 +96,7 @@ def test_a_ledger_that_was_cut_off_is_one_line_and_stays(tmp_path: Path) -> None
     whole = file.read_bytes()
     for size in (len(whole) // 2, 5000, 100):
         file.write_bytes(whole[:size])
-        with pytest.raises(StoreError, match=r"malformed|not a database|disk image"):
+        with pytest.raises(StoreError, match=SHOWN["malformed-not-a-database-disk"]):
             Ledger.open(tmp_path)
         assert file.read_bytes()[:100] == whole[:100]
     file.write_bytes(whole)

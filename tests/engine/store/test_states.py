@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.case import SeedBlock
 from lobench.core.history import EvaluationId
@@ -21,6 +22,8 @@ from lobench.engine.store.states import (
     state_folder,
     sweep_states,
 )
+
+SHOWN = texts_of("store")
 
 BLOCK = SeedBlock(start=0, size=2)
 LEAVES = {"['w']": np.arange(3, dtype=np.float32), "scalar": np.asarray(2, np.float16), "none": np.zeros((0, 2), bool)}
@@ -78,7 +81,7 @@ def test_what_is_truncated_gives_way_to_the_one_before(tmp_path: Path) -> None:
         assert found is not None and found[1]["step"] == 5
         assert not path.exists()
         (line,) = output
-        assert line.startswith("s/c, seeds 0+2: the saved state of step 9 cannot be used") and line.endswith("anew")
+        assert line.startswith(SHOWN["c-seeds-0-2-the"]) and line.endswith("anew")
 
 
 @pytest.mark.parametrize("place", [8, 40, -1])
@@ -97,9 +100,7 @@ def test_a_state_of_another_program_is_said_by_name_and_removed(tmp_path: Path) 
     save(tmp_path, 7, prefixes=["old"], owner="kept")
     output: list[str] = []
     assert states(tmp_path, output).load() is None
-    assert output == [
-        "s/c, seeds 0+2: the saved state of step 5 is of another program (version 2, jax 0.4): computed anew"
-    ]
+    assert output == [SHOWN["c-seeds-0-2-the-saved"]]
     assert names(tmp_path) == ["old.0+2.7.kept"]
 
 
@@ -110,7 +111,7 @@ def test_where_the_disk_takes_nothing_the_training_goes_on_and_it_is_said_once(t
     for step in (1, 2):
         mine.save((LEAVES, {"step": step, "phase": 0}), is_final=False)
     (line,) = output
-    assert "its state cannot be saved in" in line and "going on without" in line
+    assert SHOWN["its-state-cannot-be-saved"] in line and SHOWN["going-on-without"] in line
 
 
 def test_a_durable_result_frees_its_own_states(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import lobench
+from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.analysis.store.snapshot import read_store
@@ -25,6 +26,8 @@ from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.reader import EVALUATION_COLUMNS
+
+SHOWN = texts_of("store")
 
 
 @pytest.fixture
@@ -128,7 +131,7 @@ def test_damaged_payload_keeps_nobody_from_writing_the_store(store: Path) -> Non
     with database(store) as db:
         db.execute("UPDATE evaluations SET payload = substr(payload, 1, 40) WHERE id = 1")
     Ledger.open(store).close()
-    with pytest.raises(StoreError, match="a row of the ledger is damaged"):
+    with pytest.raises(StoreError, match=SHOWN["row-of-the-ledger-is"]):
         read_store(store, summarized=True)
 
 
@@ -164,7 +167,7 @@ def test_curves_of_a_summary_are_those_of_the_store_or_an_error(store: Path) -> 
     assert here.curves is not None and here.curves.to_payload() == whole.payload
     with database(store) as db:
         db.execute("UPDATE evaluations SET recorded_at = recorded_at + 1")
-    with pytest.raises(StoreError, match="replaced while the store was read"):
+    with pytest.raises(StoreError, match=SHOWN["replaced-while-the-store-was"]):
         assert late.curves
 
 

@@ -12,11 +12,14 @@ from multiprocessing.connection import Connection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.result import Outcome
 from lobench.engine.workers import channel as channel_module
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.protocol import Exit, JobResult, Progress
+
+SHOWN = texts_of("workers")
 
 PROGRESS = Progress(lease=0, step=1).to_bytes()
 
@@ -86,7 +89,7 @@ def test_a_frame_that_holds_no_message_is_one_line(ends: tuple[Channel, Connecti
     channel, connection = ends
     connection.send_bytes(message)
     assert channel.receive() == []
-    assert "other than a message" in channel.problem and "\n" not in channel.problem
+    assert SHOWN["other-than-a-message"] in channel.problem and "\n" not in channel.problem
 
 
 def test_a_pause_in_a_message_counts_only_while_the_chief_looks() -> None:
@@ -103,7 +106,7 @@ def test_a_pause_in_a_message_counts_only_while_the_chief_looks() -> None:
         for _ in range(int(channel_module.STALL_SECONDS) + 1):
             now += 1.0
             channel.look()
-        assert "middle of a message" in channel.problem
+        assert SHOWN["middle-of-a-message"] in channel.problem
         channel.close()
 
 

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, results
+
+SHOWN = texts_of("workers")
 
 SHIPPED = ("queue", "optax", "json", "sklearn", "pytest")
 EVALUATE = """
@@ -55,7 +58,7 @@ def test_watch(littered: Path) -> None:
     (littered / "theta_900.npz").write_bytes(b"PK" + good.read_bytes()[-400:])
     again = watch(littered)
     assert again.returncode == 3, "what was evaluated is older than what is there"
-    assert "the newest checkpoint could not be read" in again.stdout.splitlines()[-1]
+    assert SHOWN["newest-checkpoint-could-not-be"] in again.stdout.splitlines()[-1]
     assert "theta_900.npz" in again.stdout.splitlines()[-1]
 
 
@@ -66,7 +69,7 @@ def test_what_a_config_names_is_not_run_either(littered: Path) -> None:
     done = watch(littered)
     assert done.returncode == 0, done.stdout + done.stderr
     asked = watch(littered, "--gin-param", "import mine")
-    assert asked.returncode and "mine.py of the current folder was run" in asked.stdout + asked.stderr
+    assert asked.returncode and SHOWN["mine-py-of-the-current"] in asked.stdout + asked.stderr
 
 
 def test_evaluate(littered: Path) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 
 from lobench.engine.workers.command import CommandRunner, command_words, filled
 from lobench.engine.workers.protocol import Command
+
+SHOWN = texts_of("workers")
 
 
 def test_words_stand_for_session_folder_and_gin() -> None:
@@ -31,7 +34,7 @@ def test_a_command_that_is_stopped_before_it_begins_does_not_begin(tmp_path: Pat
     runner = CommandRunner()
     runner.stop(1)
     asked = Command(lease=1, words=(sys.executable, "-c", "open('x', 'w')"), folder=str(tmp_path), log=f"{tmp_path}/l")
-    assert runner.run(asked).message == "stopped before it began" and not (tmp_path / "x").exists()
+    assert runner.run(asked).message == SHOWN["stopped-before-it-began"] and not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
@@ -40,10 +43,10 @@ def test_a_command_that_is_stopped_before_it_begins_does_not_begin(tmp_path: Pat
         ("print('fine')", ""),
         (
             "import sys; sys.stderr.write('a\\nno such data\\n\\n'); sys.exit(3)",
-            "exited with status 3: no such data",
+            SHOWN["exited-with-status-3-no"],
         ),
-        ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
-        ("raise SystemExit(1)", "exited with status 1"),
+        ("import os; os.kill(os.getpid(), 9)", SHOWN["killed-by-signal-9"]),
+        ("raise SystemExit(1)", SHOWN["exited-with-status-1"]),
     ],
 )
 def test_an_end_is_one_line(tmp_path: Path, code: str, expected: str) -> None:
@@ -56,4 +59,4 @@ def test_an_end_is_one_line(tmp_path: Path, code: str, expected: str) -> None:
 
 def test_a_command_that_cannot_start_is_a_line_too(tmp_path: Path) -> None:
     line = run([str(tmp_path / "none")], tmp_path, tmp_path / "log")
-    assert "could not be run: " in line and "No such file" in line
+    assert SHOWN["could-not-be-run"] in line and SHOWN["no-such-file"] in line

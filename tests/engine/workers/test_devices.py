@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.errors import UsageError
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers import devices
 from lobench.engine.workers.devices import DeviceLeases, devices_here, settle_blas
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
+
+SHOWN = texts_of("workers")
 
 
 def test_which_devices_there_are(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pool.kill(2)
         pool.start(4, 1, 1.0)
         assert environment_of(pool.pids[4])["CUDA_VISIBLE_DEVICES"] == "5"
-        with pytest.raises(UsageError, match="got 3; expected a share of one, or a whole number up to the 2 of this"):
+        with pytest.raises(UsageError, match=SHOWN["got-3-expected-a-share"]):
             pool.start(5, 1, 3.0)
     finally:
         pool.close()
@@ -82,7 +85,7 @@ def test_blas_gets_kernels_that_all_processors_of_an_instruction_set_have(
 def test_without_devices_the_environment_stays_and_a_case_that_wants_one_says_so() -> None:
     leases = DeviceLeases([])
     assert leases.lease(0, 0.0) == {}
-    with pytest.raises(UsageError, match="up to the 0 of this machine"):
+    with pytest.raises(UsageError, match=SHOWN["up-to-the-0-of"]):
         leases.lease(1, 0.5)
 
 

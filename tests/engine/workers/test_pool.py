@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from shown import texts_of
 from tiny import is_alive
 
 from lobench.core.codec import Message
@@ -24,6 +25,8 @@ from lobench.engine.workers import process as worker_process
 from lobench.engine.workers.pool import InlineExecutor, LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Exit, Failed, FromWorker, Progress
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
+
+SHOWN = texts_of("workers")
 
 SERVE = """
 import os, resource, signal, struct, sys, time
@@ -160,7 +163,7 @@ def test_a_death_is_noticed_while_a_forked_child_holds_the_pipe_and_the_child_en
     pool.start(0, 1)
     died, output = until(pool, WorkerExited)
     assert isinstance(output[0], Progress) and output[1:] == [died]
-    assert died.message == "exited with status 7"
+    assert died.message == SHOWN["exited-with-status-7"]
     assert ends(output[0].step)
 
 
@@ -188,7 +191,7 @@ def test_a_worker_frozen_in_the_middle_of_a_message_blocks_nobody_and_is_one_tha
     monkeypatch.setattr(channel, "STALL_SECONDS", 1.0)
     pool = pools("freezes")
     pool.start(0, 1)
-    assert "in the middle of a message" in until(pool, WorkerExited)[0].message
+    assert SHOWN["in-the-middle-of-a"] in until(pool, WorkerExited)[0].message
 
 
 def test_rubbish_in_the_pipe_is_a_death_in_one_line(pools: Callable[[str], LocalPool]) -> None:
@@ -208,7 +211,7 @@ def test_a_worker_that_closes_its_pipe_and_lives_on_is_ended(
     pool = pools("closes")
     pool.start(0, 1)
     pid = pool.pids[0]
-    assert until(pool, WorkerExited)[0].message == "closed its pipe"
+    assert until(pool, WorkerExited)[0].message == SHOWN["closed-its-pipe"]
     assert ends(pid)
 
 
@@ -224,9 +227,9 @@ def test_a_worker_that_never_reads_does_not_block_the_chief(pools: Callable[[str
 @pytest.mark.parametrize(
     ("serve", "why"),
     [
-        ("needs_memory", "exited with status 1: MemoryError"),
-        ("aborts", "killed by signal 6: terminate called after"),
-        ("crashes", "killed by signal 6: Fatal Python error: Aborted in crashes"),
+        ("needs_memory", SHOWN["exited-with-status-1-memoryerror"]),
+        ("aborts", SHOWN["killed-by-signal-6-terminate"]),
+        ("crashes", SHOWN["killed-by-signal-6-fatal"]),
     ],
 )
 def test_a_death_says_why(pools: Callable[[str], LocalPool], serve: str, why: str) -> None:
@@ -239,7 +242,7 @@ def test_a_session_that_fails_says_what_its_log_says(pools: Callable[[str], Loca
     pool = pools("gives_up")
     pool.start(0, 1)
     failed, _ = until(pool, Failed)
-    assert failed.messages == ("the session ended", "E   ImportError: libjax.so: failed to map segment")
+    assert failed.messages == (SHOWN["session-ended"], SHOWN["e-importerror-libjax-so-failed"])
 
 
 def test_a_worker_that_cannot_be_imported_says_so(pools: Callable[[str], LocalPool], tmp_path: Path) -> None:
@@ -247,7 +250,7 @@ def test_a_worker_that_cannot_be_imported_says_so(pools: Callable[[str], LocalPo
     (tmp_path / "misbehaving.py").unlink()
     (tmp_path / "logs" / "worker-0.log").write_text("ValueError: of an earlier worker\n")
     pool.start(0, 1)
-    assert "No module named 'misbehaving'" in until(pool, WorkerExited)[0].message
+    assert SHOWN["no-module-named-misbehaving"] in until(pool, WorkerExited)[0].message
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
@@ -262,7 +265,7 @@ def test_where_logs_cannot_be_written_workers_work_and_it_is_said_once(
     while pool.pids:
         output += until(pool, WorkerExited)[1]
     notices = [one.message for one in output if isinstance(one, Notice)]
-    assert len(notices) == 1 and "No space left on device" in notices[0] and str(tmp_path / "logs") in notices[0]
+    assert len(notices) == 1 and SHOWN["no-space-left-on-device"] in notices[0] and str(tmp_path / "logs") in notices[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
@@ -278,7 +281,7 @@ def test_a_worker_that_cannot_be_started_died_and_says_why(pools: Callable[[str]
         for descriptor in held:
             os.close(descriptor)
     (died,) = pool.wait(0.0)
-    assert isinstance(died, WorkerExited) and "Too many open files" in died.message
+    assert isinstance(died, WorkerExited) and SHOWN["too-many-open-files"] in died.message
 
 
 def test_inline_worker_that_raises_is_an_error_of_its_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +297,6 @@ def test_inline_worker_that_raises_is_an_error_of_its_executor(tmp_path: Path, m
     executor = InlineExecutor(config)
     executor.start(0, 1)
     deadline = time.monotonic() + PATIENT
-    with contextlib.closing(executor), pytest.raises(LobenchError, match=r"the worker has ended.*Stale file handle"):
+    with contextlib.closing(executor), pytest.raises(LobenchError, match=SHOWN["worker-has-ended-stale-file"]):
         while time.monotonic() < deadline:
             executor.wait(0.1)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
@@ -27,6 +28,8 @@ from lobench.engine.workers.protocol import (
     Progress,
     Ready,
 )
+
+SHOWN = texts_of("workers")
 
 TEXTS = st.lists(st.text(max_size=9), max_size=3).map(tuple)
 VARIANTS = st.builds(Variant, bindings=TEXTS, trainer_config=st.none() | st.text(max_size=9))
@@ -104,7 +107,7 @@ def test_a_configuration_comes_with_its_layers(
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, remark, jobresult"),
+        (Exit(), SHOWN["unknown-kind-exit-expected-one"]),
         (Job(lease=1, case_key="", seed_block=SeedBlock(start=0, size=1), checkpoint_uri="", theta_path=""), "'job'"),
     ],
 )

@@ -23,9 +23,12 @@ import numpy as np
 import pytest
 from executables_world import edits
 from reference import ROOT
+from shown import texts_of
 
 from lobench.inner.executables.reach import WatchedTrace, are_as_then, installed_files
 from lobench.inner.executables.state import StateHash, Unhashable
+
+SHOWN = texts_of("inner")
 
 REFUSED = {
     "a replaced function of jax",
@@ -46,8 +49,8 @@ def test_every_edit_of_what_tracing_could_reach_is_a_miss(tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(edits()) >= 60 and found.keys() == {*edits(), "nothing", "all as before"}
-    assert {name for name, what in found.items() if what == "hit"} == {"nothing", "all as before"}
+    assert len(edits()) >= 60 and found.keys() == {*edits(), "nothing", SHOWN["all-as-before"]}
+    assert {name for name, what in found.items() if what == "hit"} == {"nothing", SHOWN["all-as-before"]}
     assert {name for name, what in found.items() if what.startswith("refused")} == REFUSED
 
 
@@ -104,7 +107,7 @@ def test_what_holds_itself_ends_and_what_tells_no_state_is_refused() -> None:
     for value in (deep, iter([1]), (n for n in ()), random.Random(0), memoryview(b"a"), np.random.default_rng(0)):
         with pytest.raises(Unhashable):
             digest(value)
-    with pytest.raises(Unhashable, match="being traced"):
+    with pytest.raises(Unhashable, match=SHOWN["being-traced"]):
         jax.make_jaxpr(lambda x: digest(x))(1.0)
 
 
@@ -115,7 +118,9 @@ def test_a_compiled_module_of_the_users_own_is_refused(tmp_path: Path) -> None:
     shutil.copy(files[0], tmp_path)
     ask = "import sys; sys.path.insert(0, sys.argv[1]); import _bisect, lobench.inner.executables.reach as r\nr.reach()"
     done = subprocess.run([sys.executable, "-c", ask, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert ("Unhashable" in done.stderr and "which is not Python code" in done.stderr) or "that is not" in done.stderr
+    assert ("Unhashable" in done.stderr and SHOWN["which-is-not-python-code"] in done.stderr) or SHOWN[
+        "that-is-not"
+    ] in done.stderr
 
 
 def no_module(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizers import L2ODM
+
+SHOWN = texts_of("inner")
 
 PARAMS = {"w": jnp.linspace(-1, 1, 12).reshape(4, 3), "b": jnp.full(3, 0.5), "scalar": jnp.float32(2.0)}
 
@@ -40,5 +43,5 @@ def test_both_layouts_compute_the_same() -> None:
 
 
 def test_another_layout_is_refused() -> None:
-    with pytest.raises(ConfigError, match="got 'diagonal'; expected 'rows' or 'columns'"):
+    with pytest.raises(ConfigError, match=SHOWN["got-diagonal-expected-rows-or"]):
         L2ODM(layout="diagonal")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -21,6 +22,8 @@ from lobench.inner.optimizers import constant_weights, pcgrad, sgd, slaw, slw, u
 from lobench.inner.schedules import cosine
 from lobench.inner.tasks.multitask import MultiTask
 from lobench.inner.training.train import TrainingProgram
+
+SHOWN = texts_of("inner")
 
 
 class Bowls(MultiTask):
@@ -102,23 +105,23 @@ MultiTaskRegression.num_losses = {num_losses}
 @pytest.mark.parametrize(
     ("task", "num_losses", "optimizer", "bindings", "message"),
     [
-        ("@DigitsMLP()", 2, "dwa", "", "dwa requests 'task_losses', which DigitsMLP does not give"),
-        ("@MultiTaskRegression()", 1, "slw", "", "slw weighs several losses; got a task with 1; expected 2 or more"),
+        ("@DigitsMLP()", 2, "dwa", "", SHOWN["dwa-requests-task-losses-which"]),
+        ("@MultiTaskRegression()", 1, "slw", "", SHOWN["slw-weighs-several-losses-got"]),
         (
             "@MultiTaskRegression()",
             3,
             "constant_weights",
             "constant_weights.weights = (1, 1)",
-            "constant_weights.weights; got 2 of them; expected 3, one for each loss",
+            SHOWN["constant-weights-weights-got-2"],
         ),
         (
             "@MultiTaskRegression()",
             2,
             "constant_weights",
             "constant_weights.weights = (1, 2)",
-            "constant_weights.weights sum to 3; .*expected the sum 2; multiply them by 0.666667",
+            SHOWN["constant-weights-weights-sum-to"],
         ),
-        ("@MultiTaskRegression()", 2, "slaw", "slaw.inner = @adam", "slaw.inner; .*does gin bind `@adam` where"),
+        ("@MultiTaskRegression()", 2, "slaw", "slaw.inner = @adam", SHOWN["slaw-inner-does-gin-bind"]),
     ],
 )
 def test_what_cannot_be_weighed_does_not_bind(

@@ -1,7 +1,10 @@
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks import arguments
+
+SHOWN = texts_of("inner")
 
 
 def test_good_values_come_back():
@@ -14,13 +17,13 @@ def test_good_values_come_back():
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "3", None])
 def test_integer_refuses(value):
-    with pytest.raises(ConfigError, match=r"T\.n; got .*; expected an integer >= 1"):
+    with pytest.raises(ConfigError, match=SHOWN["t-n-got-expected-an"]):
         arguments.integer("T", "n", value)
 
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), True, "1", None])
 def test_number_refuses(value):
-    with pytest.raises(ConfigError, match=r"T\.x; got .*; expected a finite number >= 0"):
+    with pytest.raises(ConfigError, match=SHOWN["t-x-got-expected-a"]):
         arguments.number("T", "x", value)
 
 
@@ -30,7 +33,7 @@ def test_sizes_refuses(value):
         arguments.sizes("T", "s", value)
 
 
-@pytest.mark.parametrize(("value", "message"), [((), "1 to 2 of them"), ((1, 2, 3), "1 to 2 of them")])
+@pytest.mark.parametrize(("value", "message"), [((), SHOWN["to-2-of-them"]), ((1, 2, 3), SHOWN["to-2-of-them"])])
 def test_sizes_counts(value, message):
     with pytest.raises(ConfigError, match=message):
         arguments.sizes("T", "s", value, min_count=1, max_count=2)
@@ -38,5 +41,5 @@ def test_sizes_counts(value, message):
 
 
 def test_choice_names_the_choices():
-    with pytest.raises(ConfigError, match=r"T\.c; got 'rleu'; expected one of 'relu', 'tanh'"):
+    with pytest.raises(ConfigError, match=SHOWN["t-c-got-rleu-expected"]):
         arguments.choice("T", "c", "rleu", ["relu", "tanh"])

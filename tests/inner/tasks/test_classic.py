@@ -2,9 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks.classic import Ackley, Beale, Rosenbrock, StyblinskiTang
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(1)
 FUNCTIONS = [Rosenbrock(dim=4), Beale(), Ackley(dim=3), StyblinskiTang(dim=3)]
@@ -68,7 +71,7 @@ def test_start_lies_in_the_box_and_hangs_on_the_key(task):
 
 
 def test_bad_arguments():
-    with pytest.raises(ConfigError, match=r"Rosenbrock\.dim; got 1; expected an integer >= 2"):
+    with pytest.raises(ConfigError, match=SHOWN["rosenbrock-dim-got-1-expected"]):
         Rosenbrock(dim=1)
     with pytest.raises(ConfigError, match=r"Ackley\.noise_std"):
         Ackley(noise_std=float("nan"))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from saved_worlds import states_in
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -30,6 +31,8 @@ from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.tasks import TaskContract
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -249,8 +252,8 @@ def test_the_loss_of_an_empty_memory_is_0_and_that_of_a_full_one_is_of_the_earli
 def test_who_wants_a_memory_of_size_0_is_told_what_to_bind() -> None:
     with pytest.raises(ConfigError) as caught:
         facts_of({"memory": "agem"}, lambda: SplitStream(task=network()), {})
-    assert str(caught.value).startswith("agem requests 'memory'") and "\n" not in str(caught.value)
-    assert str(caught.value).endswith("bind SplitStream.memory_size = 50, say: the examples kept of each task")
+    assert str(caught.value).startswith(SHOWN["agem-requests-memory"]) and "\n" not in str(caught.value)
+    assert str(caught.value).endswith(SHOWN["bind-splitstream-memory-size-50"])
 
 
 def test_replay_of_an_empty_memory_is_no_replay_and_later_the_memory_joins_the_batch() -> None:

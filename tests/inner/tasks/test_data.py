@@ -3,9 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks import data
+
+SHOWN = texts_of("inner")
 
 NAMES = [line.split()[1] for line in (Path(data.__file__).parent / "SHA256SUMS").read_text().splitlines()]
 
@@ -48,5 +51,5 @@ def test_a_damaged_file_is_one_clear_error(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=expected):
         data.load.__wrapped__("photos")
     path.unlink()
-    with pytest.raises(ConfigError, match="got no file"):
+    with pytest.raises(ConfigError, match=SHOWN["got-no-file"]):
         data.load.__wrapped__("photos")

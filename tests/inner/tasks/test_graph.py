@@ -1,10 +1,13 @@
 import jax
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.graph import BlockModelGCN
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -49,7 +52,7 @@ def test_without_any_evidence_the_floor_is_a_guess():
 
 
 def test_bad_arguments():
-    with pytest.raises(ConfigError, match=r"BlockModelGCN\.num_nodes; got 3; expected an integer >= 12"):
+    with pytest.raises(ConfigError, match=SHOWN["blockmodelgcn-num-nodes-got-3"]):
         BlockModelGCN(num_nodes=3)
     with pytest.raises(ConfigError, match=r"BlockModelGCN\.contrast"):
         BlockModelGCN(contrast=0.5)

@@ -2,10 +2,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.image import DigitsAutoencoder, DigitsConv, DigitsMLP, PermutedDigits
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(5)
 BATCH = jax.tree.map(lambda leaf: jnp.asarray(leaf[:48]), digits_splits().train)
@@ -143,12 +146,12 @@ def test_permuted_digits_task_is_the_same_however_many_there_are():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DigitsMLP(activation="rleu"), r"DigitsMLP\.activation; got 'rleu'; expected one of 'relu', 'tanh'"),
-        (lambda: DigitsMLP(hidden_sizes=32), r"DigitsMLP\.hidden_sizes; got 32"),
-        (lambda: DigitsMLP(norm="group"), r"DigitsMLP\.norm; got 'group'; expected one of None, 'layer', 'batch'"),
+        (lambda: DigitsMLP(activation="rleu"), SHOWN["digitsmlp-activation-got-rleu-expected"]),
+        (lambda: DigitsMLP(hidden_sizes=32), SHOWN["digitsmlp-hidden-sizes-got-32"]),
+        (lambda: DigitsMLP(norm="group"), SHOWN["digitsmlp-norm-got-group-expected"]),
         (lambda: DigitsMLP(batch_size=0), r"DigitsMLP\.batch_size"),
-        (lambda: DigitsConv(channels=()), r"DigitsConv\.channels; got \(\)"),
-        (lambda: DigitsConv(channels=(1, 1, 1, 1, 1)), r"DigitsConv\.channels; got \(1, 1, 1, 1, 1\)"),
+        (lambda: DigitsConv(channels=()), SHOWN["digitsconv-channels-got"]),
+        (lambda: DigitsConv(channels=(1, 1, 1, 1, 1)), SHOWN["digitsconv-channels-got-1-1"]),
         (lambda: DigitsAutoencoder(loss="l1"), r"DigitsAutoencoder\.loss"),
     ],
 )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
@@ -13,6 +14,8 @@ from lobench.inner.tasks.labelled import LABELLED, mnist_splits
 from lobench.inner.tasks.mnist1d import mnist1d_splits
 from lobench.inner.tasks.splits import scikit_table
 from lobench.inner.tasks.tables import diabetes_splits
+
+SHOWN = texts_of("inner")
 
 
 @pytest.mark.parametrize("name", LABELLED)
@@ -100,8 +103,8 @@ def test_patches_of_the_splits_share_no_pixel():
 
 
 def test_a_table_that_scikit_learn_has_not_is_an_error(monkeypatch):
-    with pytest.raises(ConfigError, match=r"nothing\.csv: this scikit-learn comes without the task's data"):
+    with pytest.raises(ConfigError, match=SHOWN["nothing-csv-this-scikit-learn"]):
         scikit_table("nothing.csv")
     monkeypatch.setattr(splits_module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install scikit-learn"):
+    with pytest.raises(ConfigError, match=SHOWN["pip-install-scikit-learn"]):
         scikit_table("wine_data.csv")

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizers import LearnableSGD
@@ -9,6 +10,8 @@ from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.image import DigitsMLP, PermutedDigits
 from lobench.inner.tasks.meta import DatasetDistillation, Distillation, ESSmoothed, MetaTraining
 from lobench.inner.tasks.quadratic import Quadratic, QuadraticFamily
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -86,10 +89,10 @@ def test_ten_learned_images_teach_the_digits(train):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MetaTraining(family=Quadratic()), r"MetaTraining\.family; got Quadratic; expected a family"),
-        (lambda: MetaTraining(family=PermutedDigits()), r"MetaTraining\.family; got PermutedDigits"),
-        (lambda: MetaTraining(learned_optimizer="adam"), r"is not a learned optimizer; got str"),
-        (lambda: ESSmoothed(task=3), r"ESSmoothed\.task is not a task; got int"),
+        (lambda: MetaTraining(family=Quadratic()), SHOWN["metatraining-family-got-quadratic"]),
+        (lambda: MetaTraining(family=PermutedDigits()), SHOWN["metatraining-family-got-permuteddigits"]),
+        (lambda: MetaTraining(learned_optimizer="adam"), SHOWN["is-not-a-learned-optimizer"]),
+        (lambda: ESSmoothed(task=3), SHOWN["essmoothed-task-is-not-a"]),
         (lambda: ESSmoothed(std=0.0), r"ESSmoothed\.std"),
         (lambda: DatasetDistillation(images_per_class=0), r"DatasetDistillation\.images_per_class"),
     ],

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shown import texts_of
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
@@ -17,6 +18,8 @@ from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.tasks.modules import module_task
 from lobench.inner.training.train import TrainingProgram
 from lobench.testing.tasks import TaskContract
+
+SHOWN = texts_of("inner")
 
 FRAMEWORKS = {"nnx": "flax.nnx", "linen": "flax.linen", "equinox": "equinox", "haiku": "haiku"}
 
@@ -203,11 +206,11 @@ def test_a_loss_and_data_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"module": lambda: 3}, "got what makes a int"),
-        ({"module": lambda rngs: 3, "framework": "nnx"}, "got a int; expected what makes a module of flax.nnx"),
+        ({"module": lambda: 3}, SHOWN["got-what-makes-a-int"]),
+        ({"module": lambda rngs: 3, "framework": "nnx"}, SHOWN["got-a-int-expected-what"]),
         ({"data": "digit"}, "module_task.data"),
         ({"loss": "mae"}, "module_task.loss"),
-        ({"loss": lambda outputs, batch: outputs}, "an array"),
+        ({"loss": lambda outputs, batch: outputs}, SHOWN["an-array"]),
         ({"inputs": "picture"}, "module_task.inputs"),
         ({"input_shape": (8, 9)}, "module_task.input_shape"),
         ({"framework": "flux"}, "module_task.framework"),
@@ -223,5 +226,5 @@ def test_a_framework_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -
     import sys
 
     monkeypatch.setitem(sys.modules, "haiku", None)
-    with pytest.raises(ConfigError, match="pip install dm-haiku"):
+    with pytest.raises(ConfigError, match=SHOWN["pip-install-dm-haiku"]):
         module_task(lambda: None, framework="haiku")

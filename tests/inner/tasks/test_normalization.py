@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks.convolutional import ConvClassifier
@@ -15,6 +16,8 @@ from lobench.inner.tasks.normalization import (
     norm_init,
     normalized,
 )
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -56,7 +59,7 @@ def test_continual_normalization_is_group_norm_then_batch_norm():
 
 
 def test_groups_that_do_not_divide_a_layer_are_refused():
-    with pytest.raises(ConfigError, match="a layer of 8 features does not make 3 groups"):
+    with pytest.raises(ConfigError, match=SHOWN["layer-of-8-features-does"]):
         norm_init(Norm(kind="batch", groups=3), "0", 8)
 
 
@@ -84,5 +87,5 @@ def test_a_task_says_its_epsilon_and_does_without_biases_before_a_norm():
     assert {"b2"} == {name for name in params if name.startswith("b")} and set(state) >= {"mean0", "variance1"}
     assert ConvClassifier(norm="batch", norm_epsilon=0.0).norm == Norm(kind="batch", epsilon=0.0)
     for wrong in (-1.0, "small"):
-        with pytest.raises(ConfigError, match="norm_epsilon; got"):
+        with pytest.raises(ConfigError, match=SHOWN["norm-epsilon-got"]):
             MLPClassifier(norm="batch", norm_epsilon=wrong)

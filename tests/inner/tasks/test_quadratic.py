@@ -2,9 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks.quadratic import Quadratic, QuadraticFamily
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(3)
 
@@ -98,8 +101,8 @@ def test_adam_lowers_the_loss(task, train):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dim": 0}, r"Quadratic\.dim; got 0"),
-        ({"condition": 0.5}, r"Quadratic\.condition; got 0\.5; expected a finite number >= 1"),
+        ({"dim": 0}, SHOWN["quadratic-dim-got-0"]),
+        ({"condition": 0.5}, SHOWN["quadratic-condition-got-0-5"]),
         ({"noise_std": -1}, r"Quadratic\.noise_std"),
         ({"problem_seed": -1}, r"Quadratic\.problem_seed"),
     ],

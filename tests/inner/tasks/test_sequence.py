@@ -2,11 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.grammar import alphabet
 from lobench.inner.tasks.sequence import ByteRNN
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(2)
 
@@ -83,7 +86,7 @@ def test_the_start_hangs_on_the_key():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"grammar": "french"}, r"ByteRNN\.grammar; got 'french'; expected one of 'arithmetic', 'brackets', 'words'"),
+        ({"grammar": "french"}, SHOWN["byternn-grammar-got-french-expected"]),
         ({"cell": "rnn"}, r"ByteRNN\.cell"),
         ({"width": 0}, r"ByteRNN\.width"),
         ({"sequence_length": 1.5}, r"ByteRNN\.sequence_length"),

@@ -2,10 +2,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.series import SeriesClassifier, SinusoidFamily
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -52,7 +55,7 @@ def test_sinusoids_have_their_amplitude_and_period_and_a_gru_forecasts_them(trai
 
 
 def test_bad_arguments():
-    with pytest.raises(ConfigError, match=r"SeriesClassifier\.network; got 'rnn'; .*'gru', 'lstm', 'conv', 'mlp'"):
+    with pytest.raises(ConfigError, match=SHOWN["seriesclassifier-network-got-rnn-gru"]):
         SeriesClassifier(network="rnn")
     with pytest.raises(ConfigError, match=r"SinusoidFamily\.noise_std"):
         SinusoidFamily(noise_std=-1.0)

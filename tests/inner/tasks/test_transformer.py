@@ -3,9 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import erf
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks.symbols import NETWORKS, network_of
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 SIZES = {"vocab_size": 5, "length": 6, "width": 8, "num_layers": 2, "num_heads": 2}
@@ -58,9 +61,9 @@ def test_a_prediction_sees_nothing_of_what_comes(network):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_heads": 3}, r"Test\.num_heads; got 3; expected a divisor of width, 8"),
+        ({"num_heads": 3}, SHOWN["test-num-heads-got-3"]),
         ({"num_layers": 0}, r"Test\.num_layers"),
-        ({"network": "rnn"}, r"Test\.network; got 'rnn'; expected one of 'gru', 'lstm', 'transformer'"),
+        ({"network": "rnn"}, SHOWN["test-network-got-rnn-expected"]),
     ],
 )
 def test_bad_arguments(changed, message):

@@ -19,10 +19,13 @@ import pandas as pd
 import pytest
 from commands import lobench
 from imported import held, write_csv
+from shown import texts_of
 
 from lobench import open_results
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.imports import import_curves
+
+SHOWN = texts_of("import")
 
 CURVE = [(0, 2.25), (100, 0.5)]
 FRAME = pd.DataFrame(CURVE, columns=["step", "val_loss"])
@@ -86,7 +89,7 @@ def test_wide_lines_take_all_numeric_columns_and_ask_for_the_primary_one(tmp_pat
     file = tmp_path / "a.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {name: OPTIONS[name] for name in ("method", "case", "seed")}
-    with pytest.raises(UsageError, match=r"several metrics.*got val/loss, val/accuracy; --metric val/loss"):
+    with pytest.raises(UsageError, match=SHOWN["several-metrics-got-val-loss"]):
         import_curves(file, store=tmp_path / "s", **given)
     import_curves(file, store=tmp_path / "s", metrics=["val_acc", "val_loss"], **given)
     assert set(held(tmp_path / "s")["m", "imported/c", 0]) == {"val/loss", "val/accuracy"}
@@ -103,7 +106,7 @@ def test_a_metric_that_is_logged_late_is_found_and_suggestions_are_numeric(tmp_p
     table = write_csv(tmp_path / "b.csv", [("loss is", 0, 1.0)], ("text_loss", "step", "value"))
     with pytest.raises(UsageError) as refused:
         import_curves(table, store=tmp_path / "t", method="m", case="c", seed="0")
-    assert "--column metric=COLUMN" in str(refused.value) and "text_loss says" not in str(refused.value)
+    assert SHOWN["column-metric-column"] in str(refused.value) and SHOWN["text-loss-says"] not in str(refused.value)
 
 
 def converted(file: Path, tmp_path: Path) -> Path:
@@ -158,7 +161,7 @@ def test_event_files_without_scalars_are_one_line(tmp_path: Path) -> None:
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     with tensorboard.SummaryWriter(str(tmp_path / "run")) as writer:
         writer.add_text("note", "hello", 0)
-    with pytest.raises(UsageError, match="event files hold no scalars"):
+    with pytest.raises(UsageError, match=SHOWN["event-files-hold-no-scalars"]):
         import_curves(tmp_path / "run", store=tmp_path / "s")
 
 
@@ -171,7 +174,7 @@ def test_a_metric_called_loss_or_accuracy_needs_no_direction(
 ) -> None:
     (tmp_path / "a_seed0.csv").write_text(f"step,{metric}\n0,2\n10,1\n")
     if direction is None:
-        with pytest.raises(UsageError, match="--maximize gloss, or --minimize gloss"):
+        with pytest.raises(UsageError, match=SHOWN["maximize-gloss-or-minimize-gloss"]):
             import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
         return
     import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
@@ -181,7 +184,7 @@ def test_a_metric_called_loss_or_accuracy_needs_no_direction(
 
 def test_of_several_metrics_a_loss_of_validation_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "a_seed0.csv").write_text("step,lr,train_loss,val_acc,val_loss\n0,1,2,0,3\n10,1,1,1,2\n")
-    with pytest.raises(UsageError, match="--metric val/loss takes that"):
+    with pytest.raises(UsageError, match=SHOWN["metric-val-loss-takes-that"]):
         import_curves(tmp_path / "a_seed0.csv", store=tmp_path / "store")
 
 
@@ -266,7 +269,7 @@ def test_histories_of_keras_have_epochs_as_steps(tmp_path: Path) -> None:
         ("adam", "imported/c", seed): {"val/loss": [(0, 2.5 + seed), (1, 2.0)]} for seed in range(2)
     }
     file.write_text(json.dumps(history))
-    with pytest.raises(UsageError, match="add --column step=epochs"):
+    with pytest.raises(UsageError, match=SHOWN["add-column-step-epochs"]):
         import_curves(file, store=tmp_path / "other", case="c", metrics=["val_loss"])
 
 
@@ -277,13 +280,13 @@ def test_histories_of_keras_have_epochs_as_steps(tmp_path: Path) -> None:
 )
 def test_json_without_rows_is_no_table(tmp_path: Path, document: object) -> None:
     (tmp_path / "a.json").write_text(json.dumps(document))
-    with pytest.raises(UsageError, match=r"this JSON is not a table.*write a row for each run and step"):
+    with pytest.raises(UsageError, match=SHOWN["this-json-is-not-a"]):
         import_curves(tmp_path / "a.json", store=tmp_path / "store", **OPTIONS)
 
 
 def test_a_table_with_a_row_for_each_run_has_no_steps(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "all.csv", [("a", "finished", 0.5)], ("Name", "State", "val/loss"))
-    with pytest.raises(UsageError, match="it has no steps"):
+    with pytest.raises(UsageError, match=SHOWN["it-has-no-steps"]):
         import_curves(file, store=tmp_path / "store")
 
 

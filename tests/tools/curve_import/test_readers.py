@@ -16,9 +16,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from imported import HEADER, curve, held, write_csv
+from shown import texts_of
 
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.imports import import_curves
+
+SHOWN = texts_of("import")
 
 CURVE = [(0, 2.3), (100, 0.5)]
 
@@ -90,8 +93,8 @@ def test_a_column_for_each_metric_with_names_of_its_own(tmp_path: Path) -> None:
 def test_missing_columns_are_named_with_those_that_are_there(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "a.csv", [("adam", 0, 1, 2)], ("method", "step", "val_loss", "epoch"))
     output = refusal(file)
-    assert "a.csv: the table lacks the columns metric, value, case, seed; got method, step, val_loss, epoch" in output
-    assert "--column ROLE=COLUMN" in output
+    assert SHOWN["csv-the-table-lacks-the"] in output
+    assert SHOWN["column-role-column"] in output
 
 
 @pytest.mark.parametrize(
@@ -134,14 +137,16 @@ def test_a_step_that_a_run_has_twice_is_refused_with_what_to_type(tmp_path: Path
     output = refusal(tmp_path / "*log*")
     lines = "lines 3 and 4" if kind == "csv" else "lines 2 and 3"
     point = f"method 'adam', case 'm', seed 0, metric 'loss', step 1: 0.5 and {again}"
-    assert f"{file}, {lines}: a point is there twice; got {point}; --last-counts" in output and "\n" not in output
+    assert (
+        SHOWN["point-is-there-twice-got"].format(file=file, lines=lines, point=point) in output and "\n" not in output
+    )
     found = taken(tmp_path / "*log*", last_counts=True)
     assert {seed: points["loss"][-1][1] for (_, _, seed), points in found.items()} == pytest.approx({0: again, 1: 0.25})
 
 
 def test_what_is_no_table_at_all(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
-    assert "the file is empty" in refusal(tmp_path / "empty.csv")
+    assert SHOWN["file-is-empty"] in refusal(tmp_path / "empty.csv")
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00\x01" * 40)
     assert "bytes.csv" in refusal(tmp_path / "bytes.csv")
     (tmp_path / "cut.csv.gz").write_bytes(
@@ -151,7 +156,7 @@ def test_what_is_no_table_at_all(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "nobody.csv")
     assert "cut.csv.gz" in refusal(tmp_path)  # a folder with a damaged file
     write_csv(tmp_path / "only_header.csv", [])
-    assert "there is nothing to import" in refusal(tmp_path / "only_header.csv")
+    assert SHOWN["there-is-nothing-to-import"] in refusal(tmp_path / "only_header.csv")
 
 
 def test_the_csv_of_a_wandb_chart(tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ def test_the_csv_of_a_wandb_chart(tmp_path: Path) -> None:
         ("adam - big", "imported/mnist", 0): {"val/loss": CURVE},
         ("adam - big", "imported/mnist", 1): {"val/loss": [(0, 2.2), (200, 0.4)]},
     }
-    assert any("means of several points" in note for note in imported.notes)
+    assert any(SHOWN["means-of-several-points"] in note for note in imported.notes)
 
 
 def test_the_history_of_wandbs_api(tmp_path: Path) -> None:
@@ -190,19 +195,19 @@ def test_the_history_of_wandbs_api(tmp_path: Path) -> None:
 def test_wandbs_table_of_runs_is_no_history(tmp_path: Path) -> None:
     header = ("Name", "State", "Notes", "User", "Tags", "Created", "Runtime", "Sweep", "lr", "val/loss")
     file = write_csv(tmp_path / "runs.csv", [("adam", "finished", "-", "me", "", "2026", 3, "", 0.1, 0.5)], header)
-    assert "this is W&B's table of runs, which has a row for each run and no history" in refusal(file)
+    assert SHOWN["this-is-w-b-s"] in refusal(file)
 
 
 def test_a_metric_that_no_file_has_is_told_those_that_are_there(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "c.csv", [(0, 2.0)], ("Step", "adam - val_loss"))
-    assert "there is nothing to import; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
-    with pytest.raises(UsageError, match=r"not a regular expression; got '\(', missing \)"):
+    assert SHOWN["there-is-nothing-to-import-got"] in refusal(file, metrics=["loss"])
+    with pytest.raises(UsageError, match=SHOWN["not-a-regular-expression-got"]):
         import_curves(file, store=tmp_path / "s", pattern="(")
 
 
 def test_a_wandb_chart_over_time_is_refused(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "t.csv", [(0.5, 2.0)], ("Relative Time (Process)", "adam - loss"))
-    assert "the chart's axis is time" in refusal(file)
+    assert SHOWN["chart-s-axis-is-time"] in refusal(file)
 
 
 def test_event_files_of_tensorboard(tmp_path: Path) -> None:
@@ -249,11 +254,9 @@ def test_a_folder_of_mlflows_file_store(tmp_path: Path) -> None:
         (runs / run / "metrics" / "val" / "loss").write_text(text)
     assert taken(tmp_path / "mlruns", case="mnist") == {("adam", "imported/mnist", 4): {"val/loss": CURVE}}
     (runs / "a1" / "metrics" / "val" / "loss").write_text("3 2.3 -7\n5 0.5 100\n")
-    assert "a step is below 0; got method 'adam', case 'task', seed 4, metric 'val/loss': -7; expected 0" in refusal(
-        tmp_path / "mlruns"
-    )
+    assert SHOWN["step-is-below-0-got"] in refusal(tmp_path / "mlruns")
     (runs / "a1" / "metrics" / "val" / "loss").write_text("3 2.3 0\nnever\n")
-    assert re.search(r"val/loss, line 2: not a metric of MLflow; got 'never'", refusal(tmp_path / "mlruns"))
+    assert re.search(SHOWN["val-loss-line-2-not"], refusal(tmp_path / "mlruns"))
 
 
 def test_a_log_of_modded_nanogpt(tmp_path: Path) -> None:
@@ -268,7 +271,7 @@ def test_a_log_of_modded_nanogpt(tmp_path: Path) -> None:
         ("muon", "imported/task", 0): {"val/loss": CURVE},
         ("muon", "imported/task", 1): {"val/loss": [(0, 2.2), (100, 0.4)]},
     }
-    assert any("1 part repeat" in note for note in imported.notes)
+    assert any(SHOWN["part-repeat"] in note for note in imported.notes)
 
 
 def test_algoperf_asks_for_its_targets(tmp_path: Path) -> None:
@@ -279,7 +282,7 @@ def test_algoperf_asks_for_its_targets(tmp_path: Path) -> None:
     ]
     header = ("submission", "study", "workload", "trial", "global_step", "time", "val_metric")
     file = write_csv(tmp_path / "evals.csv", rows, header)
-    assert "--targets FILE" in refusal(file)
+    assert SHOWN["targets-file"] in refusal(file)
     targets = {
         "base_workloads": ["wmt"],
         "workloads": {"wmt": {"target_metric_name": "bleu", "validation_target_value": 0.3}},
@@ -292,21 +295,21 @@ def test_algoperf_asks_for_its_targets(tmp_path: Path) -> None:
 
 def test_what_no_reader_knows_is_told_what_is_read(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "a.csv", curve("adam", 0, [1, 2]))
-    assert "did you mean 'tidy'" in refusal(file, kind="tidi")
+    assert SHOWN["did-you-mean-tidy"] in refusal(file, kind="tidi")
     (tmp_path / "a.json").write_text('[{"label": "x"}]')
-    assert "not results of lobench" in refusal(tmp_path / "a.json")
+    assert SHOWN["not-results-of-lobench"] in refusal(tmp_path / "a.json")
 
 
 def test_a_decimal_comma_or_a_row_that_is_cut_off_is_no_other_number(tmp_path: Path) -> None:
     head, file = "method,case,seed,step,metric,value\n", tmp_path / "a.csv"
     file.write_text(head + "adam,m,0,0,loss,2\nadam,m,0,10,loss,0,31\n")
-    assert "a.csv, line 3: a row has more cells than the header; expected 6; a decimal comma" in refusal(file)
+    assert SHOWN["csv-line-3-a-row"] in refusal(file)
     file.write_text(head + "adam,m,0,0,loss,2,5\nadam,m,0,10,loss,0,31\n")
-    assert "line 2: a row has more cells" in refusal(file)
+    assert SHOWN["line-2-a-row-has"] in refusal(file)
     file.write_text((head + "adam,m,0,0,loss,2,5\n").replace(",", ";"))
-    assert "separated by ';' here; write commas, and decimals with a point" in refusal(file)
+    assert SHOWN["separated-by-here-write-commas"] in refusal(file)
     file.write_text(head + "adam,m,0,0,loss,2\nadam,m,0,10,lo")  # who writes it has not flushed the rest
-    assert "the last line is cut off; got 5 cells: 'adam,m,0,10,lo'; expected 6" in refusal(file)
+    assert SHOWN["last-line-is-cut-off"] in refusal(file)
     file.write_text(head + 'adam,m,0,0,loss,2,\n"ad,am",m,0,10,loss,1')
     assert taken(file)["ad,am", "imported/m", 0] == {"loss": [(10, 1)]}
 
@@ -315,7 +318,7 @@ def test_semicolons_are_named_also_where_decimals_have_commas(tmp_path: Path) ->
     for number in ("0,31", "0.31"):
         (tmp_path / "a.csv").write_text(f"step;val_loss\n0;{number}\n100;{number}\n")
         text = refusal(tmp_path / "a.csv", method="m", case="c", seed="0", metrics=("val_loss",))
-        assert "columns are separated by ';' here" in text
+        assert SHOWN["columns-are-separated-by-here"] in text
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -337,13 +340,15 @@ def test_a_table_with_a_column_for_each_run_is_told_how_to_convert_it(
 
 def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "this is neither a file nor a folder; write a pipe to a file" in refusal(tmp_path / "pipe")
+    assert SHOWN["this-is-neither-a-file"] in refusal(tmp_path / "pipe")
     (tmp_path / "logs").mkdir()
     os.mkfifo(tmp_path / "logs" / "today.log")
-    assert "nothing reads this" in refusal(tmp_path / "logs")
+    assert SHOWN["nothing-reads-this"] in refusal(tmp_path / "logs")
     (tmp_path / "circle").symlink_to("circle")
-    assert re.search("Symlink loop|no such file", refusal(tmp_path / "circle"))  # as the version of Python has it
-    assert "this cannot be a file; got File name too long" in refusal(tmp_path / ("a" * 300))
+    assert re.search(
+        SHOWN["symlink-loop-no-such-file"], refusal(tmp_path / "circle")
+    )  # as the version of Python has it
+    assert SHOWN["this-cannot-be-a-file"] in refusal(tmp_path / ("a" * 300))
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from imported import held, wandb_for
+from shown import texts_of
 
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.formats.kinds import kind_of
 from lobench.tools.curve_import.formats.wandb_log import wandb_rows
 from lobench.tools.curve_import.imports import import_curves
+
+SHOWN = texts_of("import")
 
 CURVE = {0: 2.25, 10: 1.5, 20: 1.0}
 
@@ -68,7 +71,7 @@ def as_the_client_reads(client: Any, metric: str) -> dict[str, list[tuple[int, f
 def check_mlflow(place: Path, client: Any, store: Path) -> None:
     assert kind_of(place) == "mlflow"
     imported = import_curves(place, store=store, case="digits", metrics=("val/loss",))
-    assert any("2 runs are called 'adam' on 'digits': they are its seeds" in note for note in imported.notes)
+    assert any(SHOWN["runs-are-called-adam-on"] in note for note in imported.notes)
     found = {f"{method} {seed}": curves["val/loss"] for (method, _, seed), curves in held(store).items()}
     assert found == as_the_client_reads(client, "val/loss")
     assert found["adam 7"] == [(0, 9.25), (10, 8.5), (20, 7.5)]
@@ -100,7 +103,7 @@ def test_a_database_of_others_is_refused(tmp_path: Path) -> None:
     import sqlite3
 
     sqlite3.connect(tmp_path / "mine.db").execute("CREATE TABLE a (b)").connection.close()
-    with pytest.raises(UsageError, match=r"mine\.db: not a database of MLflow; got no such table: runs"):
+    with pytest.raises(UsageError, match=SHOWN["mine-db-not-a-database"]):
         import_curves(tmp_path / "mine.db", store=tmp_path / "store")
 
 
@@ -160,7 +163,7 @@ def test_one_of_wandbs_files_that_a_kill_cut_off(wandb_folder: Path, tmp_path: P
     import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store", case="digits", metrics=("val/loss",))
     assert held(tmp_path / "store")["adam", "imported/digits", 3]["val/loss"][0] == (0, 5.25)
     (tmp_path / "run-first.wandb").write_bytes(file.read_bytes()[:9])
-    with pytest.raises(UsageError, match="the file ends before the name of its run"):
+    with pytest.raises(UsageError, match=SHOWN["file-ends-before-the-name"]):
         import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store")
 
 
@@ -215,7 +218,7 @@ def test_what_scan_history_gives_without_a_step(wandb_folder: Path, tmp_path: Pa
 
     rows = [{"val/loss": row["val/loss"]} for row in rows_as_the_server_has_them(wandb_folder)]
     pd.DataFrame(rows).to_csv(tmp_path / "scan.csv")
-    with pytest.raises(UsageError, match="lacks the column"):
+    with pytest.raises(UsageError, match=SHOWN["lacks-the-column"]):
         import_curves(tmp_path / "scan.csv", store=tmp_path / "store")
 
 
@@ -233,9 +236,11 @@ def check_grid(place: Path, tmp_path: Path, problem: str, seed: str) -> None:
     with pytest.raises(UsageError) as refused:
         import_curves(place, store=tmp_path / "no", case="digits", metrics=("val/loss",))
     output = str(refused.value)
-    assert "6 runs are called '" in output and "' on 'digits', and differ in more than a seed" in output
+    assert SHOWN["runs-are-called"] in output and SHOWN["on-digits-and-differ-in"] in output
     assert (
-        f"{problem} (mnist, text)" in output and f"--case-from {problem}" in output and not (tmp_path / "no").exists()
+        SHOWN["mnist-text"].format(problem=problem) in output
+        and f"--case-from {problem}" in output
+        and not (tmp_path / "no").exists()
     )
     options = {"case_from": problem, "seed_from": (seed,), "metrics": ("val/loss",)}
     import_curves(place, store=tmp_path / "yes", **options)
@@ -243,9 +248,9 @@ def check_grid(place: Path, tmp_path: Path, problem: str, seed: str) -> None:
     assert {key: curves["val/loss"][-1][1] for key, curves in found.items()} == {
         (name, f"imported/{problem}", seed): loss_of(problem, name, seed) for problem, name, seed in GRID
     }
-    with pytest.raises(UsageError, match=r"--case-from .*\.problm: a run has no such value.*did you mean"):
+    with pytest.raises(UsageError, match=SHOWN["case-from-problm-a-run"]):
         import_curves(place, store=tmp_path / "no", **(options | {"case_from": f"{problem[:-2]}m"}))
-    with pytest.raises(UsageError, match=r"--column case=problem does nothing"):
+    with pytest.raises(UsageError, match=SHOWN["column-case-problem-does-nothing"]):
         import_curves(place, store=tmp_path / "no", columns=("case=problem",), metrics=("val/loss",))
 
 

@@ -17,10 +17,13 @@ from commands import lobench
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from imported import curve, held, wandb_for, write_csv
+from shown import texts_of
 
 from lobench import open_results
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.imports import import_curves
+
+SHOWN = texts_of("import")
 
 A, B = [(0, 2.0), (1, 1.0), (2, 0.5)], [(0, 3.0), (1, 2.5)]
 Curve = Sequence[tuple[int, float]]
@@ -100,7 +103,7 @@ def test_a_third_folder_of_a_later_import_is_named_as_the_first_two(tmp_path: Pa
     found, _ = taken(files[2], store=tmp_path / "s")
     assert found == taken(*files, store=tmp_path / "one")[0]
     import_curves(files[0], store=tmp_path / "single")
-    with pytest.raises(UsageError, match="other values"):
+    with pytest.raises(UsageError, match=SHOWN["other-values"]):
         import_curves(files[1], store=tmp_path / "single")
 
 
@@ -114,12 +117,12 @@ def test_event_files_that_restart_are_runs_and_those_that_go_on_are_one(tmp_path
     events(tmp_path / "resumed", [(2, 1.5), (3, 0.5)])
     found, notes = taken(tmp_path / "resumed", store=tmp_path / "t")
     assert found == {"resumed 0": [(0, 3.0), (1, 2.0), (2, 1.5), (3, 0.5)]}
-    assert "1 value of 1 run replaced" in notes
+    assert SHOWN["value-of-1-run-replaced"] in notes
     events(tmp_path / "again", [(0, 3.0), (1, 2.0)])
     events(tmp_path / "again", [(0, 3.5), (1, 2.5), (2, 1.0)])
     found, notes = taken(tmp_path / "again", store=tmp_path / "u")
     assert found == {"again 0": [(0, 3.5), (1, 2.5), (2, 1.0)]}
-    assert "2 values of 1 run replaced" in notes
+    assert SHOWN["values-of-1-run-replaced"] in notes
 
 
 def test_event_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -157,18 +160,18 @@ def test_last_counts_is_recommended_for_a_resumed_run_only(tmp_path: Path) -> No
     options = {"method": "m", "case": "c", "seed": "0", "metrics": ["val_loss"]}
     with pytest.raises(UsageError) as refused:
         import_curves(restarted, store=tmp_path / "s", **options)
-    assert "3 runs that begin at step 0" in str(refused.value) and "--last-counts" not in str(refused.value)
+    assert SHOWN["runs-that-begin-at-step"] in str(refused.value) and "--last-counts" not in str(refused.value)
     two = [lines(tmp_path / "a.jsonl", A), lines(tmp_path / "b.jsonl", [(0, 9.0), (1, 8.0)])]
     with pytest.raises(UsageError) as refused:
         import_curves(*two, store=tmp_path / "s", **options)
-    assert "a.jsonl and" in str(refused.value) and "--last-counts" not in str(refused.value)
+    assert SHOWN["jsonl-and"] in str(refused.value) and "--last-counts" not in str(refused.value)
     assert not (tmp_path / "s").exists()
     resumed = lines(tmp_path / "resumed.jsonl", [*A, (2, 0.6), (3, 0.4)])
-    with pytest.raises(UsageError, match="takes the last value"):
+    with pytest.raises(UsageError, match=SHOWN["takes-the-last-value"]):
         import_curves(resumed, store=tmp_path / "s", **options)
     found, notes = taken(resumed, store=tmp_path / "s", last_counts=True, **options)
     assert found["m 0"] == [(0, 2.0), (1, 1.0), (2, 0.6), (3, 0.4)]
-    assert "1 value of 1 run replaced" in notes
+    assert SHOWN["value-of-1-run-replaced"] in notes
 
 
 PATTERN = r"(?P<method>[^/]+)_s(?P<seed>\d+)/metrics\.jsonl"
@@ -201,13 +204,13 @@ def test_one_training_in_two_files_counts_once_with_a_note(tmp_path: Path) -> No
     log(tmp_path / "logs" / "second.txt", B)
     shutil.copy(tmp_path / "logs" / "first.txt", tmp_path / "logs" / "copy.stdout")
     found, notes = taken(tmp_path / "logs", store=tmp_path / "s")
-    assert sorted(found.values()) == [A, B] and "1 part repeat" in notes
+    assert sorted(found.values()) == [A, B] and SHOWN["part-repeat"] in notes
     folder = tmp_path / "lines"
     lines(folder / "a.jsonl", A)
     (folder / "other.jsonl").write_text((folder / "a.jsonl").read_text().replace(", ", ",  "))
     lines(folder / "b.jsonl", B)
     found, notes = taken(folder, store=tmp_path / "t", method="m")
-    assert sorted(found.values()) == [A, B] and "1 run left out as a copy of another one" in notes
+    assert sorted(found.values()) == [A, B] and SHOWN["run-left-out-as-a"] in notes
     shutil.copy(folder / "a.jsonl", tmp_path / "renamed.jsonl")
     lines(tmp_path / "more.jsonl", [*B, (7, 1.0)])
     found, notes = taken(tmp_path / "renamed.jsonl", tmp_path / "more.jsonl", store=tmp_path / "t", method="m")
@@ -231,7 +234,7 @@ def test_logs_in_subfolders_are_read(tmp_path: Path) -> None:
         )
     found, notes = taken(tmp_path / "muon", store=tmp_path / "s")
     assert len(found) == 8 and {name.partition(" ")[0] for name in found} == {"muon"}
-    assert "are seeds of one method, 'muon'" in notes
+    assert SHOWN["are-seeds-of-one-method"] in notes
     log(tmp_path / "sweep" / "b90" / "0.txt", A)
     log(tmp_path / "sweep" / "b95" / "0.txt", B)
     assert {name.partition(" ")[0] for name in taken(tmp_path / "sweep", store=tmp_path / "t")[0]} == {"b90", "b95"}
@@ -265,7 +268,7 @@ def test_all_damaged_files_are_listed_at_once(tmp_path: Path) -> None:
     lines(tmp_path / "runs" / "good.jsonl", A)
     for name in ("bad", "worse"):
         (tmp_path / "runs" / f"{name}.jsonl").write_text('{"step": 0, "val_loss": 1}\n{"step": 1, "val_lo')
-    with pytest.raises(UsageError, match=r"2 files cannot be imported; got .*bad\.jsonl.*worse\.jsonl"):
+    with pytest.raises(UsageError, match=SHOWN["files-cannot-be-imported-got"]):
         import_curves(tmp_path / "runs", store=tmp_path / "s")
 
 
@@ -295,7 +298,9 @@ def test_wandb_leaves_out_foreign_runs_follows_links_and_says_that_a_file_is_cut
     found, notes = taken(tmp_path / "wandb", store=tmp_path / "t", metrics=["val/loss"])
     assert len(found) == 2 and min(map(len, found.values())) < 499
     assert (
-        "2 files of 4 left out" in notes and "run-foreign.wandb" in notes and "1 file ends before the run did" in notes
+        SHOWN["files-of-4-left-out"] in notes
+        and "run-foreign.wandb" in notes
+        and SHOWN["file-ends-before-the-run"] in notes
     )
 
 
@@ -521,7 +526,7 @@ def test_a_pattern_for_the_case_alone_leaves_method_and_seed_to_the_name(tmp_pat
         chart = tmp_path / "charts" / case / "wandb_export.csv"
         chart.parent.mkdir(parents=True)
         chart.write_text(f'"Step","adam_seed3 - val/loss"\n"0","3"\n"10","{last}"\n')
-    with pytest.raises(UsageError, match=r"mnist/wandb_export\.csv/adam_seed3.*from its beginning to its end"):
+    with pytest.raises(UsageError, match=SHOWN["mnist-wandb-export-csv-adam"]):
         import_curves(tmp_path / "charts", store=tmp_path / "store", pattern="(?P<case>mnist|wiki)/")
     import_curves(tmp_path / "charts", store=tmp_path / "store", pattern="(?P<case>mnist|wiki)/.*")
     found = open_results(tmp_path / "store").curves("val/loss")
@@ -585,7 +590,7 @@ def test_empty_values_of_a_long_table_are_counted_in_a_note(tmp_path: Path) -> N
     rows = ["adam,c,0,0,loss,2", "adam,c,0,10,loss,", "adam,c,0,20,loss", "adam,c,0,20,other,1", "adam,c,0,10,other,"]
     (tmp_path / "a.csv").write_text("\n".join(["method,case,seed,step,metric,value", *rows]) + "\n")
     notes = import_curves(tmp_path / "a.csv", store=tmp_path / "store", metrics=("loss",)).notes
-    assert any("2 of 3 rows have no value, and are read as NaN" in note for note in notes)
+    assert any(SHOWN["of-3-rows-have-no"] in note for note in notes)
 
 
 @pytest.mark.parametrize("kind", ["csv", "events"])
@@ -607,7 +612,7 @@ def test_logs_of_one_folder_with_names_of_no_run_are_one_run(tmp_path: Path) -> 
     found, _ = taken(tmp_path / "runs", store=tmp_path / "store", case="c", metrics=["val_loss"])
     assert found == {"adam 0": A, "adam 1": B}
     lines(folder / "history.jsonl", [(0, 9.0), (1, 8.0)])
-    with pytest.raises(UsageError, match="a point is there twice"):
+    with pytest.raises(UsageError, match=SHOWN["point-is-there-twice"]):
         import_curves(tmp_path / "runs", store=tmp_path / "other", case="c", metrics=["val_loss"])
     wide_csv(folder / "other_seed7.csv", A)  # the folder has runs of their own now
     found, _ = taken(tmp_path / "runs", store=tmp_path / "third", case="c", metrics=["val_loss"])

@@ -10,11 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, Pendulum, ReachGoals
 from lobench.inner.tasks.control.environment import Step, layout_of
 from lobench.inner.tasks.control.foreign import as_environment
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 TASK = jnp.int32(0)
@@ -167,7 +170,7 @@ def test_a_name_of_gymnax_that_is_not_installed_is_one_line(monkeypatch: pytest.
     from lobench.inner.tasks.control import GymnaxEnvironment
 
     monkeypatch.setitem(sys.modules, "gymnax", None)
-    with pytest.raises(ConfigError, match=r"Acrobot-v1.*not installed; pip install 'lobench\[gymnax\]'") as found:
+    with pytest.raises(ConfigError, match=SHOWN["acrobot-v1-not-installed-pip"]) as found:
         GymnaxEnvironment(name="Acrobot-v1")
     assert "\n" not in str(found.value)
 
@@ -202,9 +205,9 @@ class PaysTwice(Own):
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (Grows(), r"Grows.step changes the observation; got float32\[3\]; expected float32\[2\], as reset gives it"),
-        (TurnsToIntegers(), r"TurnsToIntegers.step changes the state; got int32\[2\]; expected float32\[2\]"),
-        (PaysTwice(), r"PaysTwice.step gives a reward that is not a single number; got shape \[2\]"),
+        (Grows(), SHOWN["grows-step-changes-the-observation"]),
+        (TurnsToIntegers(), SHOWN["turnstointegers-step-changes-the-state"]),
+        (PaysTwice(), SHOWN["paystwice-step-gives-a-reward"]),
     ],
 )
 def test_an_environment_whose_step_changes_shapes_is_one_line(env: Any, message: str) -> None:
@@ -217,12 +220,12 @@ def test_an_environment_whose_step_changes_shapes_is_one_line(env: Any, message:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"collection": "roundrobin"}, "PPO.collection; got 'roundrobin'; expected one of 'cycle', 'random'"),
-        ({"env": "CartPole"}, "PPO.env is no environment; got 'CartPole'"),
-        ({"env": CartPole}, "does gin bind `@Name` where `@Name\\(\\)` is meant"),
-        ({"num_envs": 3, "num_steps": 5}, "PPO.minibatches; got 4; expected a divisor of 15, the steps"),
-        ({"num_envs": 2, "cell": "gru"}, "PPO.minibatches; got 4; expected a divisor of 2, the processes"),
-        ({"cell": "rnn"}, "PPO.cell; got 'rnn'; expected one of None, 'gru', 'lstm'"),
+        ({"collection": "roundrobin"}, SHOWN["ppo-collection-got-roundrobin-expected"]),
+        ({"env": "CartPole"}, SHOWN["ppo-env-is-no-environment"]),
+        ({"env": CartPole}, SHOWN["does-gin-bind-name-where"]),
+        ({"num_envs": 3, "num_steps": 5}, SHOWN["ppo-minibatches-got-4-expected"]),
+        ({"num_envs": 2, "cell": "gru"}, SHOWN["ppo-minibatches-got-4-expected-a"]),
+        ({"cell": "rnn"}, SHOWN["ppo-cell-got-rnn-expected"]),
     ],
 )
 def test_a_wrong_setting_is_one_line(settings: dict[str, Any], message: str) -> None:
@@ -231,5 +234,5 @@ def test_a_wrong_setting_is_one_line(settings: dict[str, Any], message: str) -> 
 
 
 def test_reinforce_needs_two_processes() -> None:
-    with pytest.raises(ConfigError, match=r"REINFORCE\.num_envs; got 1"):
+    with pytest.raises(ConfigError, match=SHOWN["reinforce-num-envs-got-1"]):
         REINFORCE(num_envs=1)
