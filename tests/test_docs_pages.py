@@ -289,6 +289,13 @@ def _curves_of_others(folder: Path) -> None:
     write_csv(folder / "curves.csv", [row for own in rows for row in own])
     (folder / "logs").mkdir()
     torch = [("relu32", seed, 500 * place, loss) for seed in range(4) for place, loss in enumerate((2.3, 1.5, 1.0))]
+    for name, right in (("small", 5), ("large", 7)):
+        items = [{"item": f"q{place}", "correct": int(place < right)} for place in range(9)]
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, items)))
+        samples = folder / "lm_eval_output" / name / "samples_arc_easy_2025-11-29T12-00-01.123456.jsonl"
+        samples.parent.mkdir(parents=True)
+        rows = [{"doc_id": place, "doc": {}, "metrics": ["acc"], "acc": float(place < right)} for place in range(9)]
+        samples.write_text("\n".join(map(json.dumps, rows)))
     write_csv(folder / "logs/torch.csv", [("torch", *row[:3], "train_loss", row[3]) for row in torch])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -115,12 +116,26 @@ def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: 
     found = lobench("bisect", run, "--suite", run.parent / "lm", "--case", "qa", "--store", store)
     assert found.returncode in (0, 4) and "diverged" not in found.stdout.partition("scores:")[0], found.stdout
     assert SHOWN["no-fresh-seeds-of-lm"] in found.stderr
+    assert SHOWN["cost-2-evaluations-of-50"] in found.stdout, found.stdout
     appendix = lobench("report", "--store", store, "--format", "appendix").stdout
     assert re.search(SHOWN["lm-qa-items-of-a"], appendix), appendix
     found_rows = open_results(store)
     row = next(row for row in found_rows.rows if row.case.name == "qa" and row.curves is not None)
     assert re.search(SHOWN["by-item-01"], curve_lines(row.case, [row.curves])[0])
     assert {"q1", "new"} <= set(found_rows.frame()["seed"])
+
+
+def test_imported_items_belong_to_an_evaluated_case(watched: tuple[Path, Path], tmp_path: Path) -> None:
+    store, run = watched
+    shutil.copytree(store, tmp_path / "store")
+    rows = [{"item": name, "correct": value} for name, value in answers(9, 1, step=0).items()]
+    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    made = lobench("import", tmp_path / "theirs.jsonl", "--case", "qa", "--store", tmp_path / "store")
+    assert made.returncode == 0 and SHOWN["case-qa-is-lm-qa"] in made.stdout + made.stderr, made.stderr
+    names = ("theirs", str(run / "checkpoint-1"))
+    done = lobench("compare", *names, "--store", tmp_path / "store", "--format", "json")
+    (metric,) = json.loads(done.stdout)[0]["metrics"].values()
+    assert metric["cases"]["lm/qa"]["p_value"] == pytest.approx(binomtest(9, 10).pvalue)
 
 
 def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
@@ -139,6 +154,10 @@ def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
     assert re.search(SHOWN["items-would-decide-n-items"], details) and SHOWN["seeds-would-decide"] not in details
     counts = lobench("results", "--store", tmp_path / ".lobench/compare/lm", "--evaluations").stdout
     assert SHOWN["item-diverged-0-exploded"] in counts, counts
+    ranking = lobench("results", "--store", tmp_path / ".lobench/compare/lm").stdout
+    assert SHOWN["a-diverged-item-scores"] in ranking and "seed" not in ranking, ranking
+    page = lobench("report", tmp_path / ".lobench/compare/lm", "--format", "text").stdout
+    assert SHOWN["diverged-or-exploded-items"] in page and "seed" not in page, page
 
 
 def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:

@@ -180,14 +180,13 @@ def test_alarm_confirms_on_seeds_that_a_test_reads(run: Path, suite: Path) -> No
     assert all(one["seeds"][0] > 1000 and len(one["seeds"]) == 4 for one in found)
 
 
-def test_alarm_of_tests_with_fixed_seeds_says_why_nothing_is_confirmed(run: Path, suite: Path) -> None:
+def test_alarm_of_tests_with_fixed_seeds_is_refused_with_the_reason(run: Path, suite: Path) -> None:
     store = watched(run, suite, FRESH.replace("record.seeds", "range(4)"))
-    done = lobench("alarm", run, "--suite", suite, "--seeds", "4", "--format", "json")
-    assert done.returncode == 0 and json.loads(done.stdout)["alarms"] == []
-    assert (
-        done.stderr.count(SHOWN["no-fresh-seeds-of-lm-test-fresh"]) == 1
-        and not (store / "alarm/ledger.sqlite").exists()
-    )
+    done = lobench("alarm", run, "--suite", suite, "--seeds", "4")
+    assert done.returncode == 2 and not done.stdout and not (store / "alarm/ledger.sqlite").exists()
+    (line,) = done.stderr.splitlines()
+    assert SHOWN["no-case-has-them"] in line and SHOWN["no-fresh-seeds-of-lm-test-fresh"] in line
+    assert lobench("alarm", run, "--suite", suite, "--alarm", "stall").returncode == 0
 
 
 @pytest.mark.parametrize("seeds", ["record.seeds", "range(4)"])

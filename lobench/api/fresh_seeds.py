@@ -9,6 +9,7 @@ from lobench.core.wording import first_of
 
 __all__ = ["FOLLOW_SEEDS", "names_on_fresh_seeds", "note_on_fixed_seeds"]
 
+SAME_ITEMS = "items are always the same"
 FOLLOW_SEEDS = "a test is evaluated on them if it records a value for each seed of `record.seeds`"
 _MOST_SHOWN = 3
 
@@ -20,7 +21,13 @@ def names_on_fresh_seeds(cases: Iterable[CaseInfo]) -> tuple[str, ...]:
 
 def note_on_fixed_seeds(cases: Iterable[CaseInfo]) -> str:
     """Returns a line on the cases that have no fresh seeds; "" if there are none."""
-    fixed = [case for case in cases if case.fixed_seeds]
-    names = sorted({f"{case.suite}/{case.name}" for case in fixed})
-    why = "items are always the same" if all(case.has_items for case in fixed) else FOLLOW_SEEDS
-    return f"no fresh seeds of {first_of(names, _MOST_SHOWN)}; {why}" if names else ""
+    names: dict[bool, set[str]] = {False: set(), True: set()}
+    for case in cases:
+        if case.fixed_seeds:
+            names[case.has_items].add(f"{case.suite}/{case.name}")
+    tests, of_items = (first_of(sorted(names[has_items]), _MOST_SHOWN) for has_items in (False, True))
+    if tests and of_items:
+        return f"no fresh seeds of {of_items} ({SAME_ITEMS}) nor of {tests}; {FOLLOW_SEEDS}"
+    return (
+        f"no fresh seeds of {tests or of_items}; {FOLLOW_SEEDS if tests else SAME_ITEMS}" if tests or of_items else ""
+    )

@@ -19,7 +19,7 @@ from lobench.core.metric import stored_spelling
 from lobench.core.wording import first_of
 from lobench.engine.csv_files import text_of
 
-__all__ = ["ITEM", "ItemValues", "read_items"]
+__all__ = ["ITEM", "ItemValues", "item_values", "number_of", "read_items"]
 
 ITEM = "item"  # name of the column
 _MOST_SHOWN = 5
@@ -89,6 +89,11 @@ def read_items(path: Path, primary: str) -> ItemValues:
     Raises:
       LobenchError: The file is missing or cannot be read, an item occurs twice, or one has no primary metric.
     """
+    return ItemValues.of(item_values(path), primary, where=str(path))
+
+
+def item_values(path: Path) -> dict[str, dict[str, float]]:
+    """Returns the values in a file by metric and item, of all metrics; see `read_items`."""
     text, where = text_of(path), str(path)
     rows = _json_rows(text, where) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, where)
     values: dict[str, dict[str, float]] = {}
@@ -102,14 +107,14 @@ def read_items(path: Path, primary: str) -> ItemValues:
             raise UsageError(f"item {name!r} occurs twice", where=place, expected="one value for each item")
         items.add(name)
         for metric, value in row.items():
-            if metric != ITEM and (number := _number(value)) is not None:
+            if metric != ITEM and (number := number_of(value)) is not None:
                 values.setdefault(metric, {})[name] = number
     if not items:
         raise UsageError("the file has no items", where=where)
-    return ItemValues.of(values, primary, where=where)
+    return values
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
     """Returns a value as a number; None for a text, a list, or nothing."""
     if isinstance(value, list | dict) or value is None:
         return None

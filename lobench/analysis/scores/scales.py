@@ -24,7 +24,7 @@ from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, is_signed
 from lobench.analysis.stats.intervals import agreed_variance
 from lobench.analysis.store.snapshot import case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, replicate_of
 from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted, first_of, one_line
 
@@ -425,9 +425,15 @@ class Scales:
         single = self._num_single
         if not single:
             return "untrained"
-        has_items = all(case.has_items for case in self.cases.values())
-        first = "the first stored mean" if has_items else "the first stored value of each seed"
+        have_items = {case.has_items for case in self.cases.values()}
+        first = "the first stored mean" if have_items == {True} else "the first stored value of each seed"
+        first += ", or mean over items" if len(have_items) > 1 else ""
         return first if single == self.num_cases else f"untrained ({first} on {single} of {self.num_cases} cases)"
+
+    @property
+    def _replicate(self) -> str:
+        """Noun for one replicate of the cases: "seed", "item", or "value" for both."""
+        return replicate_of(self.cases.values())
 
     @property
     def _num_single(self) -> int:
@@ -438,7 +444,7 @@ class Scales:
 
         The unit of its scores is the largest change from the first stored value, which the best subject may have.
         """
-        if not case.evaluator or identity in self.tuned:
+        if not (case.evaluator or case.has_items) or identity in self.tuned:
             return False
         ended = [cell for cell in self.among.get(identity, ()) if cell.num_seeds]
         return bool(ended) and all(cell.has_single_values for cell in ended)
@@ -455,7 +461,7 @@ class Scales:
         """Returns lines that describe 0 and 1, problems with baselines, and limits of the scales."""
         is_known = self.tuned or self.problems or not self._is_tunable
         hint = "" if is_known else f" (no tuned baseline was found: {advice})"
-        lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged seed scores -1{hint}"]
+        lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged {self._replicate} scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
         return "\n".join([*lines, *self.set_by(), *self.notes()])
@@ -463,15 +469,16 @@ class Scales:
     def set_by(self) -> list[str]:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
         names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        where = f"over {self._replicate}s that converge"
         for identity, case in self.cases.items():
             if identity not in self._best:
                 self._best[identity] = self._label_of_best(identity, case)
             if (label := self._best[identity]) is not None:
                 found.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
-            return [f"the score 1 is the mean of {next(iter(found))}, over seeds that converge"]
+            return [f"the score 1 is the mean of {next(iter(found))}, {where}"]
         each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
-        return [f"the score 1 is the mean of {first_of(each, _NAMED)}, over seeds that converge"] if each else []
+        return [f"the score 1 is the mean of {first_of(each, _NAMED)}, {where}"] if each else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""

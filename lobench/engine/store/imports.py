@@ -97,7 +97,7 @@ def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int
     values = (subject.sha256, case.identity, _PROGRAM)
     with intact_rows(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
-        return {one["provenance"].imported["run"]: one["seeds"][0] for one in headers}
+        return {one["provenance"].imported.get("run", ""): one["seeds"][0] for one in headers}
 
 
 def imported_curves(ledger: Ledger, subject: Subject, case: CaseInfo) -> Iterator[tuple[EvaluationKey, Curves]]:
@@ -131,7 +131,7 @@ def sight(ledger: Ledger, subject: Subject) -> None:
 
 
 class CurveWriter:
-    """Writes the curves of an import. Each call of `add` records one seed of a subject on a case.
+    """Writes the curves of an import. Each call of `add` records one seed of a subject on a case, or all of its items.
 
     Use it within one transaction: it reads once, at the beginning, which curves the store has.
 
@@ -148,18 +148,19 @@ class CurveWriter:
             self._known = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM,))}
 
     def add(self, subject: Subject, case: CaseInfo, curves: Curves, *, replaces: bool) -> EvaluationKey:
-        """Records one seed.
+        """Records one seed, or all items.
 
         Args:
           subject: Subject of the curves.
           case: Case of the curves.
-          curves: Curves of one seed, with the imported file in their provenance.
+          curves: Curves of one seed, or of the items of a case, with the imported file in their provenance.
           replaces: Whether other curves of the same subject, case and seed are replaced, instead of raising an error.
         Raises:
           UsageError: The store has other values of this subject, case and seed.
         """
-        key = _key(subject, case, curves.seeds[0])
-        identity = (subject.sha256, case.identity, curves.seeds[0])
+        start = 0 if curves.items else curves.seeds[0]
+        key = _key(subject, case, start)
+        identity = (subject.sha256, case.identity, start)
         stored = _stored(self._ledger, key) if identity in self._known else None
         if stored is not None and _are_equal(stored, curves):
             self._added.known += 1
@@ -212,7 +213,8 @@ def _are_equal(one: Curves, other: Curves) -> bool:
     """Returns whether two curves have the same values at the same steps, from the same draws."""
     draws = [side.provenance.imported.get("draws") for side in (one, other)]
     values = [{name: bytes(found) for name, found in side.metrics.items()} for side in (one, other)]
-    return one.eval_steps == other.eval_steps and values[0] == values[1] and draws[0] == draws[1]
+    are_values_equal = one.items == other.items and values[0] == values[1]
+    return one.eval_steps == other.eval_steps and are_values_equal and draws[0] == draws[1]
 
 
 def _is_part(stored: Curves, curves: Curves) -> bool:
@@ -229,6 +231,8 @@ def _is_part(stored: Curves, curves: Curves) -> bool:
 def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
     before, now = stored.provenance.imported, curves.provenance.imported
     seed = f"seed {curves.seeds[0]}" + (f" ({now['run']})" if now.get("run") else "")
+    if curves.items:
+        seed = f"its {len(curves.items):,} items"
     is_same_file = before.get("file") == now.get("file")
     of, is_part = f"of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}", _is_part(stored, curves)
     return UsageError(

@@ -119,7 +119,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
     if len(rows) == 1 and math.isnan(rows[0].score.mean):
         return f"{_label(rows[0])}: no score"
     if not equal:
-        return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(rows)}"
+        return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(summary, rows)}"
     best, *others = equal
     score = interval_cell(best.score.interval)
     over = f"{counted(best.score.num_cases, 'case')} x {_seeds(best.score, summary)}"
@@ -129,9 +129,10 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
     if others:
         return f"{text}; not significantly worse: {first_of([_label(row) for row in others], _NAMED)}"
     which = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
-    where = " on seeds that converge" if _has_lost_seeds(summary, rows) else ""
+    replicates = f"{replicate_of(summary.snapshot.cases)}s"
+    where = f" on {replicates} that converge" if _has_lost_seeds(summary, rows) else ""
     has_lost_case = any(row.is_ranked and not best.score.survived_cases <= row.score.survived_cases for row in rows)
-    lost = ", or lost all seeds of a case" if has_lost_case else ""
+    lost = f", or lost all {replicates} of a case" if has_lost_case else ""
     return f"{text}; {which} are worse{where} (level 5% for all together){lost}"
 
 
@@ -141,10 +142,11 @@ def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
     return any(one.num_diverged or summary.scales.num_exploded(*one.cells.values()) for one in subjects)
 
 
-def _why_unranked(rows: Sequence[_Row]) -> str:
+def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
     if all(math.isnan(row.score.mean) for row in rows):
         return "no score"
-    return "each lacks a case or a planned seed, or diverged on every seed"
+    noun = replicate_of(summary.snapshot.cases)
+    return f"each lacks a case or a planned {noun}, or diverged on every {noun}"
 
 
 def _seeds(found: MeanScore, summary: Summary) -> str:
@@ -161,9 +163,14 @@ def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns advice for a checkpoint that was chosen on the seeds of its score."""
     is_checkpoint = summary.snapshot.subjects[rows[0].place].who.has_theta
     has_fresh_seeds = not all(case.fixed_seeds for case in summary.snapshot.cases)
-    if is_checkpoint and has_fresh_seeds and sum(row.is_ranked for row in rows) > 1:
-        return ["optimistic, because the score's seeds chose the best: `lobench best` evaluates the top on fresh seeds"]
-    return []
+    if not is_checkpoint or sum(row.is_ranked for row in rows) < 2:
+        return []
+    if not has_fresh_seeds:
+        replicates = f"{replicate_of(summary.snapshot.cases)}s"
+        return [
+            f"optimistic, because the score's {replicates} chose the best, and they are the same in each evaluation"
+        ]
+    return ["optimistic, because the score's seeds chose the best: `lobench best` evaluates the top on fresh seeds"]
 
 
 def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:

@@ -17,6 +17,7 @@ from lobench.analysis.stats.comparison import Effect, MeanDifference, PairCompar
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
+from lobench.core.case import replicate_of
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
@@ -103,7 +104,7 @@ def interval_text(found: Interval | MeanDifference) -> str:
     if math.isnan(found.mean):
         return "n/a"
     if math.isnan(found.lower):
-        return f"{number(round(found.mean, 3))} (no interval: one value a case)"
+        return f"{number(round(found.mean, 3))} (no interval: a case has one value)"
     return interval_cell(found)
 
 
@@ -220,11 +221,12 @@ def _warning_cards(summary: Summary) -> list[Card]:
     diverged = sum(subject.num_diverged for subject in snapshot.subjects)
     exploded = summary.scales.num_exploded(*(cell for one in snapshot.subjects for cell in one.cells.values()))
     seeds = sum(subject.num_seeds for subject in snapshot.subjects)
+    replicates = f"{replicate_of(snapshot.cases)}s"
     found = [
         Card(
-            label="Diverged or exploded seeds",
+            label=f"Diverged or exploded {replicates}",
             value=f"{diverged + exploded:,} of {seeds:,}",
-            note=f"{diverged:,} diverged, {exploded:,} exploded, of the seeds that gave curves",
+            note=f"{diverged:,} diverged, {exploded:,} exploded, of the {replicates} that gave curves",
             kind="bad" if diverged or exploded else "good" if seeds else "",
         )
     ]
@@ -246,7 +248,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     """Returns a sentence on the meaning of each headline number."""
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
-    lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    replicate = replicate_of(snapshot.cases)
+    lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged {replicate} counts as -1."]
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:

@@ -20,6 +20,7 @@ from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import is_store
 from lobench.api.settings import WatchSettings, command_text, texts
 from lobench.api.watched_run import WatchedRun
+from lobench.core.case import replicate_of
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.settings_field import changed_fields, settings_from
@@ -121,7 +122,7 @@ def alarm(
       options: Fields of `AlarmRules`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and further ones of
         `WatchSettings`, such as `workers`, `executor` and `ray_address`.
     Raises:
-      UsageError: An argument is invalid.
+      UsageError: An argument is invalid, or no case has fresh seeds, on which `regress` and `overfit` are confirmed.
       StoreError: The run has no store of a watch.
       StoreBusy: Another call follows the run.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -282,8 +283,15 @@ class _Follower:
                 got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in by_role.items()),
                 expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
             )
-        note = note_on_fixed_seeds(found.cases.values())
-        if note and any(kind != "stall" for kind in self._kinds):
+        confirmed = [kind for kind in self._kinds if kind != "stall"]
+        if confirmed and (note := note_on_fixed_seeds(found.cases.values())):
+            if not names_on_fresh_seeds(found.cases.values()):
+                raise UsageError(
+                    f"{', '.join(confirmed)}: a suspicion is confirmed on fresh seeds, and no case has them",
+                    where=", ".join(self._suites),
+                    got=note,
+                    next_step="`--alarm stall` needs none",
+                )
             self._progress.log(note)
         self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
@@ -291,7 +299,8 @@ class _Follower:
         """Evaluates both sides on fresh seeds. The suspicion is dropped if that gives no results."""
         sides = [found.subjects[place] for place in (asked.reference, asked.place)]
         block, steps = block_of(asked.kind, asked.number, self._rules.seeds), [one.outer_step for one in sides]
-        size = "since more seeds diverge" if math.isnan(asked.harm) else f"by {asked.harm:.3f} on the usual seeds"
+        usual = f"{replicate_of(found.cases.values())}s"
+        size = f"since more {usual} diverge" if math.isnan(asked.harm) else f"by {asked.harm:.3f} on the usual {usual}"
         self._progress.log(
             f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; {self._rules.seeds} fresh "
             "seeds of each tell"
@@ -300,8 +309,6 @@ class _Follower:
         known, cases = found.cases.values(), tuple[str, ...]()  # (): all
         if note_on_fixed_seeds(known):
             cases = names_on_fresh_seeds(known)
-            if not cases:
-                return
         places = [self._place_of(one) for one in sides]
         given = [self._run.given(replace(one, uri=place)) for place, one in zip(places, sides, strict=True) if place]
         if len(given) < len(sides):

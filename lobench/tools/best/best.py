@@ -75,8 +75,8 @@ def best(
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
-      UsageError: No subject has the metric, the store has no checkpoint to choose from, or all cases are tests that
-        keep their own seeds.
+      UsageError: No subject has the metric, the store has no checkpoint to choose from, or no case has fresh
+        seeds.
       UnknownDirection: The metric's direction is not declared.
       StoreError: The folder is not a store, or its `best.json` is damaged.
       LobenchError: No candidate could be evaluated again.
@@ -107,8 +107,8 @@ def best(
     first_seed = _next_seed(snapshot.rows)
     if note := note_on_fixed_seeds(snapshot.cases):
         if not (cases := names_on_fresh_seeds(snapshot.cases)):
-            what, _, why = note.partition("; ")
-            raise UsageError(what, where=str(store), next_step=why)
+            see = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
+            raise UsageError(note, where=str(store), next_step=see)
         shown.log(note)
     measured, scales, every = ranked_run(snapshot, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]

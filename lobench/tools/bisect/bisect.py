@@ -173,6 +173,9 @@ def bisect(
     if note := watched.note_on_code("bisect"):
         progress.log(note)
     assert seen.case is not None
+    num_seeds = seen.case.seed_block or seen.case.num_seeds
+    if seen.case.has_items:
+        num_seeds = max((len(probe.scores) for probe in seen.probes), default=0)
     if status == "undecided" and (note := note_on_fixed_seeds([seen.case])):
         progress.log(note)
     return Bisection(
@@ -185,7 +188,8 @@ def bisect(
         confidence=settings.confidence,
         num_evaluations=seen.num_evaluations,
         num_new=search.num_new,
-        num_seeds=seen.case.seed_block or seen.case.num_seeds,
+        replicate=seen.case.replicate,
+        num_seeds=num_seeds,
         scale=seen.scale,
         looked_at=frozenset(probe.place for probe in seen.probes),
         is_exhausted=search.is_exhausted,

@@ -10,7 +10,7 @@ __all__ = ["bisection_text"]
 
 def bisection_text(found: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
-    belief, (first, last) = found.belief, found.interval
+    belief, noun, (first, last) = found.belief, found.replicate, found.interval
     number, spare = len(found.checkpoints), found.num_evaluations - found.num_new
     place = f"{found.name} ({found.metric})"
     if found.status == "no_fall":
@@ -30,7 +30,9 @@ def bisection_text(found: Bisection) -> str:
             asked = f"{_share(found.level)} within one checkpoint, and {_share(found.confidence)} of one outer step"
             further = "--most N allows more evaluations"
             if found.is_exhausted:
-                further = "more seeds do not decide it: checkpoints differ by more than seeds, so save more of them"
+                further = (
+                    f"more {noun}s do not decide it: checkpoints differ by more than {noun}s, so save more of them"
+                )
             lines = [
                 f"undecided: {_share(belief.fall)} sure that {place} got worse; if it did, {steps}",
                 f"asked for: {asked}; {further}",
@@ -38,7 +40,7 @@ def bisection_text(found: Bisection) -> str:
         before, num_before, after, num_after = belief.lost
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
         if belief.size < belief.size_error and after * num_before > before * num_after:
-            size = "more seeds diverge, and none is shown in the score of the others"
+            size = f"more {noun}s diverge, and none is shown in the score of the others"
         lines += [
             f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
             f"size of the fall: {size}; {_share(belief.fall)} sure that there is one",
@@ -47,11 +49,11 @@ def bisection_text(found: Bisection) -> str:
         ]
         if before or after:
             then = f"{after} of {num_after} from there on"
-            lines.append(f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, {then}")
+            lines.append(f"diverged or exploded: {before} of {counted(num_before, noun)} before, {then}")
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
-    blocks = f"{counted(found.num_evaluations, 'evaluation')} of {counted(found.num_seeds, 'seed')}"
+    blocks = f"{counted(found.num_evaluations, 'evaluation')} of {counted(found.num_seeds, noun)}"
     lines += [
         f"cost: {blocks} on {counted(number, 'checkpoint')}, {found.num_new} of them new ({spare} were stored)",
         found.scale,

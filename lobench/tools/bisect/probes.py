@@ -124,7 +124,8 @@ class Bisection:
       confidence: Requested probability of the named checkpoint.
       num_evaluations: Number of evaluated seed blocks, over all checkpoints.
       num_new: Number of evaluations by this call. The others were in the stores.
-      num_seeds: Number of seeds of an evaluation.
+      replicate: Noun for a replicate of the case: "seed" or "item".
+      num_seeds: Number of seeds or items of an evaluation.
       scale: Description of the score scale: what 0 and 1 stand for.
       command: Command line that repeats the call.
       looked_at: Positions of the evaluated checkpoints.
@@ -140,6 +141,7 @@ class Bisection:
     confidence: float
     num_evaluations: int
     num_new: int
+    replicate: str
     num_seeds: int
     scale: str
     command: str

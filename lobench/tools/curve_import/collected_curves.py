@@ -442,6 +442,14 @@ class CollectedCurves:
                 if source not in known:
                     known.append(source)
 
+    def files_of_items(self) -> dict[tuple[str, str], list[CurveFile]]:
+        """Returns the files with values of items, by method and case."""
+        found: dict[tuple[str, str], dict[Path, CurveFile]] = {}
+        for run, sources in self.of_runs.items():
+            if run.is_item:
+                found.setdefault((run.method, run.case), {}).update({source.path: source for source in sources})
+        return {names: list(files.values()) for names, files in found.items()}
+
     def _where_of(self, run: CurveRun) -> str:
         paths = [str(source.path) for source in self.of_runs.get(run, self.sources)]
         return " and ".join(paths) if len(paths) < 3 else f"{paths[0]} and {len(paths) - 1} more"
@@ -487,4 +495,4 @@ class CollectedCurves:
     def _renamed(self, run: CurveRun) -> CurveRun:
         case = run.case or self.settings.case or UNSAID
         names = self.renamed
-        return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed, run.training)
+        return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed, run.training, run.is_item)

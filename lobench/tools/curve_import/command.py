@@ -26,6 +26,8 @@ Formats, detected from the content:
   MLflow: a folder of its file store
   modded-nanogpt: a log, or a folder of logs
   AlgoPerf: its csv, with --targets
+  items of a data set: {"item": "q17", "correct": 1}; logs of inspect_ai;
+    samples of lm-evaluation-harness
   lobench: the output of `lobench results --format json --curves`
 
 \b

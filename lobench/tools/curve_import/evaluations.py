@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.core.case import CaseInfo
-from lobench.core.errors import UsageError
+from lobench.core.case import ITEMS, CaseInfo
+from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Provenance
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.item_values import ItemValues
 from lobench.engine.store.current import place_of
 from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Curve
 
-__all__ = ["SUITE", "OwnCases", "curves_of", "new_case", "seeds_of"]
+__all__ = ["SUITE", "ItemTable", "OwnCases", "curves_of", "new_case", "seeds_of"]
 
 SUITE = "imported"  # suite name of imported cases
 _MOST_SEEDS = 1_000_000_000
@@ -50,7 +51,7 @@ class OwnCases:
         return next(iter(found.values()), None)
 
 
-def new_case(name: str, primary_metric: str) -> CaseInfo:
+def new_case(name: str, primary_metric: str, *, has_items: bool = False) -> CaseInfo:
     """Returns a case that lobench does not train: `wikitext` becomes `imported/wikitext`.
 
     Raises:
@@ -70,6 +71,8 @@ def new_case(name: str, primary_metric: str) -> CaseInfo:
         num_seeds=1,
         seed_block=None,
         primary_metric=primary_metric,
+        fixed_seeds=has_items,
+        replicates=ITEMS if has_items else "seeds",
     )
 
 
@@ -182,6 +185,50 @@ def curves_of(
         directions={name: directions[name] for name in taken if name in directions},
     )
     return curves, left_out
+
+
+class ItemTable:
+    """Imported values of items, which are one evaluation for each method and case."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+
+    def add(self, method: str, run: CurveRun, metrics: Mapping[str, Curve]) -> None:
+        """Adds the values of an item."""
+        values = self._values.setdefault((method, run.case), {})
+        for name, curve in metrics.items():
+            values.setdefault(name, {})[run.seed] = float(curve.values[-1])
+
+    def curves(
+        self,
+        cases: Mapping[str, CaseInfo],
+        provenance_of: Callable[[str, str], Provenance],
+        directions: Mapping[str, Direction],
+    ) -> Iterator[tuple[str, CaseInfo, Curves, tuple[str, ...]]]:
+        """Yields the method, the case and the curves of each evaluation, with a line for each metric that was left out.
+
+        Raises:
+          UsageError: An item has no value of the primary metric.
+        """
+        for (method, name), values in self._values.items():
+            case, provenance = cases[name], provenance_of(method, name)
+            try:
+                items = ItemValues.of(values, case.primary_metric, where=provenance.imported["file"])
+            except UsageError:
+                raise
+            except LobenchError as error:
+                raise UsageError(error.what, where=error.where, got=error.got, expected=error.expected) from error
+            is_finite = np.isfinite(items.metrics[case.primary_metric])
+            curves = Curves(
+                seeds=items.seeds,
+                items=items.items,
+                metrics={metric: memoryview(_as_stored(row[:, None]).data) for metric, row in items.metrics.items()},
+                eval_steps=(0,),
+                diverged_at=tuple(np.where(is_finite, -1, 0).tolist()),
+                provenance=provenance,
+                directions={metric: directions[metric] for metric in items.metrics if metric in directions},
+            )
+            yield method, case, curves, items.problems
 
 
 def _as_stored(values: NDArray[np.float64]) -> NDArray[np.float32]:

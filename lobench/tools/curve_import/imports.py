@@ -36,7 +36,7 @@ from lobench.engine.store.imports import (
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile, sources_of
 from lobench.tools.curve_import.copies import Copies
-from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
+from lobench.tools.curve_import.evaluations import SUITE, ItemTable, OwnCases, curves_of, new_case, seeds_of
 from lobench.tools.curve_import.formats.kinds import kinds
 from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Spill
@@ -202,7 +202,7 @@ def import_into(
         seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
         if session is None:
             seeds = seeds_of(
-                spill.runs,
+                [run for run in spill.runs if not run.is_item],
                 are_draws=bool(collected.draws),
                 known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
             )
@@ -210,10 +210,14 @@ def import_into(
         copies = Copies(ledger)
         subjects = {name: Subject.of_imported(name) for name in filter(None, called.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected.draws))
+        items = ItemTable()
         for run, metrics in spill.curves():
             if not (name := called[run.method]):
                 continue
             case, is_own = cases[run.case]
+            if case.has_items:
+                items.add(run.method, run, metrics)
+                continue
             curves, others = curves_of(
                 run,
                 metrics,
@@ -239,6 +243,17 @@ def import_into(
             key = writer.add(subjects[name], case, curves, replaces=replaces)
             written.note(name, key, case, curves, others)
             copies.add(subjects[name], case, curves, key=key, run=run, sources=collected.of_runs[run])
+        files_of = collected.files_of_items()
+        of_items = items.curves(
+            {name: case for name, (case, _) in cases.items()},
+            lambda method, case: provenance(*files_of[method, case]),
+            collected.directions,
+        )
+        for method, case, curves, problems in of_items:
+            name = called[method]
+            replaces = settings.replace or session is not None
+            written.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
+            notes += [f"{name} on {case.suite}/{case.name}: {problem}" for problem in problems]
         if written.added.new or written.added.replaced:
             for file in files:
                 record_file(ledger, file, num_new=written.added.new)
@@ -401,6 +416,7 @@ def _cases(
     own = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
     imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored if is_imported}
     found: dict[str, tuple[CaseInfo, bool]] = {}
+    with_items = {run.case for run in collected.spill.runs if run.is_item}
     for name in dict.fromkeys(run.case for run in collected.spill.runs):
         hinted = collected.cases.get(name)
         if (known := _trained(name, collected, own, own_cases)) is not None:
@@ -408,12 +424,23 @@ def _cases(
                 notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")
             found[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
             continue
+        has_items = name in with_items
         case = (
-            hinted or imported.get(name) or imported.get(f"{SUITE}/{name}") or new_case(name, _primary(name, collected))
+            hinted
+            or imported.get(name)
+            or imported.get(f"{SUITE}/{name}")
+            or new_case(name, _primary(name, collected), has_items=has_items)
         )
         last = max(case.num_inner_steps, collected.spill.last_step(name))
         found[name] = (dataclasses.replace(case, num_inner_steps=last), False)
         _check_direction(case, collected)
+    for run in collected.spill.runs:
+        case, _ = found[run.case]
+        if run.is_item != case.has_items:
+            where = str(collected.of_runs[run][0].path)
+            got, expected = ("items", "curves of seeds") if run.is_item else ("curves of seeds", "items of a data set")
+            what = f"case {run.case!r} has {expected}, and this file has {got}"
+            raise UsageError(what, where=where, next_step=f"--case NAME, or --rename {run.case}=NAME")
     return found
 
 

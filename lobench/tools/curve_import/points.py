@@ -52,6 +52,7 @@ class CurveRun:
       seed: Name of the seed.
       training: Name of the training, if other cases may have curves of it too: the logger's name or id of the run. "":
         none.
+      is_item: Whether it is the value of an item of a data set, whose name is in `seed`.
 
     >>> CurveRun("adam", "mnist", "3").seed
     '3'
@@ -61,8 +62,11 @@ class CurveRun:
     case: str
     seed: str
     training: str = field(default="", compare=False)
+    is_item: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
+        if self.is_item:
+            return f"method {self.method!r}, case {self.case!r}, item {self.seed!r}"
         return f"method {self.method!r}, case {self.case!r}, seed {self.seed}"
 
 

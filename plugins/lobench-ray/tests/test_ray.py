@@ -12,9 +12,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from left_behind import traceless
 from shown import texts_of
 from tiny import (
     GATE,
@@ -29,6 +31,8 @@ from tiny import (
     write_checkpoint,
 )
 from two_nodes import PATIENT, Cluster, signal_all
+
+import lobench
 
 SHOWN = texts_of("ray")
 
@@ -144,6 +148,8 @@ import json, pathlib, sys
 checkpoint, seed, out = sys.argv[1:]
 size = len((pathlib.Path(checkpoint) / "weights.bin").read_bytes())
 pathlib.Path(out, "m.json").write_text(json.dumps({"valid/loss": size + int(seed) / 8}))
+lines = [json.dumps({"item": f"q{place}", "correct": place < size}) + "\\n" for place in range(5)]
+pathlib.Path(out, "answers.jsonl").write_text("".join(lines))
 """
 TEST = """
 import pytest
@@ -152,7 +158,61 @@ import pytest
 def test_size(checkpoint, record, width):
     record("valid/size", width * (checkpoint.path / "weights.bin").stat().st_size)
     assert checkpoint.outer_step < 3
+
+def test_items(checkpoint, record):
+    for name in ("a", "b", "c"):
+        record("accuracy", checkpoint.outer_step / 4, item=name)
 """
+
+
+QA = """
+qa/Case.command = "python evaluate.py {checkpoint} {seed} {out}"
+qa/Case.curves = "{out}/answers.jsonl"
+qa/Case.primary_metric = "correct"
+qa/Case.metric_directions = {"correct": "max"}
+qa/Case.replicates = "items"
+"""
+OF_THETA = """
+from lobench import Case, cases
+from tiny_tasks import Bowl
+
+@cases(bowl=Case(task=Bowl(), num_inner_steps=10, num_seeds=2, eval_every=5))
+def test_bowl(case, evaluate):
+    evaluate(case)
+
+def test_answers(checkpoint, record):
+    for name, leaf in checkpoint.theta().items():
+        record("correct", leaf.size > 0, item=name)
+"""
+
+
+def recorded(store: Path) -> list[tuple[Any, ...]]:
+    """Returns what must be equal of each evaluation, wherever it was computed."""
+    found = [
+        (
+            one["case"]["name"],
+            one["checkpoint"]["sha256"],
+            one["seeds"],
+            one["outcome"],
+            one.get("items", []),
+            one["curves"],
+        )
+        for one in results(store, "--curves")
+    ]
+    return sorted(found, key=lambda one: one[:3])
+
+
+def notebook(run: Path, suite: Path, store: Path) -> None:
+    """Evaluates a run as a cell of a notebook does, in this process."""
+    with traceless():
+        watched = lobench.watch(run, suite, store=str(store), checkpoints="all", once=True, executor="inline")
+    assert sum(watched.ending.outcomes.values()) > 0
+
+
+def session_of_two(suite: Path, checkpoint: Path, store: Path) -> None:
+    words = [sys.executable, "-m", "pytest", str(suite), "-n", "2", "-p", "no:cacheprovider"]
+    words += ["--lobench-checkpoint", str(checkpoint), "--lobench-store", str(store)]
+    subprocess.run(words, capture_output=True, timeout=PATIENT, check=False)
 
 
 def test_commands_and_tests_have_the_metrics_of_the_local_pool_and_of_pytest(cluster: Cluster, tmp_path: Path) -> None:
@@ -162,7 +222,7 @@ def test_commands_and_tests_have_the_metrics_of_the_local_pool_and_of_pytest(clu
     (suite / "test_lm.py").write_text(TEST)
     (suite / "lm.gin").write_text(
         'Case.num_seeds = 2\nCase.primary_metric = "valid/loss"\nx/Case.curves = "{out}/m.json"\n'
-        'x/Case.command = "python evaluate.py {checkpoint} {seed} {out}"\n'
+        'x/Case.command = "python evaluate.py {checkpoint} {seed} {out}"\n' + QA
     )
     for step in (1, 2, 3):
         folder = run / f"checkpoint-{step}"
@@ -172,18 +232,35 @@ def test_commands_and_tests_have_the_metrics_of_the_local_pool_and_of_pytest(clu
     local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
     done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
     assert (local.returncode, done.returncode) == (1, 1), local.stdout + done.stdout + done.stderr
-    words = [sys.executable, "-m", "pytest", str(suite), "-n", "2", "-p", "no:cacheprovider"]
+    notebook(run, suite, tmp_path / "notebook")
     for step in (1, 2, 3):
-        session = [*words, "--lobench-checkpoint", str(run / f"checkpoint-{step}"), "--lobench-store"]
-        subprocess.run([*session, str(tmp_path / "pytest")], capture_output=True, timeout=PATIENT, check=False)
-    found = {}
-    for name in ("local", "ray", "pytest"):
-        found[name] = sorted(
-            (one["case"]["name"], one["checkpoint"]["sha256"], one["seeds"], one["outcome"], one["curves"])
-            for one in results(tmp_path / name, "--curves")
-        )
-    assert found["ray"] == found["local"] == found["pytest"] and len(found["ray"]) == 12
-    assert [one[3] for one in found["ray"]].count("failed") == 2
+        session_of_two(suite, run / f"checkpoint-{step}", tmp_path / "pytest")
+    found = recorded(tmp_path / "ray")
+    for name in ("local", "notebook", "pytest"):
+        assert recorded(tmp_path / name) == found, name
+    assert len(found) == 18 and [one[3] for one in found].count("failed") == 2
+    assert {name: len(items) for name, *_, items, _ in found} == {
+        "x": 0, "test_size[2]": 0, "test_size[3]": 0, "qa": 5, "test_items": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.long
+def test_suite_of_every_kind_of_case_has_equal_results_everywhere(cluster: Cluster, tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, gin=""), make_run(tmp_path, -3.0)
+    (suite / "evaluate.py").write_text(
+        EVALUATOR.replace('pathlib.Path(checkpoint) / "weights.bin"', "pathlib.Path(checkpoint)")
+    )
+    (suite / "tiny.gin").rename(suite / "qa.gin").write_text(QA)
+    (suite / "test_tiny.py").write_text(OF_THETA)
+    local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
+    done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
+    assert (local.returncode, done.returncode) == (0, 0), local.stdout + done.stdout + done.stderr
+    notebook(run, suite, tmp_path / "notebook")
+    session_of_two(suite, next(run.glob("theta_*.npz")), tmp_path / "pytest")
+    found = recorded(tmp_path / "ray")
+    assert [one[0] for one in found] == ["bowl", "qa", "test_answers"]
+    for name in ("local", "notebook", "pytest"):
+        assert recorded(tmp_path / name) == found, name
 
 
 def test_worker_of_a_node_imports_modules_of_the_chiefs_working_directory(cluster: Cluster, tmp_path: Path) -> None:

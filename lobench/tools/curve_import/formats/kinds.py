@@ -33,13 +33,22 @@ from lobench.tools.curve_import.formats import (
     wandb_log,
 )
 from lobench.tools.curve_import.formats.folders import files_below
+from lobench.tools.curve_import.formats.item_files import (
+    directions_of_inspect,
+    directions_of_items,
+    directions_of_samples,
+    item_kind,
+    read_inspect,
+    read_item_file,
+    read_samples,
+)
 from lobench.tools.curve_import.formats.json_files import is_json, is_records
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, NotCurves, Points, watched_request
 
 __all__ = ["FileKind", "kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
 
 _SAID = ("method", "case", "seed", "pattern")  # options that a format should not ignore silently
-_TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet)(?:\.gz)?$", re.IGNORECASE)
+_TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet|eval)(?:\.gz)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +154,16 @@ _SHIPPED: dict[str, FileKind] = {
         about="a monitor.csv of stable-baselines3: returns of episodes by environment step",
         read=tables.read_monitor,
         directions=lambda path, asked: {"r": Direction.MAX},
+    ),
+    "items": FileKind(
+        about="JSON lines, a JSON list or CSV with the values of items: item, and a column for each metric",
+        read=read_item_file,
+        directions=directions_of_items,
+        primary="correct",
+    ),
+    "inspect": FileKind(about="a log of inspect_ai", read=read_inspect, directions=directions_of_inspect),
+    "lm-eval": FileKind(
+        about="samples_TASK_DATE.jsonl of lm-evaluation-harness", read=read_samples, directions=directions_of_samples
     ),
 }
 
@@ -341,6 +360,8 @@ def _of_file(path: Path) -> str:
     if mlflow.is_database(path):
         foreign.refuse_database(path)
         return "trackio" if trackio.is_trackio(path) else "mlflow"
+    if kind := item_kind(path):
+        return kind
     foreign.refuse_pickle(path, head)
     foreign.refuse_arrays(path, head)
     if is_json(path):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.scores.algoperf_files import read_log, read_targets
-from lobench.core.case import CaseInfo
+from lobench.core.case import ITEMS, CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
@@ -72,8 +72,9 @@ def read_records(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
                 if is_of_batch(metric) or (asked.metrics and metric not in asked.metrics):
                     continue
                 steps = _steps(record["eval_steps"][-len(values[0]) :], path)
-                for seed, curve in zip(record["seeds"], values, strict=True):
-                    run = CurveRun(asked.method or names[_subject(record)], case, str(seed))
+                items = record.get("items")
+                for seed, curve in zip(items or record["seeds"], values, strict=True):
+                    run = CurveRun(asked.method or names[_subject(record)], case, str(seed), is_item=bool(items))
                     numbers = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
                     yield Points.of_curve(run, metric, steps, numbers)
 
@@ -119,6 +120,7 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
                 seed_block=None,
                 primary_metric=record["primary_metric"],
                 role=record.get("role") or "",
+                replicates=ITEMS if record.get("items") else "seeds",
             )
             for record in _records(path)
         }

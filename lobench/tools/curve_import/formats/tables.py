@@ -595,10 +595,11 @@ def _runs(
     order = np.argsort(first)  # runs in the order of the file
     rank = np.empty(len(known), np.int64)
     rank[order] = np.arange(len(known))
-    runs = [
-        CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed})
+    named_rows = (
+        {role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed}
         for row in first[order].tolist()
-    ]
+    )
+    runs = [CurveRun(one["method"], one["case"], one["seed"]) for one in named_rows]
     if asked.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
         named = [named_run(one.method, asked) for one in runs]
         runs = [

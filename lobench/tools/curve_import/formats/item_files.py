@@ -1,0 +1,273 @@
+"""Values of the items of a data set, as evaluations write them.
+
+{"item": "q17", "correct": 1}                              lines, a JSON list, or CSV with a column item
+{"eval": {"model": ..., "task": ...}, "samples": [...]}    a log of inspect_ai, as JSON or `.eval`
+{"doc_id": 17, "metrics": ["acc"], "acc": 1.0, ...}        samples_TASK_DATE.jsonl of lm-evaluation-harness
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lobench.core.errors import UsageError
+from lobench.core.metric import Direction
+from lobench.core.wording import cause, counted
+from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.item_values import ITEM, item_values, number_of
+from lobench.tools.curve_import.points import (
+    UNNAMED_CASE,
+    CurveRequest,
+    CurveRun,
+    NotCurves,
+    Points,
+    bare_name,
+    named_run,
+)
+
+__all__ = [
+    "directions_of_inspect",
+    "directions_of_items",
+    "directions_of_samples",
+    "item_kind",
+    "read_inspect",
+    "read_item_file",
+    "read_samples",
+]
+
+_HEAD = 1 << 16  # characters that hold the first row or the first fields of a document
+_SAMPLES = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")  # bare name of a file of lm-evaluation-harness
+_LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's scores: correct, incorrect, partial, no answer
+_LOWER = re.compile(r".*(perplexity|loss|bits_per_byte|error|wer|ter)$", re.IGNORECASE)
+_HASH = 12  # digits of a document's hash
+_ZIP = b"PK\x03\x04"
+_Values = dict[str, dict[str, float]]  # by metric, then item
+
+
+def item_kind(path: Path) -> str:
+    """Returns the format of a file with values of items: "items", "inspect", "lm-eval", or "" for other files.
+
+    Raises:
+      NotCurves: It is lm-evaluation-harness's file of aggregated results.
+    """
+    try:
+        with path.open("rb") as file:
+            is_zip = file.read(4) == _ZIP
+        if is_zip:
+            with zipfile.ZipFile(path) as archive:
+                return "inspect" if "header.json" in archive.namelist() else ""
+        with opened(path) as text:
+            head = text.read(_HEAD).lstrip()
+    except (*UNREADABLE, UsageError, zipfile.BadZipFile):
+        return ""
+    if head[:1] not in ("{", "["):
+        names = [name.strip().strip('"') for name in head.partition("\n")[0].split(",")]
+        return "items" if ITEM in names and "step" not in names else ""
+    if head[:1] == "{" and re.search(r'"eval"\s*:\s*\{', head) and re.search(r'"status"\s*:', head):
+        return "inspect"
+    first = _first_object(head)
+    if "doc_id" in first and "doc" in first:
+        return "lm-eval"
+    if {"results", "versions"} <= _top_names(head) and bare_name(path).startswith("results"):
+        raise NotCurves(
+            "this has means only", where=str(path), next_step="lm_eval --log_samples writes samples_TASK.jsonl"
+        )
+    return "items" if ITEM in first and "step" not in first else ""
+
+
+def _first_object(head: str) -> Mapping[str, Any]:
+    """Returns the first object of JSON lines, or of a list; {} if it is longer than the head."""
+    text = head[1:].lstrip() if head.startswith("[") else head
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        names = _top_names(head)
+        return dict.fromkeys(names)
+    return found if isinstance(found, dict) else {}
+
+
+def _top_names(head: str) -> set[str]:
+    return set(re.findall(r'"(\w+)"\s*:', head))
+
+
+def read_item_file(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+    """Yields the values of a file with a column `item`. Its name, or its folder's, is the method's.
+
+    Raises:
+      UsageError: The file cannot be read, or has an item twice.
+    """
+    run = named_run(asked.name or bare_name(path), asked, is_file=True)
+    yield _points(run.method, run.case, item_values(path))
+
+
+def directions_of_items(path: Path, asked: CurveRequest) -> dict[str, Direction]:
+    return {"correct": Direction.MAX}
+
+
+def read_samples(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+    """Yields the values of a file of lm-evaluation-harness: the folder is the method, and the task the case.
+
+    A task with several filters of the answers has each metric once for each filter: `exact_match/strict-match`. The
+    name of an item contains the hash of its document, since each task numbers its documents from 0.
+
+    Raises:
+      UsageError: A line is damaged, or a document occurs twice.
+    """
+    values: _Values = {}
+    filters = set[str]()
+    rows = list(_json_lines(path))
+    filters.update(str(row.get("filter", "none")) for _, row in rows)
+    for where, row in rows:
+        item, name = row.get("doc_id"), str(row.get("filter", "none"))
+        if item is None:
+            raise UsageError("no doc_id", where=where, expected="a line of lm-evaluation-harness's samples")
+        for metric in row.get("metrics", ()):
+            value = number_of(row.get(metric))
+            if value is None:
+                continue  # a list or tuple that the harness aggregates itself
+            column = values.setdefault(metric if len(filters) == 1 else f"{metric}/{name}", {})
+            document = f"{item} {row['doc_hash'][:_HASH]}" if row.get("doc_hash") else f"{_task_of(path)}/{item}"
+            if document in column:
+                raise UsageError(f"doc_id {item} occurs twice", where=where, expected="one line for each document")
+            column[document] = value
+    if not values:
+        raise NotCurves("no document has a number", where=str(path), expected='"metrics": ["acc"] and "acc": 1.0')
+    method, case = path.parent.name, _task_of(path)
+    if asked.pattern:
+        run = named_run(asked.name or bare_name(path), asked, is_file=True)
+        method, case = run.method, run.case or case
+    yield _points(asked.method or method, asked.case or case, values)
+
+
+def directions_of_samples(path: Path, asked: CurveRequest) -> dict[str, Direction]:
+    metrics = {metric for points in read_samples(path, asked, []) for metric in points.metrics}
+    return {name: Direction.MIN if _LOWER.fullmatch(name.partition("/")[0]) else Direction.MAX for name in metrics}
+
+
+def _task_of(path: Path) -> str:
+    found = _SAMPLES.fullmatch(bare_name(path))
+    return found["task"] if found else UNNAMED_CASE
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UsageError("this is no JSON", where=where, got=line[:60]) from error
+            if not isinstance(row, dict):
+                raise UsageError("no object", where=where, got=line[:60])
+            yield where, row
+
+
+def read_inspect(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+    """Yields the scores in a log of inspect_ai: the model is the method, and the task the case.
+
+    The name of an item is that of the data set and the sample's id. The value of a sample with several epochs is their
+    mean. Samples without a score, such as those that ended in an
+    error, are left out with a note.
+
+    Raises:
+      UsageError: The log is damaged, or its samples are compressed in a way that this Python cannot read.
+    """
+    header, samples = _inspect_log(path)
+    about = header.get("eval", {})
+    data = (about.get("dataset") or {}).get("name") or about.get("task") or ""
+    by_epoch: dict[str, dict[str, list[float]]] = {}
+    num_samples, scored = 0, set[str]()
+    for sample in samples:
+        num_samples += 1
+        for metric, value in _scores_of(sample):
+            by_epoch.setdefault(metric, {}).setdefault(f"{data}/{sample.get('id')}", []).append(value)
+            scored.add(f"{sample.get('id')} {sample.get('epoch')}")
+    if not by_epoch:
+        raise NotCurves("no sample of this log has a score", where=str(path), got=counted(num_samples, "sample"))
+    if lacking := num_samples - len(scored):
+        notes.append(f"{path}: {counted(lacking, 'sample')} of {num_samples:,} without a score left out")
+    values = {
+        metric: {item: float(np.mean(row)) for item, row in by_item.items()} for metric, by_item in by_epoch.items()
+    }
+    method, case = str(about.get("model") or bare_name(path)), str(about.get("task") or UNNAMED_CASE)
+    if asked.pattern:
+        run = named_run(method, asked)
+        method, case = run.method, run.case or case
+    yield _points(asked.method or method, asked.case or case, values)
+
+
+def directions_of_inspect(path: Path, asked: CurveRequest) -> dict[str, Direction]:
+    metrics = {metric for points in read_inspect(path, asked, []) for metric in points.metrics}
+    return dict.fromkeys(metrics, Direction.MAX)
+
+
+def _scores_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yields the name and value of each score of a sample. A score of several values has one name for each."""
+    for scorer, score in (sample.get("scores") or {}).items():
+        value = score.get("value") if isinstance(score, Mapping) else score
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, part in parts:
+            number = _LETTERS.get(part) if isinstance(part, str) else None
+            number = number_of(part) if number is None else number
+            if number is not None:
+                yield (f"{scorer}/{key}" if key else scorer), number
+
+
+@functools.lru_cache(maxsize=1)  # read for the directions, and for the values
+def _inspect_log(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """Returns the header and the samples of a log, a `.json` or a `.eval`."""
+    try:
+        if not zipfile.is_zipfile(path):
+            with opened(path) as file:
+                document = json.load(file)
+            return document, list(document.get("samples") or ())
+        with contextlib.suppress(ImportError):  # inspect_ai's own dependency, by which `zipfile` can unpack its logs
+            importlib.import_module("zipfile_zstd")
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            header = json.loads(archive.read("header.json"))
+            if "summaries.json" in names:
+                return header, json.loads(archive.read("summaries.json"))
+            own = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+            return header, [json.loads(archive.read(name)) for name in own]
+    except NotImplementedError as error:  # the method of compression
+        convert = (
+            f"`pip install zipfile-zstd`, or `inspect log convert {shlex.quote(str(path))} --to json --output-dir .`"
+        )
+        raise UsageError("this log cannot be unpacked", where=str(path), got=cause(error), next_step=convert) from error
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
+        raise UsageError("this log of inspect_ai is damaged", where=str(path), got=cause(error)) from error
+
+
+def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -> Points:
+    """Returns values of items, each a run of its own."""
+    items = list(dict.fromkeys(item for by_item in values.values() for item in by_item))
+    places = {item: place for place, item in enumerate(items)}
+    rows = [
+        (places[item], metric, value)
+        for metric, by_item in enumerate(values.values())
+        for item, value in by_item.items()
+    ]
+    run, metrics, numbers = zip(*rows, strict=True)
+    none = np.zeros(len(rows), np.int64)
+    return Points(
+        runs=[CurveRun(method, case, item, is_item=True) for item in items],
+        metrics=list(values),
+        run=np.asarray(run, np.int64),
+        metric=np.asarray(metrics, np.int64),
+        step=none,
+        value=np.asarray(numbers, np.float64),
+        line=none,
+    )
