@@ -234,15 +234,57 @@ def test_watch_with_config_edited_between_two_cases_trains_both_with_the_same_bi
     assert all(len(values) == 1 for values in edited.values()), edited
 
 
-def test_best_and_bisect_after_an_edit_name_the_results_of_the_watch_that_other_code_made(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -1.5)
-    tasks, options = suite / "tiny_tasks.py", ("--suite", suite, "--workers", "1")
+@pytest.fixture(scope="module")
+def edited_watch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Suite and run of a watch whose task was edited afterwards: now the smaller one of two learning rates is best."""
+    folder = tmp_path_factory.mktemp("watch")
+    suite, run = make_suite(folder), make_run(folder, -3.0, -1.5)
     assert watch_here(run, suite, "--once", "--checkpoints", "all").returncode == 0
-    tasks.write_text(tasks.read_text().replace("jnp.sum(params**2)", "2.0 * jnp.sum(params**2)"))
-    for words, count in ((("best", run), 4), (("bisect", run, "--case", "a", "--most", "2"), 2)):
-        done = lobench_here(*words, *options)
-        line = f"{count} results were made by other code: tiny_tasks.py, and are compared with new ones here"
-        assert line in done.stderr, done.stdout + done.stderr
-    assert watch_here(run, suite, "--once", "--checkpoints", "all").returncode == 0
-    done = lobench_here("best", run, *options)
-    assert done.returncode == 0 and "other code" not in done.stdout + done.stderr, done.stdout + done.stderr
+    tasks = suite / "tiny_tasks.py"
+    tasks.write_text(tasks.read_text().replace("jnp.sum(params**2)", "10.0 * jnp.sum(params**2)"))
+    return suite, run
+
+
+OTHER_CODE = "4 results were made by other code: tiny_tasks.py"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("results",),
+        ("results", "--evaluations"),
+        ("report",),
+        ("compare",),
+        ("alarm",),
+        ("results", "--history"),
+        ("history",),
+    ],
+    ids=" ".join,
+)
+def test_reader_after_an_edit_says_which_results_other_code_made(
+    edited_watch: tuple[Path, Path], words: tuple[str, ...]
+) -> None:
+    suite, run = edited_watch
+    store = run / "lobench_results" / suite.name
+    options: dict[str, tuple[str | Path, ...]] = {
+        "compare": ("1", "2", "--store", store),
+        "alarm": (run, "--suite", suite),
+        "history": (store, "--case", "a"),
+        "report": ("--store", store, "--output", run / "page.html"),
+    }
+    done = lobench_here(*words, *options.get(words[0], ("--store", store)))
+    text = done.stdout + done.stderr + ((run / "page.html").read_text() if words == ("report",) else "")
+    assert "made by other code: tiny_tasks.py" in text, text
+    if words == ("alarm",):
+        assert done.returncode == 3, text  # nothing is left to compare
+
+
+def test_best_and_bisect_after_an_edit_use_no_result_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:
+    suite, run = edited_watch
+    options = ("--suite", suite, "--workers", "1")
+    done = lobench_here("best", run, "--top", "1", *options)
+    assert f"{OTHER_CODE}; evaluating 2 checkpoints again" in done.stderr, done.stdout + done.stderr
+    assert "theta_1.npz" in done.stdout.splitlines()[0], done.stdout
+    done = lobench_here("bisect", run, "--case", "a", "--most", "2", *options)
+    assert "2 results were made by other code: tiny_tasks.py, and are not used" in done.stderr, done.stderr
+    assert "2 of them new (0 were stored)" in done.stdout, done.stdout

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import lobench_here as lobench
+from commands import pytest_session
 from shown import texts_of
 from tiny import CONFIG, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
@@ -81,6 +82,10 @@ def test_commands_that_evaluate_again_bind_a_runs_config_over_that_of_the_folder
     assert watch(runs, suite, *POPULATION, "--store", str(store)).returncode == 0
     of_one, of_two = hashes(store, "one"), hashes(store, "two")
     assert len(of_one) == len(of_two) == 1 and of_one != of_two
+    given = ("--lobench-checkpoint", runs / "one" / "theta_1.npz", "--lobench-store", tmp_path / "p")
+    by_pytest = pytest_session(suite, "-k", "a", *given, cwd=tmp_path)
+    assert by_pytest.returncode == 0, by_pytest.stdout
+    assert hashes(tmp_path / "p", "one") == of_one
     options = ("--suite", suite, "--store", store)
     best = lobench("best", runs, *options, "--top", "5")
     assert best.returncode == 0, best.stdout + best.stderr

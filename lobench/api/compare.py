@@ -212,6 +212,8 @@ def compare(
         steps = [_by_name(pair, compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
+    before, *after = map(_other_code, chosen)
+    pairs = [replace(pair, other_code=(*before, *lines)) for pair, lines in zip(pairs, after, strict=True)]
     costs = tuple(_by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
@@ -259,6 +261,12 @@ def _on_cases(subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Col
 def _edges(one: Stored) -> list[str]:
     """Returns notes on the search that chose a method: settings at the edge of their range."""
     return [f"{one.subject.label}: {line}" for line in edges_in(one.snapshot).get(one.subject.label, ())]
+
+
+def _other_code(one: Stored) -> list[str]:
+    """Returns a line on results that other code than the user's present code made; [] if there are none."""
+    line = one.snapshot.edited_code_line(one.subject.who.sha256)
+    return [f"{one.subject.label}: {line}"] if line else []
 
 
 def default_store_of(suites: Sequence[str]) -> Path:

@@ -22,12 +22,13 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.file_spool import FileSpool
-from lobench.engine.checkpoints.given import has_run_configs, run_variant, trainer_config_at
+from lobench.engine.checkpoints.given import has_run_configs, run_variant
 from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
 from lobench.engine.chief.loop import Chief
+from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.config.user_code import forget_edited_code

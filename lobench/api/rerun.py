@@ -14,8 +14,8 @@ from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.core.wording import short_path
-from lobench.engine.checkpoints.given import trainer_config_at
 from lobench.engine.chief.interfaces import Ending
+from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["failed_rows", "repeating_command"]

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lobench.analysis.store.snapshot import read_store
 from lobench.api.evaluate import StoreEvaluator
-from lobench.api.resolve import RunFolder, find_run, is_store
+from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import default_store, texts
-from lobench.core.code import changed_code_line
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.store.current import place_of
-from lobench.engine.store.ledger import Ledger
 
 __all__ = ["WatchedRun"]
 
@@ -52,29 +48,6 @@ class WatchedRun:
         run = find_run(str(location), None if store is None else Path(store))
         folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
         return cls(run=run, suites=places, store=folder)
-
-    def note_on_code(self, tool: str) -> str:
-        """Returns a line on results of the watch that were made by other code than a tool's latest ones.
-
-        The two cannot be compared. "" if there are none, or if either store is empty.
-
-        Args:
-          tool: Name of the tool, as of `evaluator`.
-        """
-        if not (is_store(self.store) and is_store(self.store / tool)):
-            return ""
-        watched, own = read_store(self.store), read_store(self.store / tool)
-        todays = {(place_of(row.case), row.key.optimizer_hash): row.code for row in own.rows}  # of the last ones
-        with Ledger.open(self.store, read_only=True) as before, Ledger.open(own.store, read_only=True) as after:
-            changes = [
-                (row.code, code)
-                for row in watched.rows
-                if watched.current.is_current(row)
-                and (code := todays.get((place_of(row.case), row.key.optimizer_hash), ""))
-                and not before.counts(row.code, code)
-            ]
-            line = changed_code_line(changes, lambda code: before.code_parts(code) or after.code_parts(code))
-        return f"{line}, and are compared with new ones here; `lobench watch` evaluates them again" if changes else ""
 
     def evaluator(
         self, tool: str, progress: WatchProgress, *, gin_params: Sequence[str] = (), **options: Any

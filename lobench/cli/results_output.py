@@ -19,6 +19,7 @@ from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
 from lobench.core.program import describe_programs
 from lobench.core.wording import first_of, one_line_of
+from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
+        edited = edited_code(ledger, {row.key.code for row in rows})
         unread = list(_unread(ledger))
     summaries = evaluation_summaries(rows)
     stored_metrics = {name for summary in summaries for name in summary.final}
@@ -108,7 +110,8 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     others = _more_metrics(
         stored_metrics - {*extra_metrics, *primary, *added, "train/loss", "test/loss", "test/accuracy"}
     )
-    return "\n".join([*lines, *others, *_notes(rows, current, unread)])
+    other_code = edited_code_line([row for row in rows if current.is_current(row)], edited)
+    return "\n".join([*lines, *others, *_notes(rows, current, other_code, unread)])
 
 
 def _stored(metrics: Sequence[str], known: Collection[str]) -> list[str]:
@@ -140,10 +143,12 @@ def ranked_text(store: Path, *, every: bool) -> str:
     rows, current = summary.snapshot.rows, summary.snapshot.current
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
     lines += _more_metrics(_hidden(summary, ()))
-    return "\n".join([*lines, *_notes(rows, current, unread)])
+    return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread)])
 
 
-def _notes(rows: Sequence[EvaluationRow], current: CurrentCases, unread: Iterable[ResultRecord]) -> list[str]:
+def _notes(
+    rows: Sequence[EvaluationRow], current: CurrentCases, other_code: str, unread: Iterable[ResultRecord]
+) -> list[str]:
     """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
     from lobench.analysis.store.subjects import bindings_note, codes_note
     from lobench.core.wording import one_line
@@ -151,6 +156,7 @@ def _notes(rows: Sequence[EvaluationRow], current: CurrentCases, unread: Iterabl
     notes = [
         describe_programs({row.program for row in rows}),
         codes_note(rows),
+        other_code,
         bindings_note(rows, current),
     ]
     notes += [f"{record['outcome']}: {record['message']}" for record in unread]
@@ -206,12 +212,16 @@ def by_method_text(
 def history_text(store: Path, kind: str) -> str:
     """Returns the experiments and runs of the stores in or below a folder, as tables or as JSON."""
     from lobench.analysis.comparisons.run_history import experiment_history, find_stores, history
+    from lobench.analysis.store.snapshot import read_store
     from lobench.report.tables.history_tables import experiments_table, history_table
 
     stores = find_stores(store)
     experiments, runs = experiment_history(stores), history(stores)
     if kind == "table":
-        return "\n\n".join([experiments_table(experiments)] * bool(experiments) + [history_table(runs)])
+        lines = (read_store(one, summarized=True).edited_code_line() for one in stores)
+        notes = [f"{one}: {line}" for one, line in zip(stores, lines, strict=True) if line]
+        tables = [experiments_table(experiments)] * bool(experiments) + ["\n".join([history_table(runs), *notes])]
+        return "\n\n".join(tables)
     return json_text("results.history", [*experiments, *runs])
 
 

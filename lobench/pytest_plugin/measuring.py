@@ -191,7 +191,7 @@ class Gate:
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
-            note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
+            note="; ".join(filter(None, (note, _program_note(reference, blocks), _code_note(reference)))),
             missing=_missing(self.reference, reference, own, info.primary_metric),
             against=self.reference.name(spec, info),
             is_itself=self.reference.sha256 in self._candidates,
@@ -332,6 +332,11 @@ def _program_note(reference: Finals, blocks: Sequence[tuple[SeedBlock, Curves]])
     """Returns a note on a reference made by another program; "" if this session's program made it."""
     others = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
     return f"the reference is of another program: {'; '.join(sorted(map(str, others)))}" if others else ""
+
+
+def _code_note(reference: Finals) -> str:
+    """Returns a note on a reference made by other code than the user's present code; "" if this code made it."""
+    return f"of the reference, {reference.other_code}" if reference.other_code else ""
 
 
 def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:

@@ -10,13 +10,13 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, StaleBaseline, find_baselines
 from lobench.analysis.store.reference import Choice, choose_reference, hash_of, kept_choices, with_hash
-from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -32,6 +32,9 @@ from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.options import option, read_checkpoint, subject_of
 from lobench.pytest_plugin.reuse import store_path
+
+if TYPE_CHECKING:
+    from lobench.api.resolve import Stored
 
 __all__ = ["Finals", "GateReference", "TrainBlock", "candidates_of", "check_reference", "reference_of", "scale_of"]
 
@@ -50,6 +53,7 @@ class Finals:
       trained: Evaluations made for it in this session, which are to be recorded.
       case: The case that was trained, if the reference has other bindings than the session.
       programs: Programs that made the other evaluations.
+      other_code: Line on those that other code than the user's present code made; "" if there are none.
     """
 
     metrics: Mapping[str, Mapping[int, float]]
@@ -57,6 +61,7 @@ class Finals:
     trained: tuple[tuple[SeedBlock, Curves], ...] = ()
     case: CaseInfo | None = None
     programs: frozenset[Program] = frozenset()
+    other_code: str = ""
 
     @classmethod
     def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]], case: CaseInfo) -> Finals:
@@ -177,6 +182,7 @@ class _StoreReference:
     sha256: str
     cells: Mapping[str, Sequence[Cell]]
     programs: frozenset[Program] = frozenset()
+    other_code: str = ""
     subject: Subject | None = None
     choices: Sequence[Choice] = ()
     has_own_seeds: bool = True
@@ -192,7 +198,7 @@ class _StoreReference:
             for name, values in cell.final.items():
                 found = {s: math.nan if s in lost else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)
-        return Finals(metrics=metrics, programs=self.programs)
+        return Finals(metrics=metrics, programs=self.programs, other_code=self.other_code)
 
 
 @dataclass(slots=True)
@@ -307,7 +313,7 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
             raise
         stored = None
     if stored is not None:
-        return _reference_to(stored, Path(option(config, "store") or text))
+        return _reference_to(stored.subject, stored.snapshot)
     if _is_optimizer(text):
         return _OptimizerReference(subject=Subject.of_optimizer(text))
     if option(config, "optimizer"):
@@ -342,13 +348,14 @@ def _chosen_store(text: str, store: str) -> Path | None:
 
 def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Sequence[Choice] = ()) -> GateReference:
     """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
-    chosen = choose_reference(read_store(path), candidates, kept)
+    snapshot = read_store(path)
+    chosen = choose_reference(snapshot, candidates, kept)
     resolved = str(path.resolve())
     choices = [Choice(candidate=key, chosen_in=resolved, reference=chosen.who.key) for key in candidates]
-    return dataclasses.replace(_reference_to(chosen, path), choices=choices)
+    return dataclasses.replace(_reference_to(chosen, snapshot), choices=choices)
 
 
-def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> StoredSubject | None:
+def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
     """Returns the subject that a text names in a store; None for a path or a baseline, or without a store.
 
     Raises:
@@ -361,22 +368,28 @@ def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> S
         return None
     from lobench.api.resolve import find_stored
 
-    return find_stored(text, Path(store) if has_store else None, candidates=candidates).subject
+    return find_stored(text, Path(store) if has_store else None, candidates=candidates)
 
 
-def _reference_to(shown: StoredSubject, path: Path) -> _StoreReference:
+def _reference_to(shown: StoredSubject, snapshot: Snapshot) -> _StoreReference:
     # One problem may have several cases, such as one with more seeds.
     cells: dict[str, list[Cell]] = {}
     if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):
         raise UsageError(
             "seeds of imported curves are not this session's, and a gate in pytest pairs by seed",
-            where=str(path),
+            where=str(snapshot.store),
             got=shown.label,
             next_step="evaluate into this store with --lobench-store: the gate of `lobench compare` takes Welch's test",
         )
     for cell in shown.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
-    return _StoreReference(label=with_hash(shown), sha256=shown.who.sha256, cells=cells, programs=shown.programs)
+    return _StoreReference(
+        label=with_hash(shown),
+        sha256=shown.who.sha256,
+        cells=cells,
+        programs=shown.programs,
+        other_code=snapshot.edited_code_line(shown.who.sha256),
+    )
 
 
 def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:

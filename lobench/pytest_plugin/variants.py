@@ -18,6 +18,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
 from lobench.core.wording import counted
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.suite_files import SuiteFiles, marks_of
 from lobench.engine.workers.protocol import Describe, FileMark
 from lobench.pytest_plugin.item_cases import case_of
@@ -134,7 +135,8 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
       layers: Gin text around the cases.
       code: Files of the user's code that need not be loaded.
     """
-    around = [*layers.gin_files, *([layers.trainer_config] if layers.trainer_config else [])]
+    configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
+    around = [*layers.gin_files, *map(str, configs)]
     files = [
         *SuiteFiles(suites, around).files(),
         *_loaded(),

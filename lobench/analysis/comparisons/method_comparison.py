@@ -112,6 +112,7 @@ class MethodComparison:
       edges: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest tried.
       design: Rule by which cases are grouped.
       tests: Outcomes of the suites' ordinary tests, by name.
+      other_code: Lines on results of A or B that other code than the user's present code made.
     """
 
     a: StoredSubject
@@ -124,6 +125,7 @@ class MethodComparison:
     edges: tuple[str, ...] = ()
     design: CaseDesign = "by design"
     tests: OutcomesOfTests = field(default_factory=OutcomesOfTests)
+    other_code: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

@@ -25,6 +25,7 @@ from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.current import CurrentCases, place_of
+from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.series import numbered_by_arrival
@@ -213,6 +214,24 @@ class Snapshot:
             for curves, _ in cell.sources.values()
             if isinstance(curves, Curves) and curves.read_from is not None
         }
+
+    def edited_code_line(self, sha256: str = "") -> str:
+        """Returns a line on current results that other code than the user's present code made; "" if there are none.
+
+        Args:
+          sha256: Hash of a subject. "": all subjects.
+        """
+        rows = [row for row in self.rows if sha256 in ("", row.key.checkpoint_sha256) and self.current.is_current(row)]
+        return edited_code_line(rows, self.edited)
+
+    @functools.cached_property
+    def edited(self) -> Mapping[str, tuple[str, ...]]:
+        """Codes of results that are not the user's present code, each with the names of the files that differ."""
+        codes = {row.key.code for row in self.rows if row.key.code}
+        if not codes:
+            return {}
+        with Ledger.open(self.store, read_only=True) as ledger:
+            return edited_code(ledger, codes)
 
     def search(self, subject: int) -> BestTrial | None:
         """Returns the search that chose a subject, by place. None if no search did."""

@@ -106,7 +106,7 @@ class _Maker:
         self._spec, self._digits = spec, digits
         self._ranked = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
-        self._notes += summary.scales.moved
+        self._notes += [*summary.scales.moved, *filter(None, [summary.snapshot.edited_code_line()])]
         method_groups, case_groups = _groups(summary, spec)
         self._summary = renamed(summary, spec)
         snapshot = self._summary.snapshot

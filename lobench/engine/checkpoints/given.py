@@ -12,6 +12,7 @@ from lobench.core.experiment import Method
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.engine.checkpoints.places import absolute_place, path_of
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.run_configs import CONFIG, config_chain, trainer_config_at
 from lobench.engine.config.suite_files import INCLUDE
 from lobench.engine.config.syntax import gin_file_text, parse_file, parse_text, parse_trainer_config
 from lobench.engine.paths import path_exists
@@ -28,10 +29,8 @@ __all__ = [
     "layers_at",
     "optimizer_text",
     "run_variant",
-    "trainer_config_at",
 ]
 
-_CONFIG = "config.gin"
 _MOST_LEVELS = 4  # depth of the search for runs below a location
 
 
@@ -67,7 +66,7 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
     _check(bindings)
     path_of(uri)
     config = trainer_config_at(uri)
-    text = _inlined(config, parse_trainer_config) if config is not None else ""
+    text = "\n".join(_inlined_configs(config)) if config is not None else ""
     variant = Variant(bindings=bindings, trainer_config=text)
     return GivenCheckpoint(uri=absolute_place(uri), variant=variant, label=label)
 
@@ -149,16 +148,6 @@ def layers_at(
     )
 
 
-def trainer_config_at(uri: str) -> Path | None:
-    """Returns the `config.gin` in a run's folder or next to a checkpoint; None without such a file."""
-    if not uri or "://" in uri:
-        return None
-    path = Path(uri).absolute()
-    candidates = [path / _CONFIG] if retried(path.is_dir) else []
-    candidates.append(path.parent / _CONFIG)
-    return next((candidate for candidate in candidates if retried(candidate.is_file)), None)
-
-
 def has_run_configs(location: str) -> bool:
     """Returns whether a folder below a location has a `config.gin`, so that it may be a run of its own."""
     if not location or "://" in location or not retried(Path(location).is_dir):
@@ -174,8 +163,8 @@ def _configs_below(folder: Path, levels: int) -> Iterator[Path]:
             raise
         return
     for child in folders:
-        if (child / _CONFIG).is_file():
-            yield child / _CONFIG
+        if (child / CONFIG).is_file():
+            yield child / CONFIG
         is_checkpoint = (child / "_METADATA").is_file() or (child / "_CHECKPOINT_METADATA").is_file()  # orbax's
         if levels > 1 and not is_checkpoint:
             yield from _configs_below(child, levels - 1)
@@ -199,12 +188,18 @@ def run_variant(location: str, uri: str) -> Variant:
     if folder == root or not folder.is_relative_to(root):
         return Variant()
     folders = [*reversed([parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)])][1:]
-    configs = [one / _CONFIG for one in folders if retried((one / _CONFIG).is_file)]
+    configs = [one / CONFIG for one in folders if retried((one / CONFIG).is_file)]
     if not configs:
         return Variant()
     above = trainer_config_at(location)
-    texts = [_inlined(config, parse_trainer_config) for config in [*filter(None, [above]), *configs]]
+    texts = _inlined_configs(above) if above is not None else []
+    texts += [_inlined(config, parse_trainer_config) for config in configs]
     return Variant(trainer_config="\n".join(texts))
+
+
+def _inlined_configs(config: Path) -> list[str]:
+    """Returns the texts of a `config.gin` and of those around it, the outermost first."""
+    return [_inlined(one, parse_trainer_config) for one in config_chain(config)]
 
 
 def _check(bindings: Iterable[str]) -> None:

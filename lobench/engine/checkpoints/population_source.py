@@ -16,11 +16,11 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.wording import cause
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.config.run_configs import is_member
 from lobench.hookspecs import SourceContext, Unfinished
 
 __all__ = ["PopulationSource", "RunsSource", "runs_below"]
 
-_MEMBER = re.compile(r"(generation|trial|attempt)_\d+")
 _SETTLED_SECONDS = 2.0  # coarser than any file system's clock
 _DEEPEST = 4
 
@@ -82,7 +82,7 @@ class PopulationSource:
 
     def _is_folder(self, path: epath.Path) -> bool:
         """Returns whether to descend into a folder."""
-        return _MEMBER.fullmatch(path.name) is not None and path.is_dir()
+        return is_member(path) and path.is_dir()
 
     def _visit(
         self, path: epath.Path, parts: tuple[str, ...], visited: set[tuple[str, ...]]

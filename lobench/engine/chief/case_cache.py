@@ -27,6 +27,7 @@ from lobench.core.subject import Variant
 from lobench.engine.config.code_walk import listing_sha256
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.data_files import note_named_data
@@ -132,8 +133,9 @@ class KnownCases:
             found = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
             files.update(file for file in found if file.suffix in _SUFFIXES or file.name in INI_FILES)
         layers, seen = config.layers, set[Path]()
-        for path in (*layers.gin_files, *filter(None, [layers.trainer_config])):
-            files.update(included_files(Path(path), seen))
+        configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
+        for path in (*map(Path, layers.gin_files), *configs):
+            files.update(included_files(path, seen))
         return list(marks_of(files))
 
     def _fingerprint(self) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lobench.core.errors import ConfigError
 from lobench.engine.config.binding import import_named
+from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.syntax import Import
 
 __all__ = ["DataNotImported", "import_code", "refuse_data"]
@@ -71,7 +72,8 @@ def _places(found: ModuleSpec) -> list[Path]:
 
 def _run_of(folder: Path) -> Path | None:
     """Returns the run's folder that is a folder or contains it; None without a `config.gin`."""
-    return next((each for each in (folder, folder.parent) if (each / "config.gin").is_file()), None)
+    config = trainer_config_at(str(folder))
+    return None if config is None else config.parent
 
 
 def _is_asked_for(place: Path, run: Path) -> bool:

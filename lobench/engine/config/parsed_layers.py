@@ -13,6 +13,7 @@ from lobench.engine.config.axes import cell_bindings
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
 from lobench.engine.config.python_cases import statements_of
+from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.space_syntax import without_searches
 from lobench.engine.config.syntax import (
     Import,
@@ -90,5 +91,6 @@ def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
         return parse_data(text, "config.gin", is_file=True), names_in_comments(text)
     if not layers.trainer_config:
         return [], []
-    path = Path(layers.trainer_config)
-    return parse_trainer_config(path), names_in_comments(gin_file_text(path))
+    configs = config_chain(Path(layers.trainer_config))
+    statements = [statement for config in configs for statement in parse_trainer_config(config)]
+    return statements, [name for config in configs for name in names_in_comments(gin_file_text(config))]

@@ -19,6 +19,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.suite_place import BASELINES
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
+from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.syntax import parse_trainer_config
 from lobench.engine.file_stamps import FileStamp, stamp_of
 from lobench.engine.paths import path_exists
@@ -188,7 +189,7 @@ class SuiteFiles:
             self._seen = retried_briefly(lambda: {file: _state(file) for file in self.files()})
             configs = list(self._config_files())
             self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
-            self._config = _statements_of(configs[0]) if configs else ""
+            self._config = self._config_statements()
 
     def add(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
@@ -227,20 +228,33 @@ class SuiteFiles:
         """Returns the run's `config.gin` if it has other statements than before, once all of it can be parsed."""
         files = list(self._config_files())
         stamps = list(map(stamp_of, files))
-        if not files or stamps == self._config_stamps:
+        before = self._config_stamps
+        if not files or stamps == before:
             return None
         time.sleep(_SETTLED_SECONDS)
-        statements = _statements_of(files[0])
+        statements = self._config_statements()
         if not statements or stamps != list(map(stamp_of, files)):
             return None
         if statements != self._config:
-            return files[0]
+            return next((file for file, stamp in zip(files, stamps, strict=True) if stamp not in before), files[-1])
         self._config_stamps = stamps
         return None
 
     def _config_files(self) -> Iterator[Path]:
-        if (config := self._run_config()) is not None:
+        for config in self._configs():
             yield from included_files(config, set(), config.resolve().parent)
+
+    def _configs(self) -> list[Path]:
+        config = self._run_config()
+        return [] if config is None else config_chain(config)
+
+    def _config_statements(self) -> str:
+        """Returns the statements of the run's `config.gin` files as text; "" if there are none, or a file is invalid.
+
+        A trainer may be writing the file.
+        """
+        found = [_statements_of(config) for config in self._configs()]
+        return "" if None in found else "\n".join(filter(None, found))
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
@@ -323,12 +337,12 @@ def _state(file: Path) -> tuple[FileStamp | None, str]:
     return stamp_of(file), _digest(file)
 
 
-def _statements_of(config: Path) -> str:
-    """Returns the statements of a run's `config.gin` as text; "" if it has none, or cannot be parsed."""
+def _statements_of(config: Path) -> str | None:
+    """Returns the statements of a run's `config.gin` as text; None if it cannot be parsed."""
     try:
         statements = parse_trainer_config(config)
     except ConfigError:
-        return ""
+        return None
     return "\n".join(repr(replace(one, where="")) for one in statements)
 
 

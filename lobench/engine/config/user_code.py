@@ -29,6 +29,7 @@ from lobench.engine.file_stamps import FileStamp, stamps_of
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
+    "COARSEST_SECONDS",
     "edited_files",
     "fingerprint_of",
     "fingerprints_here",
@@ -38,7 +39,7 @@ __all__ = [
     "united_fingerprint",
 ]
 
-_COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
+COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
 
 
 def fingerprint_of(
@@ -201,7 +202,7 @@ class _Remembered(NamedTuple):
         False if a file was written just before it was read: its stamp proves nothing.
         """
         newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
-        is_old = self.at - newest / 1e9 > _COARSEST_SECONDS
+        is_old = self.at - newest / 1e9 > COARSEST_SECONDS
         if not is_old or self.marks != _marks_of(self.fingerprint):
             return False
         listed = self.fingerprint.listed

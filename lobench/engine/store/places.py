@@ -151,6 +151,15 @@ class Places(LedgerPart):
         found = next((path for path in self._candidates(uri) if os.path.exists(path)), uri)
         return subject if found == uri else dataclasses.replace(subject, uri=found)
 
+    def present_paths(self, path: str) -> list[str]:
+        """Returns the possible current paths of a recorded absolute path, which may have been moved with the store."""
+        return relocated(path, self._here, self._moved_from)
+
+    def folders_of_suites(self) -> list[str]:
+        """Returns the possible current folders of the recorded suites, the latest first."""
+        places = [place for known in self._places_of_suites.values() for place in known]
+        return list(dict.fromkeys(folder for place in places for folder in place.candidates()))
+
     def _candidates(self, uri: str) -> list[str]:
         """Returns possible current paths of a checkpoint. Relative paths are tried from several folders."""
         if os.path.isabs(uri):

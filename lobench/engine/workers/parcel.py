@@ -20,6 +20,7 @@ from pathlib import Path
 from lobench.core.errors import LobenchError
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.origin import ORIGIN, git_state
+from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.suite_files import files_above, files_of_suite, included_files
 
 __all__ = ["Parcel"]
@@ -62,8 +63,8 @@ class Parcel:
         Args:
           suites: Folders or gin files.
           gin_files: Further gin files, packed with the files that they include.
-          trainer_config: Path of the `config.gin` next to the checkpoints. Files that it includes are only packed if
-            they are below its folder.
+          trainer_config: Path of the `config.gin` next to the checkpoints. Those of the folders around it are packed,
+            too; files that one includes are only packed if they are below its folder.
           import_folders: Folders from which modules are packed, but not packages.
         Raises:
           LobenchError: The files exceed 256 MiB, or a file's name is not UTF-8.
@@ -78,8 +79,8 @@ class Parcel:
         for file in map(Path, map(os.path.abspath, gin_files)):
             files.update(dict.fromkeys(included_files(file, set())))
         if trainer_config:
-            file = Path(os.path.abspath(trainer_config))
-            files.update(dict.fromkeys(included_files(file, set(), below=file.resolve().parent)))
+            for file in config_chain(Path(os.path.abspath(trainer_config))):
+                files.update(dict.fromkeys(included_files(file, set(), below=file.resolve().parent)))
         for folder in map(Path, map(os.path.abspath, import_folders)):
             roots.append(folder)
             files.update(dict.fromkeys(sorted(folder.glob("*.py"))))

@@ -347,6 +347,8 @@ def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[_Cell]:
         lines.insert(0, _Cell(text=several))
     if several := codes_note(snapshot.rows):
         lines.insert(0, _Cell(text=several))
+    if other_code := snapshot.edited_code_line():
+        lines.insert(0, _Cell(text=other_code))
     if several := bindings_note(snapshot.rows, snapshot.current):
         lines.insert(0, _Cell(text=several))
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")

@@ -249,7 +249,7 @@ def comparison_limits(found: MethodComparison) -> list[str]:
             "independent cases; --seed-means treats all cases as one group"
         )
     lines += filter(None, (describe_programs(a.programs | b.programs), describe_codes(a.codes | b.codes)))
-    return [*lines, *found.edges]
+    return [*lines, *found.other_code, *found.edges]
 
 
 def comparison_notes(found: MethodComparison) -> list[str]:

@@ -62,6 +62,7 @@ class Alarmed:
       events: One event per alarm, including alarms that earlier calls reported.
       num_confirmations: Number of confirmations by kind. For a stall, the number of windows that were looked at.
       command: Command line that repeats the call.
+      other_code: Line on results that are left out, because other code than the user's present code made them.
     """
 
     kinds: tuple[Kind, ...]
@@ -73,11 +74,12 @@ class Alarmed:
     events: tuple[AlarmRaised, ...]
     num_confirmations: Mapping[str, int]
     command: str
+    other_code: str = ""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no checkpoint has a score although there are checkpoints, so that nothing was compared."""
-        return 0 < self.num_checkpoints == self.num_without_score
+        """Whether nothing was compared: no checkpoint has a score, or other code made all results."""
+        return self.num_checkpoints == self.num_without_score and bool(self.num_checkpoints or self.other_code)
 
 
 def alarm(
@@ -183,6 +185,7 @@ def alarm(
         events=tuple(follower.event(one, found) for one in alarms),
         num_confirmations={one.kind: one.number for one in follower.detectors},
         command=command,
+        other_code=found.other_code,
     )
 
 
@@ -209,6 +212,7 @@ class _Follower:
         self._found: StoredRun | None = None
         self.detectors: list[TwoStages | Stall] = []
         self._kept = kept_copies(watched.store)
+        self._other_code = ""  # line on results that are left out
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -225,6 +229,9 @@ class _Follower:
             return self._found
         self._known = standings
         found = self._read(is_over)
+        if found.other_code not in ("", self._other_code):
+            self._progress.log(f"{found.other_code}, and are left out; `lobench watch` evaluates them again")
+        self._other_code = found.other_code
         self._begin(found)
         for each in self.detectors:
             while (asked := self._go_on(each, found)) is not None:
@@ -262,6 +269,7 @@ class _Follower:
             self._rules.seeds,
             self._tried,
             is_over=is_over,
+            keeps_results=bool(self._evaluator.options.get("keep_results")),
             is_readable=lambda subject: self._place_of(subject) is not None,
         )
 

@@ -50,7 +50,9 @@ def alarms_text(found: Alarmed) -> str:
     checkpoints = counted(found.num_checkpoints, "checkpoint")
     none = f"no alarm in {checkpoints}"
     if found.is_empty:
-        none = "nothing was compared: no checkpoint has a score on all of its cases"
+        is_left_out = bool(found.other_code) and not found.num_checkpoints
+        why = found.other_code if is_left_out else "no checkpoint has a score on all of its cases"
+        none = f"nothing was compared: {why}"
     lines = [event.message for event in found.events] or [none]
     looked = ", ".join(
         f"{kind}: {counted(number, 'window' if kind == 'stall' else 'confirmation')}"

@@ -20,6 +20,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import UsageError
 from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.tools.alarm.rule import KINDS, Confirmation, Kind
 
@@ -52,6 +53,7 @@ class StoredRun:
       seeds: Number of seeds of a confirmation.
       tried: Confirmations that were evaluated: the first seed, and the hashes of both sides.
       is_readable: Whether the theta of a checkpoint can be read, which an evaluation on fresh seeds needs.
+      other_code: Line on results that are left out, because other code than the user's present code made them.
     """
 
     subjects: tuple[Subject, ...]
@@ -64,6 +66,7 @@ class StoredRun:
     seeds: int
     tried: set[tuple[int, str, str]] = field(default_factory=set)
     is_readable: Callable[[Subject], bool] = lambda subject: True
+    other_code: str = ""
     _scales: dict[int, Scales] = field(default_factory=dict)
     _worths: dict[tuple[object, ...], float] = field(default_factory=dict)
 
@@ -170,9 +173,12 @@ def read_run(
     tried: set[tuple[int, str, str]],
     *,
     is_over: bool,
+    keeps_results: bool = False,
     is_readable: Callable[[Subject], bool] = lambda subject: True,
 ) -> StoredRun:
     """Reads the results of a run.
+
+    A checkpoint with results that other code than the user's present code made is not finished.
 
     Args:
       store: Store of the watch. The store of confirmations is below it.
@@ -181,6 +187,7 @@ def read_run(
       seeds: Number of seeds of a confirmation.
       tried: Confirmations that were evaluated already. They are not requested again if results are missing.
       is_over: Whether to skip unfinished checkpoints. Otherwise the run ends before the first of them.
+      keeps_results: Whether results that other code made count, too.
       is_readable: Whether the theta of a checkpoint can be read now.
     Raises:
       UsageError: The store holds several runs, and `run` is not the folder of one of them.
@@ -195,6 +202,11 @@ def read_run(
         standings = [one for one in ledger.standings() if one[1] not in apart]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
+        edited = {} if keeps_results else edited_code(ledger, {row.key.code for row in rows})
+    left_out = [row for row in rows if row.key.code in edited and current.is_current(row)]
+    rows = [row for row in rows if row.key.code not in edited]
+    unfinished = {row.key.checkpoint_sha256 for row in left_out}
+    standings = [(name, who, is_ready and who.sha256 not in unfinished) for name, who, is_ready in standings]
     known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]
     if len(names := {one[1].run for one in known}) > 1:
         raise UsageError(
@@ -219,8 +231,10 @@ def read_run(
         if not who.has_theta:
             others.append(found)
     by_block: dict[int, list[EvaluationRow]] = {}
-    rows_again = read_store(store / "alarm").rows if is_store(store / "alarm") else ()
-    for row in rows_again:
+    confirmed = read_store(store / "alarm") if is_store(store / "alarm") else None
+    for row in confirmed.rows if confirmed is not None else ():
+        if confirmed is not None and row.key.code in confirmed.edited and not keeps_results:
+            continue
         if row.key.optimizer_hash not in bindings.get((row.key.checkpoint_sha256, row.case.identity), ()):
             continue  # a confirmation of outdated bindings
         # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
@@ -248,6 +262,7 @@ def read_run(
         seeds=seeds,
         tried=tried,
         is_readable=is_readable,
+        other_code=edited_code_line(left_out, edited),
     )
 
 

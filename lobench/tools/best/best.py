@@ -110,14 +110,20 @@ def best(
             see = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
             raise UsageError(note, where=str(store), next_step=see)
         shown.log(note)
+    if not options.get("keep_results") and (line := snapshot.edited_code_line()):
+        thetas = [one.who for one in snapshot.subjects if one.who.has_theta and run.holds(one.who.uri)]
+        readable = [who for one in thetas if (who := _readable_subject(one, run, store, snapshot.subjects))]
+        shown.log(f"{line}; evaluating {counted(len(readable), 'checkpoint')} again (--keep-results uses the results)")
+        if readable:
+            again = store / "best" / "again"
+            replace(evaluator, store=again).evaluate([run.given(who) for who in readable])
+            snapshot = read_store(again)
     measured, scales, every = ranked_run(snapshot, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]
     chosen, gone = _readable(ranked, top, run, store, snapshot.subjects)
     if not chosen:
         raise _nothing(store, places, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
-    if note := watched.note_on_code("best"):
-        shown.log(note)
     if not candidates:
         named = ", ".join(one.subject.checkpoint.uri for one in chosen)
         see = shlex.join(["lobench", "results", "--store", str(store / "best")])
@@ -208,27 +214,36 @@ def _readable(
       store: Store of the watch.
       seen: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
-    by_sha256: dict[str, list[Subject]] = {}
-    for who in (subject.who for subject in seen):
-        if who.has_theta and run.holds(who.uri):
-            by_sha256.setdefault(who.sha256, []).append(replace(who, uri=run.path_of(who.uri)))
     chosen: list[Ranked] = []
     gone = []
     for one in ranked:
         if len(chosen) == top or math.isnan(one.worth):
             break
-        sha256 = one.subject.who.sha256
-        whos = sorted(by_sha256[sha256], key=lambda who: not has_number(who.uri))  # stable
-        found = next((who for who in whos if holds_theta(who.uri, sha256) is not False), None)
-        if found is None:  # perhaps the store has a copy
-            places = ((who, readable_place(store, who.uri, sha256)) for who in whos)
-            found = next((replace(who, uri=place) for who, place in places if place is not None), None)
-        if found is None:
+        who = _readable_subject(one.subject.who, run, store, seen)
+        if who is None:
             gone.append(one.subject.who.uri)
         else:
-            who = replace(found, variant=one.subject.who.variant)  # another run may have this theta and other bindings
             chosen.append(replace(one, subject=replace(one.subject, who=who)))
     return chosen, gone
+
+
+def _readable_subject(wanted: Subject, run: RunFolder, store: Path, seen: Sequence[StoredSubject]) -> Subject | None:
+    """Returns a checkpoint with a path at which its theta can be read; None if there is none.
+
+    Args:
+      wanted: Checkpoint of the run.
+      run, store, seen: As of `_readable`.
+    """
+    sha256 = wanted.sha256
+    known = (one.who for one in seen if one.who.has_theta and one.who.sha256 == sha256 and run.holds(one.who.uri))
+    whos = [replace(who, uri=run.path_of(who.uri)) for who in known]
+    whos.sort(key=lambda who: not has_number(who.uri))  # stable
+    found = next((who for who in whos if holds_theta(who.uri, sha256) is not False), None)
+    if found is None:  # perhaps the store has a copy
+        places = ((who, readable_place(store, who.uri, sha256)) for who in whos)
+        found = next((replace(who, uri=place) for who, place in places if place is not None), None)
+    # Another run may have this theta and other bindings.
+    return None if found is None else replace(found, variant=wanted.variant)
 
 
 def _ranked_again(

@@ -36,6 +36,7 @@ from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import names_of_one, specs_called, takes_any_checkpoint
 from lobench.engine.store.current import CurrentCases
+from lobench.engine.store.edited_code import edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
@@ -119,7 +120,13 @@ def bisect(
         ]
         evaluator.evaluate(given, () if block is None else block.bindings)
 
-    rows, current = _stored(store, is_evaluated=False)
+    keeps_results = bool(options.get("keep_results"))
+    if not keeps_results and is_store(store):
+        watch = read_store(store)
+        mine = [row for row in watch.rows if watch.current.is_current(row) and any(map(row.case.is_called, names))]
+        if line := edited_code_line(mine, watch.edited):
+            progress.log(f"{line}, and are not used; --keep-results uses them")
+    rows, current = _stored(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location))
     manager = plugins_of(places, progress)
@@ -152,7 +159,7 @@ def bisect(
         return readable_place(store, one.uri, one.sha256, others=sorted(seen_at.get(one.sha256, ())))
 
     def look() -> Probed:
-        rows, current = _stored(store, is_evaluated=search.num_new > 0)
+        rows, current = _stored(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
         return probed(store, rows, names, checkpoints, [Path(place) for place in places], metric, current=current)
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
@@ -170,8 +177,6 @@ def bisect(
         at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
     )
     status, seen, belief = search.run()
-    if note := watched.note_on_code("bisect"):
-        progress.log(note)
     assert seen.case is not None
     num_seeds = seen.case.seed_block or seen.case.num_seeds
     if seen.case.has_items:
@@ -363,13 +368,16 @@ def _refuse_undecidable(seen: Probed) -> None:
         )
 
 
-def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], CurrentCases]:
+def _stored(
+    store: Path, *, is_evaluated: bool, keeps_results: bool = False
+) -> tuple[list[EvaluationRow], CurrentCases]:
     """Returns the evaluations of the watch's store, then those of earlier calls, and the current cases.
 
     Args:
       store: Store of the watch.
       is_evaluated: Whether this call has evaluated something. If so, its plan decides which cases are current,
         otherwise the watch's plan.
+      keeps_results: Whether results that other code than the user's present code made count, too.
     """
     folders = [folder for folder in (store, store / "bisect") if (folder / "ledger.sqlite").is_file()]
     snapshots = [read_store(folder) for folder in folders]
@@ -378,6 +386,8 @@ def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], Cu
         first = rows[-1].id if rows else 0  # so that ids increase over both stores
         known = {row.key.checkpoint_sha256: row for row in rows}
         for row in snapshot.rows:
+            if row.key.code in snapshot.edited and not keeps_results:
+                continue
             # A bisection gives a checkpoint by its path, without the name of its run in the watch.
             seen = known.get(row.key.checkpoint_sha256, row)
             rows.append(replace(row, id=first + row.id, subjects=seen.subjects, superseded=seen.superseded))

@@ -19,7 +19,7 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.bound import insists_on_optimizer
+from lobench.engine.config.bound import bind_case, insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import find_case, specs_of
@@ -149,6 +149,17 @@ def debug(
     return debugged
 
 
+def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
+    """Returns the fingerprint of the user's code behind each case; "" if a case cannot be bound."""
+    found = []
+    for spec in specs:
+        try:
+            found.append(bind_case(spec, layers, build=False).info.code)
+        except LobenchError:
+            found.append("")
+    return found
+
+
 def _usual(
     home: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
 ) -> Ranges:
@@ -158,7 +169,7 @@ def _usual(
     """
     from lobench.tools.debug.replayed_case import ranges_on, widened
 
-    around = hashlib.sha256(repr(layers).encode()).hexdigest()[:8]
+    around = hashlib.sha256(repr((layers, _codes(specs_of(suite), layers))).encode()).hexdigest()[:8]
     name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
     kept = FOLDER / "ranges" / f"{name}.json"
     if kept.is_file():

@@ -68,7 +68,7 @@ class HistoryRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRun:
-    """Results of one program at one revision.
+    """Results of one program at one revision, with one version of the user's code.
 
     Attributes:
       store: Folder of the store.
@@ -120,7 +120,12 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseHistory:
-    """History of a case over revisions."""
+    """History of a case over revisions.
+
+    Attributes:
+      other_code: Line on results of the last run that other code than the user's present code made; "" if there are
+        none.
+    """
 
     case: str
     metric: str
@@ -128,6 +133,7 @@ class CaseHistory:
     seeds: tuple[int, ...]
     runs: tuple[CaseRun, ...]
     changes: tuple[ScoreChange, ...]
+    other_code: str = ""
 
     @property
     def new_programs(self) -> list[int]:
@@ -199,6 +205,7 @@ def history_of(
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
+        other_code=scored[-1][0].edited_code_line(),
     )
 
 
@@ -215,18 +222,22 @@ def _has_bindings(whole: Snapshot, row: EvaluationRow) -> bool:
 
 
 def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list[EvaluationRow]]]:
-    """Yields each store with its evaluations, grouped by program and revision.
+    """Yields each store with its evaluations, grouped by program, revision and code.
 
     Evaluations without curves are left out.
     """
     names: set[str] = set()
     for store in stores:
-        groups: dict[tuple[str, Program], list[EvaluationRow]] = {}
-        whole = read_store(store)
+        groups: dict[tuple[str, Program, int], list[EvaluationRow]] = {}
+        codes: dict[str, list[str]] = {}
+        whole = read_store(store, all_codes=True)
         for row in whole.rows:
             names.update(row.case.names)
             if row.payload is not None and row.case.is_called(case):
-                groups.setdefault((_revision(row), row.program), []).append(row)
+                known = codes.setdefault(row.case.key, [])
+                if row.code not in known:
+                    known.append(row.code)
+                groups.setdefault((_revision(row), row.program, known.index(row.code)), []).append(row)
         yield from ((whole, rows) for rows in groups.values())
     if case not in names and case_name(case) not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))

@@ -57,7 +57,7 @@ def history_text(found: CaseHistory) -> str:
     name = f"{found.case} ({found.metric})"
     answer = [f"{name}: {_change_line(found, change)}" for change in found.changes]
     answer = answer or [f"{name}: no change of the score is shown in {over}"]
-    notes = [*([over] if found.changes else []), found.scale]
+    notes = [*([over] if found.changes else []), found.scale, *filter(None, [found.other_code])]
     return "\n".join([*map(one_line, answer), "", *table, "", *map(one_line, notes)])
 
 
@@ -68,9 +68,11 @@ def _change_line(found: CaseHistory, change: ScoreChange) -> str:
     lost = f"; diverged or exploded: {before} of {all_before} seeds before, {after} of {all_after} from it on"
     lost = lost if before + after else ""
     also = ", and so is the program" if change.is_new_program else ""
+    is_same = change.place > 0 and found.runs[change.place - 1].git_revision == run.git_revision != ""
+    new = "code" if is_same else "revision"
     return (
         f"{what} of {abs(change.size):.3f} +- {change.error:.3f} in score at {_name(run)} ({change.probability:.2%} "
-        f"that there is one, {change.here:.0%} that it is here): the revision is new{also}{lost}"
+        f"that there is one, {change.here:.0%} that it is here): the {new} is new{also}{lost}"
     )
 
 

@@ -15,7 +15,8 @@ pytestmark = COMPILING
 SCRIPT = """
 from pathlib import Path
 from lobench.engine.config.suite import spec_called
-from lobench.engine.checkpoints.given import run_variant, trainer_config_at
+from lobench.engine.config.run_configs import trainer_config_at
+from lobench.engine.checkpoints.given import run_variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import parse_layers
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lobench.engine.checkpoints.given import trainer_config_at
+from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.suite_files import SuiteFiles
 
 BEFORE = "Case.learned_optimizer = @LearnableSGD()\n"

@@ -1,0 +1,58 @@
+"""Search for the `config.gin` files of a run. Every command that binds a checkpoint's configuration uses it.
+
+A trainer writes the file beside its checkpoints. Runs may lie in a folder that has a `config.gin` too, for what they
+share: each run binds its own over that of the folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lobench.engine.retries import retried
+
+__all__ = ["CONFIG", "config_chain", "is_member", "trainer_config_at"]
+
+CONFIG = "config.gin"
+_MEMBER = re.compile(r"(generation|trial|attempt)_\d+")
+_MARKS_OF_PROJECTS = (".git", "pyproject.toml")
+
+
+def trainer_config_at(uri: str) -> Path | None:
+    """Returns the innermost `config.gin` of a run's folder or a checkpoint; None without such a file.
+
+    It lies in the folder, beside it or beside the checkpoint. In a population it may lie in a folder above.
+    """
+    if not uri or "://" in uri:
+        return None
+    path = Path(uri).absolute()
+    folders = [path] if retried(path.is_dir) else []
+    folders.append(path.parent)
+    while is_member(folders[-1]):
+        folders.append(folders[-1].parent)
+    return next((one / CONFIG for one in folders if retried((one / CONFIG).is_file)), None)
+
+
+def config_chain(config: Path) -> list[Path]:
+    """Returns a `config.gin` and those of the folders around its folder, the outermost first. Later ones win.
+
+    The chain ends at a folder without the file that is not a population's, and at a folder that holds a project.
+    """
+    return [*_configs_around(config.absolute().parent)][::-1] + [config]
+
+
+def _configs_around(folder: Path) -> Iterator[Path]:
+    while folder != folder.parent:
+        folder = folder.parent
+        if any((folder / mark).exists() for mark in _MARKS_OF_PROJECTS):
+            return
+        if retried((folder / CONFIG).is_file):
+            yield folder / CONFIG
+        elif not is_member(folder):
+            return
+
+
+def is_member(folder: Path) -> bool:
+    """Returns whether a folder is named like one of a population: `generation_2`, `trial_7` or `attempt_0`."""
+    return _MEMBER.fullmatch(folder.name) is not None
