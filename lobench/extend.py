@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lobench.engine.config.suite import specs_called, specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
     from lobench.engine.environment import environment_with
+    from lobench.engine.group_files import open_to_group
     from lobench.engine.store.database import (
         StoreLock,
         database_errors,
@@ -93,8 +94,8 @@ __all__ = [
     "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten", "fold",
     "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kept_id", "kind_of",
     "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema",
-    "numbers_of", "of_another_training", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text",
-    "plain_page", "rank", "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called",
+    "numbers_of", "of_another_training", "open_to_group", "open_to_read", "open_to_write", "oriented", "parse_file",
+    "parse_text", "plain_page", "rank", "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called",
     "specs_in", "stratified_t_mean", "suggestion", "sync", "table_html", "text_table", "transaction", "trials_left",
     "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from shown import texts_of
 from stores import case_info
-from tiny import make_run, write_checkpoint
+from tiny import make_run, until, write_checkpoint
 from users import ALICE, BOB, GROUP, USERS, run_as, start_as
 
 from lobench.analysis.scores.baseline_places import baselines_of_cases
@@ -121,6 +122,23 @@ def test_store_of_users_with_different_umasks_is_continued_by_both(lab: Path, fi
         assert SHOWN["still-lacks"] not in continued.stdout, "a sink could not go on with what the other user wrote"
         modes = {path: path.stat().st_mode & 0o060 for path in (store, *store.rglob("*"))}
         assert set(modes.values()) == {0o060}, modes
+
+
+def test_store_of_a_killed_watch_with_a_private_umask_is_continued_by_the_other_user(lab: Path) -> None:
+    store, more = lab / "store", ("--sink", "tensorboard", "--report")
+    assert watch(lab, ALICE, 0o002).returncode == 0
+    write_checkpoint(lab / "run" / "theta_2.npz", -2.0)
+    options = ["--suite", lab / "tiny", "--executor", "inline", "--store", store, *more]
+    with start_as(BOB, "watch", lab / "run", *options, umask=0o077, cwd=lab) as process:
+        assert process.stdout is not None
+        page = store / "report.html"
+        until(lambda: page.exists() and any((store / "tensorboard").rglob("*tfevents*")), "the page and the sink")
+        os.kill(process.pid, signal.SIGKILL)
+    closed = [path for path in (store, *store.rglob("*")) if path.stat().st_mode & 0o060 != 0o060]
+    assert not closed
+    write_checkpoint(lab / "run" / "theta_3.npz", -1.0)
+    continued = watch(lab, ALICE, 0o002, *more)
+    assert continued.returncode == 0 and "1 passed" in continued.stdout, continued.stdout + continued.stderr
 
 
 def test_sink_that_another_user_has_closed_names_the_owner_and_what_to_type(lab: Path) -> None:

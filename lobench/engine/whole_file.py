@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
+from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried_briefly
 
 __all__ = ["require_folder", "require_writable", "sync", "write_whole"]
@@ -52,6 +53,7 @@ def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> bool:
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
+            open_to_group(temporary)
             file.write(data)
             if durable:
                 file.flush()

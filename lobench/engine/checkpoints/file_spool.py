@@ -19,6 +19,7 @@ from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import is_folder
 from lobench.engine.checkpoints.spool import Spool, unreadable
 from lobench.engine.checkpoints.whole_files import files_below, identity_of
+from lobench.engine.group_files import open_to_group
 from lobench.engine.paths import WHOLE_SUFFIX
 from lobench.hookspecs import CheckpointReader
 
@@ -91,6 +92,7 @@ class FileSpool(Spool):
                 real = os.path.realpath(file)
                 with self._writing():
                     target.parent.mkdir(parents=True, exist_ok=True)
+                    open_to_group(target.parent)
                 try:
                     os.link(real, target)
                 except FileNotFoundError:
@@ -104,6 +106,7 @@ class FileSpool(Spool):
                     is_small = True
                     with self._writing():
                         shutil.copy2(real, target)
+                        open_to_group(target)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
         except OSError as error:

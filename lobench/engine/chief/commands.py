@@ -19,6 +19,7 @@ from lobench.core.subject import Given, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.worker_link import WatchWorkers
+from lobench.engine.group_files import open_to_group
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.whole_file import write_whole
 from lobench.engine.workers.command import command_words
@@ -223,6 +224,7 @@ class CommandRuns:
         if not run.is_script and not self._has_checkpoint(run):
             shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.mkdir(parents=True, exist_ok=True)
+        open_to_group(run.folder)
         write_whole(run.folder.parent / _GIN_FILE, "".join(f"{line}\n" for line in run.method.trainer_bindings))
         self._set(command, "running")
         message = run.message(lease)

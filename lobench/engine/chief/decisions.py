@@ -15,6 +15,7 @@ from pathlib import Path
 from lobench.core.errors import StoreError
 from lobench.core.planner.log import LoggedStep, Start, read_start, read_step
 from lobench.core.wording import cause
+from lobench.engine.group_files import open_to_group
 
 __all__ = ["DecisionLog", "read_decisions", "starts_of"]
 
@@ -79,6 +80,8 @@ class DecisionLog:
         text = "".join(f"{line}\n" for line in lines).encode()
         data = self._packer.compress(text) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         with self._path.open("ab") as file:
+            if not self._num_bytes:
+                open_to_group(self._path)
             file.write(data)
         self._num_bytes += len(data)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from lobench.core.errors import StoreBusy, StoreError
 from lobench.core.wording import cause
+from lobench.engine.group_files import open_to_group, open_tree_to_group
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
@@ -153,6 +154,7 @@ def open_to_write(database: Path) -> sqlite3.Connection:
     """
     with contextlib.suppress(FileExistsError, OSError):  # SQLite reports the problem below
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        open_to_group(database, store=database.parent)
     _take_over_log(database)
     if _is_anothers(database) and not may_write(database):
         raise StoreError(
@@ -194,45 +196,6 @@ def may_write(path: Path) -> bool:
 
 def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _share_with_group(store: Path) -> None:
-    """Opens this user's files in a store to the store's group, if the group may write the store but the umask forbids.
-
-    Otherwise the next user could neither read nor continue what this one wrote. A store below another one, such as that
-    of `lobench best`, is the group's if the other one is.
-    """
-    with contextlib.suppress(OSError):
-        is_below = (store.parent / "ledger.sqlite").exists()
-        status = (store.parent if is_below else store).stat()
-        if status.st_mode & stat.S_IWGRP and _umask() & stat.S_IRWXG:
-            for folder, _, files in os.walk(store):
-                for path in (folder, *(os.path.join(folder, name) for name in files)):
-                    _open_to_group(path, status.st_gid)
-
-
-def _open_to_group(path: str, group: int) -> None:
-    """Gives a group the rights that the owner of a file has, if the file is the group's and the owner is this user."""
-    with contextlib.suppress(OSError):
-        status = os.lstat(path)
-        mode = stat.S_IMODE(status.st_mode)
-        opened = mode | (mode & stat.S_IRWXU) >> 3
-        is_own = (status.st_uid, status.st_gid) == (os.geteuid(), group)
-        # A file of several names may be a checkpoint outside the store, which the store keeps by a hard link.
-        is_inside = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
-        if is_own and is_inside and opened != mode:
-            os.chmod(path, opened)
-
-
-def _umask() -> int:
-    """Returns the umask, without a change that files of other threads would see if /proc has it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    umask = os.umask(0o077)  # no call only reads it
-    os.umask(umask)
-    return umask
 
 
 def _ownership(path: Path) -> str:
@@ -433,6 +396,8 @@ class StoreLock:
                 os.close(self._file)
                 raise
             if _is_file_at(self._file, store / file):
+                open_to_group(store / file, store=store)
+                open_tree_to_group(store)  # with what a killed process of this user left
                 break
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
@@ -474,7 +439,7 @@ class StoreLock:
 
     def release(self) -> None:
         """Releases the lock. In a group's store, the group may read and continue what this user wrote."""
-        _share_with_group(self._store)
+        open_tree_to_group(self._store)  # with what sinks and commands wrote
         os.close(self._file)
 
     @classmethod

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from lobench.core.containment import kept_folder, plugins_contained
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
+from lobench.engine.group_files import open_tree_to_group
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, Delivery, ResultSink
 from lobench.plugins import PluginManager
@@ -289,6 +290,7 @@ class _SinkThread:
             return 0
         with kept_folder():
             self._sink.deliver(deliveries)
+        open_tree_to_group(self._ledger.store, excluded=["spool"])  # a sink may have made files there
         if getattr(self._sink, "keeps_first", False):
             self._written = self._written or _Written(self._ledger, self._sequence)
             unwritten = self._written.add(deliveries)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
+from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
@@ -200,6 +201,7 @@ class LocalCopy:
         temporary = self._store / f".ledger-{uuid.uuid4().hex}.tmp"
         try:
             with snapshot.open("rb") as source, temporary.open("wb") as target:
+                open_to_group(temporary, store=self._store)
                 shutil.copyfileobj(source, target, 1 << 20)
                 target.flush()
                 os.fsync(target.fileno())

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from lobench.core.result import Outcome
 from lobench.core.wording import cause
+from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.last_words import how_it_ended, printable, tail_of
 from lobench.engine.workers.protocol import (
@@ -75,6 +76,8 @@ class CommandRunner:
         try:
             Path(asked.log).parent.mkdir(parents=True, exist_ok=True)
             with open(f"{asked.log}.out", "ab") as out, open(f"{asked.log}.err", "ab") as err:
+                for end in ("out", "err"):
+                    open_to_group(Path(f"{asked.log}.{end}"))
                 size_before = err.tell()
                 with self._changing:
                     if asked.lease in self._stopped:

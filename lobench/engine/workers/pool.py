@@ -18,6 +18,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.wording import cause, headline
 from lobench.engine.config.layers import Layers
 from lobench.engine.environment import environment_with
+from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.engine.workers.entry import run_worker
@@ -123,6 +124,7 @@ class LocalPool:
         if wakeup is not None:
             self._selector.register(wakeup, selectors.EVENT_READ, None)
         config.log_folder.mkdir(parents=True, exist_ok=True)
+        open_to_group(config.log_folder)
 
     @property
     def pids(self) -> dict[int, int]:

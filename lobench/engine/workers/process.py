@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lobench.core.wording import cause
+from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.child_python import PYTHON
 from lobench.engine.workers.last_words import how_it_ended, last_words
@@ -79,6 +80,7 @@ class WorkerProcess:
         try:
             with contextlib.ExitStack() as stack:
                 file = stack.enter_context(self._log.open("ab"))
+                open_to_group(self._log)
                 file.write(b"--- a worker starts\n")
                 file.flush()
                 self.log_start = file.tell()

@@ -29,6 +29,7 @@ from lobench.core.wording import cause, first_of, headline, one_line
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.group_files import open_to_group
 from lobench.engine.store.database import StoreLock
 from lobench.engine.store.delivery import notify
 from lobench.engine.store.ledger import Ledger
@@ -364,6 +365,8 @@ class _Follower:
                     shutil.rmtree(part, ignore_errors=True)
                     continue
                 part.rename(folder)
+                for file in folder.rglob("*"):
+                    open_to_group(file)
             except OSError as error:
                 shutil.rmtree(part, ignore_errors=True)
                 self._progress.log(f"no copy is kept of {source}: {cause(error)}")

@@ -33,7 +33,7 @@ from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
-from lobench.extend import Number, PluginError, RunSink, kept_id, sync
+from lobench.extend import Number, PluginError, RunSink, kept_id, open_to_group, sync
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
 from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
@@ -88,6 +88,7 @@ class EventFile:
         name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
         self.path = folder / f"events.out.tfevents.{name}"
         self._file = self.path.open("xb")
+        open_to_group(self.path)
         self._is_kept = False
         with contextlib.ExitStack() as unless_all_is_well:
             unless_all_is_well.callback(self.close)

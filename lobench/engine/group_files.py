@@ -1,0 +1,98 @@
+"""Rights on the files of a store that several users of a group share.
+
+If the group may write a store, each user's files in it are opened to the group when they are created, whatever the
+umask: otherwise the next user could neither read nor continue the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+__all__ = ["open_to_group", "open_tree_to_group"]
+
+_LEDGER = "ledger.sqlite"
+_MOST_LEVELS = 8  # between a store and its files
+
+
+def open_to_group(path: Path, *, store: Path | None = None) -> None:
+    """Opens a new file or folder of a store to the store's group. Those of a folder that is no group's store stay.
+
+    Folders between the store and the path are opened too, as they may be new.
+
+    Args:
+      path: Path in a store, or elsewhere.
+      store: Folder of the store, if it may have no ledger yet. None: looked for above the path.
+
+    >>> Path("results/notes.txt").touch()
+    >>> open_to_group(Path("results/notes.txt"))
+    """
+    path = Path(os.path.abspath(path))
+    home = _store_of(path) if store is None else Path(os.path.abspath(store))
+    if home is not None and (group := _group_of(home)) is not None:
+        between = [one for one in (path, *path.parents) if one == home or home in one.parents]
+        for one in between:
+            _open(str(one), group)
+
+
+def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
+    """Opens all files of this user in a store to the store's group, as `open_to_group` does.
+
+    Args:
+      store: Folder of the store.
+      excluded: Names of folders whose files are left out.
+    """
+    with contextlib.suppress(OSError):
+        group = _group_of(store)
+        if group is None:
+            return
+        for folder, names, files in os.walk(store):
+            names[:] = [name for name in names if name not in excluded]
+            for path in (folder, *(os.path.join(folder, name) for name in files)):
+                _open(path, group)
+
+
+def _store_of(path: Path) -> Path | None:
+    """Returns the folder of the store that a path belongs to: the nearest folder above it with a ledger."""
+    above = path.parents[:_MOST_LEVELS]
+    return next((one for one in above if os.path.exists(one / _LEDGER)), None)
+
+
+def _group_of(store: Path) -> int | None:
+    """Returns the group that may write a store; None if there is none, or if the umask leaves it its rights anyway.
+
+    A store below another one, such as that of `lobench best`, is the group's if the other one is.
+    """
+    try:
+        is_below = os.path.exists(store.parent / _LEDGER)
+        status = os.stat(store.parent if is_below else store)
+    except OSError:
+        return None
+    return status.st_gid if status.st_mode & stat.S_IWGRP and _umask() & stat.S_IRWXG else None
+
+
+def _open(path: str, group: int) -> None:
+    """Gives a group the rights that the owner of a file has, if the file is the group's and the owner is this user."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        mode = stat.S_IMODE(status.st_mode)
+        opened = mode | (mode & stat.S_IRWXU) >> 3
+        is_own = (status.st_uid, status.st_gid) == (os.geteuid(), group)
+        # A file of several names may be a checkpoint outside the store, which the store keeps by a hard link.
+        is_inside = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+        if is_own and is_inside and opened != mode:
+            os.chmod(path, opened)
+
+
+def _umask() -> int:
+    """Returns the umask, without a change that files of other threads would see if /proc has it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    umask = os.umask(0o077)  # no call only reads it
+    os.umask(umask)
+    return umask
