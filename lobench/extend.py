@@ -95,9 +95,9 @@ __all__ = [
     "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kept_id", "kind_of",
     "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "named_run", "newer_schema",
     "numbers_of", "of_another_training", "open_to_group", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "plain_page", "rank", "reading", "run_label", "run_worker", "schedule", "schema_version", "specs_called",
-    "specs_in", "stratified_t_mean", "suggestion", "sync", "table_html", "text_table", "transaction", "trials_left",
-    "wandb_rows", "weighted", "write_ahead", "write_whole",
+    "parse_text", "plain_page", "rank", "reading", "run_label", "run_worker", "schedule", "schema_version",
+    "specs_called", "specs_in", "stratified_t_mean", "suggestion", "sync", "table_html", "text_table", "transaction",
+    "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

@@ -245,9 +245,6 @@ def edited_watch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return suite, run
 
 
-OTHER_CODE = "4 results were made by other code: tiny_tasks.py"
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -274,7 +271,7 @@ def test_reader_after_an_edit_says_which_results_other_code_made(
     }
     done = lobench_here(*words, *options.get(words[0], ("--store", store)))
     text = done.stdout + done.stderr + ((run / "page.html").read_text() if words == ("report",) else "")
-    assert "made by other code: tiny_tasks.py" in text, text
+    assert SHOWN["made-by-other-code-tiny-tasks"] in text, text
     if words == ("alarm",):
         assert done.returncode == 3, text  # nothing is left to compare
 
@@ -283,8 +280,8 @@ def test_best_and_bisect_after_an_edit_use_no_result_that_other_code_made(edited
     suite, run = edited_watch
     options = ("--suite", suite, "--workers", "1")
     done = lobench_here("best", run, "--top", "1", *options)
-    assert f"{OTHER_CODE}; evaluating 2 checkpoints again" in done.stderr, done.stdout + done.stderr
+    assert SHOWN["results-of-other-code-evaluating-again"] in done.stderr, done.stdout + done.stderr
     assert "theta_1.npz" in done.stdout.splitlines()[0], done.stdout
     done = lobench_here("bisect", run, "--case", "a", "--most", "2", *options)
-    assert "2 results were made by other code: tiny_tasks.py, and are not used" in done.stderr, done.stderr
-    assert "2 of them new (0 were stored)" in done.stdout, done.stdout
+    assert SHOWN["results-of-other-code-are-not-used"] in done.stderr, done.stderr
+    assert SHOWN["all-of-them-new"] in done.stdout, done.stdout
