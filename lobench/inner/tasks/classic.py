@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import math
 from typing import ClassVar
 
@@ -10,16 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Task
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.networks import Params
-from lobench.inner.tasks.objectives import gradient_noise, log10_loss
+from lobench.inner.tasks.objectives import NoisyFunction
 
 __all__ = ["Ackley", "AnalyticFunction", "Beale", "Rosenbrock", "StyblinskiTang"]
 
 
-class AnalyticFunction(Task, abc.ABC):
+class AnalyticFunction(NoisyFunction):
     """A function of x, float32[dim], whose minimum is 0; the initial x is uniform in a box.
 
     Args:
@@ -36,29 +33,12 @@ class AnalyticFunction(Task, abc.ABC):
 
     def __init__(self, *, dim: int = 2, noise_std: float = 0.0) -> None:
         name = type(self).__name__
-        self._dim = arguments.integer(name, "dim", dim, at_least=self.min_dim)
-        self._noise_std = arguments.number(name, "noise_std", noise_std)
-
-    @abc.abstractmethod
-    def value(self, x: jax.Array) -> jax.Array:
-        """Returns the function at x float32[dim], float32[]."""
+        dim = arguments.integer(name, "dim", dim, at_least=self.min_dim)
+        super().__init__(dim=dim, noise_std=arguments.number(name, "noise_std", noise_std) or None)
 
     def init(self, key: jax.Array) -> Params:
         low, high = self.box
         return {"x": jax.random.uniform(key, (self._dim,), jnp.float32, low, high)}
-
-    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        loss = self.value(params["x"])
-        return loss + gradient_noise(params, key, self._noise_std) if self._noise_std else loss
-
-    def eval_loss_with_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        return self.value(params["x"]), {}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, which makes functions of different heights comparable."""
-        return log10_loss(loss)
 
 
 @configurable

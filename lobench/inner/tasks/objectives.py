@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import math
 
 import jax
 import jax.numpy as jnp
 
 from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Task
 
 __all__ = [
+    "NoisyFunction",
     "accuracy",
     "gradient_noise",
     "log10_loss",
@@ -71,3 +74,32 @@ def relative_loss(loss: jax.Array, reference: float) -> jax.Array:
 def log10_loss(loss: jax.Array) -> jax.Array:
     """Returns log10 of a loss whose minimum is zero; losses below 1e-12 count as 1e-12, NaN stays NaN."""
     return jnp.log(jnp.maximum(loss, _SMALLEST_LOSS)) / math.log(10.0)
+
+
+class NoisyFunction(Task, abc.ABC):
+    """A function of x, float32[dim], whose training gradient may have noise. Losses are exact.
+
+    Args:
+      dim: Length of x.
+      noise_std: Standard deviation of normal noise on each component of the training gradient. None: no noise.
+    """
+
+    def __init__(self, *, dim: int, noise_std: float | jax.Array | None) -> None:
+        self._dim, self._noise_std = dim, noise_std
+
+    @abc.abstractmethod
+    def value(self, x: jax.Array) -> jax.Array:
+        """Returns the function at x float32[dim], float32[]."""
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        loss = self.value(params["x"])
+        return loss if self._noise_std is None else loss + gradient_noise(params, key, self._noise_std)
+
+    def eval_loss_with_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return self.value(params["x"]), {}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns log10 of the loss, which makes functions of different heights and condition comparable."""
+        return log10_loss(loss)

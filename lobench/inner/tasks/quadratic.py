@@ -11,16 +11,23 @@ import numpy as np
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.task import Task, TaskFamily
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.networks import Params
-from lobench.inner.tasks.objectives import gradient_noise, log10_loss
+from lobench.inner.tasks.objectives import NoisyFunction
 
 __all__ = ["Quadratic", "QuadraticFamily"]
 
 
+class _Bowl(NoisyFunction):
+    """Base of quadratic bowls. The initial x is standard normal."""
+
+    def init(self, key: jax.Array) -> Params:
+        return {"x": jax.random.normal(key, (self._dim,), jnp.float32)}
+
+
 @configurable
-class Quadratic(Task):
+class Quadratic(_Bowl):
     """Quadratic bowl `0.5 (x - c)' H (x - c)` with minimum 0 at c.
 
     H has eigenvalues spaced evenly in their logarithm from `1 / condition` to 1, in the axes of x or in a rotated
@@ -44,9 +51,9 @@ class Quadratic(Task):
         problem_seed: int = 0,
     ) -> None:
         name = type(self).__name__
-        self._dim = arguments.integer(name, "dim", dim)
         condition = arguments.number(name, "condition", condition, at_least=1.0)
-        self._noise_std = arguments.number(name, "noise_std", noise_std)
+        noise_std = arguments.number(name, "noise_std", noise_std)
+        super().__init__(dim=arguments.integer(name, "dim", dim), noise_std=noise_std or None)
         rng = np.random.default_rng(arguments.integer(name, "problem_seed", problem_seed, at_least=0))
         optimum = rng.standard_normal(dim)
         basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0] if rotated else np.eye(dim)
@@ -55,24 +62,8 @@ class Quadratic(Task):
         # H = factor' factor: as a sum of squares the loss cannot fall below zero by rounding.
         self.factor = (np.sqrt(eigenvalues)[:, None] * basis.T).astype(np.float32)  # float32[dim, dim]
 
-    def init(self, key: jax.Array) -> Params:
-        return {"x": jax.random.normal(key, (self._dim,), jnp.float32)}
-
-    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        loss = self._value(params)
-        return loss + gradient_noise(params, key, self._noise_std) if self._noise_std else loss
-
-    def eval_loss_with_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        return self._value(params), {}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, which makes problems of different condition comparable."""
-        return log10_loss(loss)
-
-    def _value(self, params: PyTree) -> jax.Array:
-        return 0.5 * jnp.sum(((params["x"] - self.optimum) @ self.factor.T) ** 2)
+    def value(self, x: jax.Array) -> jax.Array:
+        return 0.5 * jnp.sum(((x - self.optimum) @ self.factor.T) ** 2)
 
 
 @configurable
@@ -111,29 +102,14 @@ class QuadraticFamily(TaskFamily):
         return _SampledQuadratic(cfg, self._cosines, noisy=self._max_noise_std > 0)
 
 
-class _SampledQuadratic(Task):
+class _SampledQuadratic(_Bowl):
     def __init__(self, cfg: PyTree, cosines: np.ndarray, *, noisy: bool) -> None:
-        self._cfg, self._cosines, self._noisy = cfg, cosines, noisy
+        super().__init__(dim=cosines.shape[0], noise_std=cfg["noise_std"] if noisy else None)
+        self._cfg, self._cosines = cfg, cosines
 
-    def init(self, key: jax.Array) -> Params:
-        return {"x": jax.random.normal(key, (self._cosines.shape[0],), jnp.float32)}
-
-    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        loss = self._value(params)
-        return loss + gradient_noise(params, key, self._cfg["noise_std"]) if self._noisy else loss
-
-    def eval_loss_with_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        return self._value(params), {}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns log10 of the loss, which makes problems of different condition comparable."""
-        return log10_loss(loss)
-
-    def _value(self, params: PyTree) -> jax.Array:
+    def value(self, x: jax.Array) -> jax.Array:
         first, second = self._cfg["signs"]
-        coordinates = self._cosines @ (second * (self._cosines @ (first * (params["x"] - self._cfg["optimum"]))))
+        coordinates = self._cosines @ (second * (self._cosines @ (first * (x - self._cfg["optimum"]))))
         return 0.5 * jnp.sum(self._cfg["eigenvalues"] * coordinates**2)
 
 
