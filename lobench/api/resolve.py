@@ -37,6 +37,7 @@ __all__ = [
     "find_trained",
     "is_chosen",
     "is_store",
+    "snapshot_with",
     "subjects_beside",
     "subjects_setting_scales",
 ]
@@ -357,14 +358,15 @@ def _in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: 
             raise UsageError("the store holds no evaluation yet", where=str(store))
         chosen = choose_reference(snapshot, candidates, kept) if candidates else last_subject(snapshot.subjects)
         return Stored(subject=chosen, snapshot=snapshot)
-    snapshot = _snapshot_for(store, name)
+    snapshot = snapshot_with(store, name)
     if not snapshot.subjects:
         raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store))
     place = one_called(snapshot, name, candidates)
     return Stored(subject=snapshot.subjects[place], snapshot=snapshot)
 
 
-def _snapshot_for(store: Path, name: str) -> Snapshot:
+def snapshot_with(store: Path, name: str) -> Snapshot:
+    """Returns the methods of a store's last experiment, or all of its subjects if only one of those has the name."""
     methods = read_methods(store)
     if not methods.methods or called(methods, name).is_exact:
         return methods
@@ -387,7 +389,7 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
         return []  # the command that writes to the store reports the reason
     found = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
     if has_scope:
-        snapshot = _snapshot_for(store, text)
+        snapshot = snapshot_with(store, text)
         found += [snapshot.subjects[place].who for place in called(snapshot, text).places]
     return [who for who in found if not _same(given, who)]
 

@@ -21,6 +21,7 @@ from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.pytest_plugin.references import check_reference
+from lobench.tools.history.history import history_of
 
 SHOWN = texts_of("api")
 
@@ -106,7 +107,13 @@ def _of_curves(world: World, form: str) -> str:
     return uri
 
 
-@pytest.mark.parametrize("place", [_of_compare, _of_report, _of_debug_and_pytest, _of_curves])
+def _of_history(world: World, form: str) -> str:
+    (run,) = history_of([world.store], "a", subject=form).runs
+    seen = {who for row in package.open_results(world.store).rows for who in row.sightings}
+    return next(who.uri for who in seen if run.subject == who.label)
+
+
+@pytest.mark.parametrize("place", [_of_compare, _of_report, _of_debug_and_pytest, _of_curves, _of_history])
 def test_each_place_takes_each_form(
     place: Callable[[World, str], str], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

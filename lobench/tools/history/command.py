@@ -25,7 +25,7 @@ Exit codes: 0, whatever it found; 2 usage, or no such case."""
 @click.option(
     "--subject",
     default="",
-    help="Label of an optimizer or a checkpoint (default: the only subject, or the last checkpoint of each run).",
+    help="Name of the subject, as in `lobench compare` (default: the only one, or the last checkpoint of each run).",
 )
 @click.option("--metric", default="", help="Default: the case's primary one.")
 @click.option(

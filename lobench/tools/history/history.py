@@ -17,8 +17,10 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.change_point import Belief, Probe, believe
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.store.names import called, one_called
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
+from lobench.api.resolve import snapshot_with
 from lobench.core.case import case_name
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import stored_spelling
@@ -154,7 +156,7 @@ def history_of(
     Args:
       stores: Stores, bundles, or folders with stores below them.
       case: Name of the case; one of `CaseInfo.names`.
-      subject: Label of the subject. "": the only subject of each run, or its last checkpoint.
+      subject: Name of the subject, as in `lobench compare`. "": the only subject of each run, or its last checkpoint.
       metric: The metric. "": the case's primary one.
       probability: Probability of a change above which it is reported.
     Raises:
@@ -184,7 +186,9 @@ def history_of(
     if not scored:
         known = sorted({one.label for snapshot in snapshots for one in snapshot.subjects})
         raise UsageError(
-            "no results with a score", got=subject or metric or case, expected=f"one of {', '.join(known)}"
+            "no results with a score",
+            got=repr(subject or metric or case),
+            expected=f"one of {', '.join(map(repr, known))}",
         )
     seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
     if not seeds:
@@ -268,15 +272,24 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
         raise UsageError(
             "several subjects, and each has a history of its own",
             where=case,
-            got=first_of(sorted(known), _MOST_NAMED),
+            got=first_of(sorted(map(repr, known)), _MOST_NAMED),
             next_step=f"--subject {shlex.quote(min(known))} shows one of them",
         )
 
 
-def _subject_of(snapshot: Snapshot, label: str) -> StoredSubject | None:
-    if not label:
+def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
+    """Returns the subject of a run that `lobench compare` finds by the same name; None if the run has none.
+
+    Raises:
+      UsageError: The run has several subjects of this name.
+    """
+    if not name:
         return last_subject(snapshot.subjects)
-    return next((one for one in snapshot.subjects if label in (one.label, one.who.uri)), None)
+    named = snapshot_with(snapshot.store, name)
+    if not called(named, name).places:
+        return None
+    key = named.subjects[one_called(named, name)].who.key
+    return next((one for one in snapshot.subjects if one.who.key == key), None)
 
 
 def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least: float) -> CaseRun:
