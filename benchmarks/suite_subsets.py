@@ -40,9 +40,9 @@ def main() -> None:
         skill = rng.standard_normal((num_methods, num_skills)) @ rng.standard_normal((num_skills, num_cases))
         means = 0.3 * skill + 0.05 * rng.standard_normal((num_methods, num_cases))
         print(f"| {num_methods} | {num_cases} | {num_skills} | {_share(means, rng, num_splits):.2f} |", flush=True)
-    scores, methods, cases = baseline_scores(find_suite("quick"))
-    means = np.array([[np.mean(list(cell.values())) for cell in row] for row in scores])
-    print(f"| {len(methods)}, tuned | {len(cases)}, quick | | {_share(means, rng, num_splits):.2f} |")
+    judged = baseline_scores(find_suite("quick"))
+    means = judged.means()
+    print(f"| {len(judged.methods)}, tuned | {len(judged.cases)}, quick | | {_share(means, rng, num_splits):.2f} |")
 
 
 if __name__ == "__main__":

@@ -10,28 +10,14 @@ import sys
 
 from harness import answer_help
 
-from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, find_baselines
+from lobench.analysis.scores.baseline_file import Baseline, find_baselines
 from lobench.analysis.scores.scales import seed_scores
-from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.analysis.stats.intervals import stratified_t_mean
 from lobench.analysis.stats.mean_ranks import mean_ranks
 from lobench.core.metric import Direction
 from lobench.engine.config.shipped import find_suite
 
 _METRIC = "train/loss"
-
-
-def _scale(adam: BaselineCase) -> ScoreScale:
-    return ScoreScale.of_baseline(
-        _METRIC,
-        Direction.MIN,
-        untrained=adam.untrained[_METRIC],
-        tuned=adam.tuned[_METRIC],
-        starts=adam.starts[_METRIC],
-        curve=adam.curves[_METRIC],
-        declared=adam.scale or "",
-        minimum=adam.minimum,
-    )
 
 
 def main() -> None:
@@ -45,7 +31,8 @@ def main() -> None:
             tuned = zip(case.seeds, case.tuned[_METRIC], strict=True)
             finals = {seed: value for seed, value in tuned if seed in common}
             starts = dict(zip(adam[name].seeds, adam[name].starts[_METRIC], strict=True))
-            found[name] = seed_scores(finals, starts, (), _scale(adam[name]))
+            scale = adam[name].score_scale(_METRIC, Direction.MIN, is_primary=True)
+            found[name] = seed_scores(finals, starts, (), scale)
         scores.append(found)
     ranks, num_cases = mean_ranks(scores)
     cases = list(adam)

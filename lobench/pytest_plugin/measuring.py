@@ -325,7 +325,9 @@ def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo)
 
 
 def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
-    return baseline.score_scale(metric, info, direction) if metric in baseline.tuned else None
+    if metric not in baseline.tuned:
+        return None
+    return baseline.score_scale(metric, direction, is_primary=metric == info.primary_metric)
 
 
 def _program_note(reference: Finals, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:

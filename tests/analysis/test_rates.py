@@ -90,7 +90,7 @@ def test_adam_at_its_tuned_rate_is_the_baseline() -> None:
     for key, case in baseline.cases.items():
         cell = subject[key.partition(":")[2]]["train/loss"]
         info = case_info("any")
-        scale = case.score_scale("train/loss", info, Direction.MIN)
+        scale = case.score_scale("train/loss", Direction.MIN, is_primary=info.primary_metric == "train/loss")
         ours, tuned = (
             scores(side, scale, starts=cell["starts"]) for side in (cell["finals"], case.tuned["train/loss"][:4])
         )

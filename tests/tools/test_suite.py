@@ -15,7 +15,7 @@ from shown import texts_of
 
 from lobench.core.errors import StoreError
 from lobench.tools.suite.suite_output import suite_record, suite_text
-from lobench.tools.suite.worth import noise_of, seeds_needed, suite_worth
+from lobench.tools.suite.worth import SuiteScores, noise_of, seeds_needed, suite_worth
 
 SHOWN = texts_of("suite")
 
@@ -33,7 +33,8 @@ def planted(rng: np.random.Generator, num_methods: int = 18, num_seeds: int = 5)
 
 def worth(scores: list[list[dict[int, float]]], **more: float) -> object:
     methods = [f"m{place}" for place in range(len(scores))]
-    return suite_worth(scores, methods=methods, cases=NAMES, seconds=[1.0, 2.0, 3.0, 4.0], num_splits=50, **more)
+    judged = SuiteScores(methods=methods, cases=NAMES, scores=scores, seconds=[1.0, 2.0, 3.0, 4.0])
+    return suite_worth(judged, num_splits=50, **more)
 
 
 def test_a_copy_adds_nothing_and_a_silent_case_is_told() -> None:
@@ -73,7 +74,8 @@ def test_subsets_are_judged_on_methods_that_did_not_choose() -> None:
     means = rng.standard_normal((20, 12))
     scores = [[{0: value, 1: value} for value in row] for row in means.tolist()]
     names = [f"case{place}" for place in range(12)]
-    found = suite_worth(scores, methods=[f"m{row}" for row in range(20)], cases=names, seconds=[1.0] * 12)
+    methods = [f"m{row}" for row in range(20)]
+    found = suite_worth(SuiteScores(methods=methods, cases=names, scores=scores, seconds=[1.0] * 12))
     for subset in found.subsets[:3]:
         chosen = spearmanr(means[:, list(subset.cases)].mean(axis=1), means.mean(axis=1)).statistic
         output.append(chosen - subset.rank_correlation)

@@ -133,9 +133,8 @@ class BaselineCase:
     def tuned_mean(self, metric: str) -> float:
         return float(np.mean(self.tuned[metric]))
 
-    def score_scale(self, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale:
+    def score_scale(self, metric: str, direction: Direction | None, *, is_primary: bool) -> ScoreScale:
         """Returns the score scale of a metric. `scale` and `minimum` apply to the case's primary metric only."""
-        is_primary = metric == info.primary_metric
         return ScoreScale.of_baseline(
             metric,
             direction,

@@ -359,7 +359,7 @@ class Scales:
         tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
         direction = self._direction(identity, metric)
         if tuned is not None and metric in tuned.tuned:
-            return tuned.score_scale(metric, case, direction)
+            return tuned.score_scale(metric, direction, is_primary=metric == case.primary_metric)
         is_primary = metric == case.primary_metric
         common, column = self.starts(case, metric), self._column(identity, metric)
         finals, starts = list[float](), dict[Any, float]()

@@ -135,7 +135,7 @@ def _mean_score(
     finals = {seed: cell.final.get(metric, {}).get(seed, math.nan) for seed in sorted(seeds)}
     starts = {seed: cell.untrained.get(metric, {}).get(seed, math.nan) for seed in finals}
     if tuned is not None and metric in tuned.tuned:
-        scale = tuned.score_scale(metric, case, direction)
+        scale = tuned.score_scale(metric, direction, is_primary=metric == case.primary_metric)
     else:
         scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
     kept = [value for seed, value in finals.items() if seed not in cell.diverged_at]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.options import BoundedNumber, baseline_option
+from lobench.cli.options import BoundedNumber, baseline_option, experiment_options
 from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 
@@ -26,8 +26,7 @@ Exit codes: 0, 2 usage, or too few methods."""
 )
 @click.argument("store", metavar="STORE|SUITE", type=click.Path(path_type=Path))
 @baseline_option
-@click.option("--experiment", help="Show the methods of this experiment (default: the last one that ran).")
-@click.option("--all", "every", is_flag=True, help="Show everything in the store, not only an experiment's methods.")
+@experiment_options
 @click.option(
     "--difference",
     default=0.05,
@@ -47,7 +46,7 @@ Exit codes: 0, 2 usage, or too few methods."""
 def suite(
     store: Path,
     baselines: tuple[Path, ...],
-    experiment: str | None,
+    experiment: str,
     every: bool,
     difference: float,
     keep: float,
@@ -71,7 +70,7 @@ def suite(
     from lobench.tools.suite.suite_output import suite_record, suite_text, write_suite_page
 
     if (store / "ledger.sqlite").exists() or not (named := find_suite(str(store))).exists():
-        found = worth_of_store(store, baselines, experiment, every=every, keep=keep, difference=difference)
+        found = worth_of_store(store, baselines, experiment or None, every=every, keep=keep, difference=difference)
     elif baselines or experiment or every:
         raise UsageError(
             "these options need a store",

@@ -12,12 +12,11 @@ from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.baseline_file import Baseline, find_baselines
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import seed_scores
-from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.methods import read_methods
 from lobench.core.errors import StoreError
 from lobench.core.metric import Direction
-from lobench.tools.suite.worth import SuiteWorth, suite_worth
+from lobench.tools.suite.worth import SuiteScores, SuiteWorth, suite_worth
 
 __all__ = ["baseline_scores", "worth_of_baselines", "worth_of_store"]
 
@@ -68,17 +67,15 @@ def worth_of_store(
             places.append(place)
     identities = [snapshot.cases[case].identity for case in scored]
     groups = case_groups([snapshot.subjects[place].cells for place in places], identities)
-    return suite_worth(
-        [[own[place][identity] for identity in identities] for place in places],
+    judged = SuiteScores(
         methods=[snapshot.labels[place] for place in places],
         cases=[snapshot.name(case) for case in scored],
+        scores=[[own[place][identity] for identity in identities] for place in places],
         seconds=[_seconds(summary, places, case) for case in scored],
-        keep=keep,
-        difference=difference,
-        left_out=left_out,
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
-        where=str(store),
+        left_out=left_out,
     )
+    return suite_worth(judged, keep=keep, difference=difference, where=str(store))
 
 
 def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.05) -> SuiteWorth:
@@ -98,23 +95,11 @@ def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.
             where=str(suite),
             next_step="`lobench run` fills a store with methods; `lobench baseline` tunes optimizers on a suite",
         )
-    scores, methods, cases = baseline_scores(suite)
-    return suite_worth(
-        scores,
-        methods=methods,
-        cases=cases,
-        seconds=[math.nan] * len(cases),
-        keep=keep,
-        difference=difference,
-        where=str(suite),
-    )
+    return suite_worth(baseline_scores(suite), keep=keep, difference=difference, where=str(suite))
 
 
-def baseline_scores(suite: Path) -> tuple[list[list[dict[int, float]]], list[str], list[str]]:
-    """Returns scores by optimizer, case and seed, the names of the optimizers, and those of the cases.
-
-    Only seeds that tuned Adam has too are included.
-    """
+def baseline_scores(suite: Path) -> SuiteScores:
+    """Returns the scores of the optimizers tuned on a suite, on the seeds that tuned Adam has too."""
     files = find_baselines(suite)
     loaded = [Baseline.load(path) for path in files]
     cases = [name for name in loaded[0].cases if all(name in one.cases for one in loaded)] if loaded else []
@@ -123,22 +108,18 @@ def baseline_scores(suite: Path) -> tuple[list[list[dict[int, float]]], list[str
         row = []
         for name in cases:
             adam, case = loaded[0].cases[name], baseline.cases[name]
-            scale = ScoreScale.of_baseline(
-                _METRIC,
-                Direction.MIN,
-                untrained=adam.untrained[_METRIC],
-                tuned=adam.tuned[_METRIC],
-                starts=adam.starts[_METRIC],
-                curve=adam.curves[_METRIC],
-                declared=adam.scale or "",
-                minimum=adam.minimum,
-            )
+            scale = adam.score_scale(_METRIC, Direction.MIN, is_primary=True)
             starts = dict(zip(adam.seeds, adam.starts[_METRIC], strict=True))
             finals = dict(zip(case.seeds, case.tuned[_METRIC], strict=True))
             common = {seed: value for seed, value in finals.items() if seed in starts}
             row.append(seed_scores(common, {seed: starts[seed] for seed in common}, (), scale))
         scores.append(row)
-    return scores, [file.stem for file in files], [name.partition(":")[2] or name for name in cases]
+    return SuiteScores(
+        methods=[file.stem for file in files],
+        cases=[name.partition(":")[2] or name for name in cases],
+        scores=scores,
+        seconds=[math.nan] * len(cases),
+    )
 
 
 def _seconds(summary: Summary, places: Sequence[int], case: int) -> float:

@@ -25,6 +25,7 @@ __all__ = [
     "LEAST_METHODS",
     "CaseWorth",
     "Subset",
+    "SuiteScores",
     "SuiteWorth",
     "noise_of",
     "seeds_needed",
@@ -122,35 +123,65 @@ class SuiteWorth:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteScores:
+    """Scores by which the cases of a suite are judged.
+
+    Attributes:
+      methods: Names of the methods.
+      cases: Names of the cases.
+      scores: Scores by seed, for each method and case.
+      seconds: Seconds of one seed of each case. NaN if unknown.
+      groups: Groups of indices of cases that share the randomness of their seeds. Other cases are independent.
+      left_out: Methods and cases that were left out, with the reason.
+    """
+
+    methods: Sequence[str]
+    cases: Sequence[str]
+    scores: Sequence[Sequence[Mapping[int, float]]]
+    seconds: Sequence[float]
+    groups: Sequence[Sequence[int]] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def means(self) -> _Floats:
+        """Returns the mean scores, float64[methods, cases]."""
+        return np.array([[np.mean(list(cell.values())) for cell in row] for row in self.scores])
+
+    def noise(self, cases: Sequence[int]) -> float:
+        """Returns the noise of one seed's mean over some cases.
+
+        Cases in a group are dependent, groups are independent.
+        """
+        group_of = {case: tuple(group) for group in self.groups for case in group}
+        squares = []
+        for group in dict.fromkeys(group_of.get(case, (case,)) for case in cases):
+            members = [case for case in group if case in cases]
+            means = [
+                {
+                    seed: sum(row[case][seed] for case in members)
+                    for seed in complete_seeds([row[case] for case in members])
+                }
+                for row in self.scores
+            ]
+            squares.append(noise_of(means) ** 2 if all(means) else math.nan)
+        return math.sqrt(sum(squares)) / len(cases)
+
+
 def suite_worth(
-    scores: Sequence[Sequence[Mapping[int, float]]],
-    *,
-    methods: Sequence[str],
-    cases: Sequence[str],
-    seconds: Sequence[float],
-    keep: float = 0.9,
-    difference: float = 0.05,
-    num_splits: int = 200,
-    left_out: Mapping[str, str] | None = None,
-    groups: Sequence[Sequence[int]] = (),
-    where: str = "",
+    judged: SuiteScores, *, keep: float = 0.9, difference: float = 0.05, num_splits: int = 200, where: str = ""
 ) -> SuiteWorth:
     """Returns the worth of the cases.
 
     Args:
-      scores: Scores by seed, for each method and case.
-      methods: Names of the methods.
-      cases: Names of the cases.
-      seconds: Seconds of one seed of each case.
+      judged: Scores of the methods on the cases.
       keep: Rank correlation that a subset must keep.
       difference: Difference between two methods' mean scores to be detected.
       num_splits: Number of splits of the methods.
-      left_out: Methods and cases that were left out, with the reason.
-      groups: Groups of indices of cases that share the randomness of their seeds. Other cases are independent.
       where: Name of the store or suite, for errors.
     Raises:
       StoreError: There are fewer than six methods, or fewer than two cases.
     """
+    methods, cases = judged.methods, judged.cases
     if len(methods) < LEAST_METHODS or len(cases) < 2:
         raise StoreError(
             "too little to judge a suite by",
@@ -159,45 +190,24 @@ def suite_worth(
             expected=f"at least {LEAST_METHODS} methods and 2 cases",
             next_step="evaluate more optimizers on it: `lobench run` with one method each",
         )
-    means = np.array([[np.mean(list(cell.values())) for cell in row] for row in scores])
-    noises = [noise_of([row[case] for row in scores]) for case in range(len(cases))]
-    worths = tuple(
-        _case_worth(name, case, means, scores, noises[case], seconds[case], difference)
-        for case, name in enumerate(cases)
-    )
-    subsets = subsets_of(means, np.asarray(seconds, np.float64), num_splits=num_splits)
-    enough = (place for place, subset in enumerate(subsets[:-1]) if subset.lower >= keep)
-    chosen = next(enough, None)
+    means = judged.means()
+    subsets = subsets_of(means, np.asarray(judged.seconds, np.float64), num_splits=num_splits)
+    chosen = next((place for place, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
+    seeds_of_chosen = None
+    if chosen is not None:
+        seeds_of_chosen = seeds_needed(judged.noise(subsets[chosen].cases), difference)
     return SuiteWorth(
         methods=tuple(methods),
-        cases=worths,
+        cases=tuple(_case_worth(judged, case, means, difference) for case in range(len(cases))),
         subsets=subsets,
         chosen=chosen,
         keep=keep,
         difference=difference,
         num_splits=num_splits,
-        num_seeds=seeds_needed(_noise_of_mean(scores, range(len(cases)), groups), difference),
-        num_seeds_of_chosen=None
-        if chosen is None
-        else seeds_needed(_noise_of_mean(scores, subsets[chosen].cases, groups), difference),
-        left_out=left_out or {},
+        num_seeds=seeds_needed(judged.noise(range(len(cases))), difference),
+        num_seeds_of_chosen=seeds_of_chosen,
+        left_out=judged.left_out,
     )
-
-
-def _noise_of_mean(
-    scores: Sequence[Sequence[Mapping[int, float]]], cases: Sequence[int], groups: Sequence[Sequence[int]]
-) -> float:
-    """Returns the noise of one seed's mean over some cases. Cases in a group are dependent, groups are independent."""
-    group_of = {case: tuple(group) for group in groups for case in group}
-    squares = []
-    for group in dict.fromkeys(group_of.get(case, (case,)) for case in cases):
-        members = [case for case in group if case in cases]
-        means = [
-            {seed: sum(row[case][seed] for case in members) for seed in complete_seeds([row[case] for case in members])}
-            for row in scores
-        ]
-        squares.append(noise_of(means) ** 2 if all(means) else math.nan)
-    return math.sqrt(sum(squares)) / len(cases)
 
 
 def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
@@ -235,16 +245,10 @@ def _is_found(count: int, spread: float, difference: float, alpha: float) -> boo
     return bound * spread <= difference * math.sqrt(count)
 
 
-def _case_worth(
-    name: str,
-    case: int,
-    means: _Floats,
-    scores: Sequence[Sequence[Mapping[int, float]]],
-    noise: float,
-    seconds: float,
-    difference: float,
-) -> CaseWorth:
-    counts = np.array([len(row[case]) for row in scores], np.float64)
+def _case_worth(judged: SuiteScores, case: int, means: _Floats, difference: float) -> CaseWorth:
+    column = [row[case] for row in judged.scores]
+    noise = noise_of(column)
+    counts = np.array([len(cell) for cell in column], np.float64)
     total = float(np.var(means[:, case], ddof=1))
     of_means = noise**2 * float(np.mean(1.0 / counts))
     signal = math.sqrt(max(0.0, total - (0.0 if math.isnan(noise) else of_means)))
@@ -255,12 +259,12 @@ def _case_worth(
     elif degrees > 0:
         p_value = 0.0 if total > 0 else 1.0
     return CaseWorth(
-        name=name,
+        name=judged.cases[case],
         signal=signal,
         noise=noise,
         p_value=p_value,
         correlation=_correlation(means[:, case], np.delete(means, case, axis=1).mean(axis=1)),
-        seconds=seconds,
+        seconds=judged.seconds[case],
         num_seeds=seeds_needed(noise, difference),
     )
 
