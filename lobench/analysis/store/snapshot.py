@@ -21,6 +21,7 @@ from lobench.analysis.store.subjects import (
 )
 from lobench.core.case import CaseInfo
 from lobench.core.curve_summary import CurveSummary
+from lobench.core.errors import StoreError
 from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject as Who
@@ -170,6 +171,11 @@ class Snapshot:
         if self.stored:
             return "no evaluation of this experiment is in the store, which holds others: --all shows them"
         return "the store holds no evaluation yet"
+
+    def require_rows(self) -> None:
+        """Raises StoreError if there are no rows."""
+        if not self.rows:
+            raise StoreError(self.nothing, where=str(self.store))
 
     @property
     def setting_scales(self) -> tuple[StoredSubject, ...]:

@@ -30,7 +30,6 @@ from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
-from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE, Overhead
@@ -82,8 +81,7 @@ def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3
       StoreError: The store contains no evaluation.
       ConfigError: The specification names a method, case or metric that does not exist.
     """
-    if not summary.snapshot.rows:
-        raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
+    summary.snapshot.require_rows()
     return _Maker(summary, spec or TableSpec(), digits).table()
 
 

@@ -49,8 +49,7 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
       StoreError: There is nothing to draw, or the folder cannot be written.
       LobenchError: matplotlib is not installed.
     """
-    if not summary.snapshot.rows:
-        raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
+    summary.snapshot.require_rows()
     try:
         import matplotlib as mpl
     except ImportError as error:

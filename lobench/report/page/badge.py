@@ -7,7 +7,6 @@ import re
 from markupsafe import escape
 
 from lobench.analysis.comparisons.summary import Summary
-from lobench.core.errors import StoreError
 from lobench.core.wording import one_line
 from lobench.report.tables.verdict import cards
 
@@ -34,8 +33,7 @@ def badge_svg(summary: Summary) -> str:
     Raises:
       StoreError: The store has no evaluations.
     """
-    if not summary.snapshot.rows:
-        raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
+    summary.snapshot.require_rows()
     comparison = summary.change()
     shown = cards(summary, comparison)
     bounds = re.search(r"\[[^\]]*\]", shown[0].note)

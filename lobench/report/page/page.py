@@ -88,8 +88,7 @@ def render_page(
       StoreError: The store has no evaluations.
     """
     snapshot = summary.snapshot
-    if not snapshot.rows:
-        raise StoreError(snapshot.nothing, where=str(snapshot.store))
+    snapshot.require_rows()
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
     listed = listed or listed_part(summary)

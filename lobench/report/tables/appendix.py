@@ -10,7 +10,6 @@ from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.core.errors import StoreError
 from lobench.core.number_checks import is_number
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, one_line, seed_ranges
@@ -85,8 +84,7 @@ def _breaking(text: str) -> str:
 
 def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
     snapshot = summary.snapshot
-    if not snapshot.rows:
-        raise StoreError(snapshot.nothing, where=str(snapshot.store))
+    snapshot.require_rows()
     with Ledger.open(snapshot.store, read_only=True) as ledger:
         experiments = [row for row in ledger.experiments() if row.config]
     fits = [row for row in experiments if _is_of(snapshot, row)]

@@ -18,7 +18,6 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import replicate_of
-from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, duration, one_line
@@ -82,8 +81,7 @@ def verdict_text(summary: Summary) -> str:
       StoreError: The store has no evaluations.
     """
     snapshot = summary.snapshot
-    if not snapshot.rows:
-        raise StoreError(snapshot.nothing, where=str(snapshot.store))
+    snapshot.require_rows()
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
     parts = [
