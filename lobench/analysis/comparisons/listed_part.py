@@ -12,7 +12,14 @@ from lobench.analysis.comparisons.viewer_index import ever_finer
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.wording import counted
 
-__all__ = ["MOST_CHECKPOINTS", "MOST_METHODS", "ListedPart", "best_methods", "listed_part"]
+__all__ = [
+    "MOST_CHECKPOINTS",
+    "MOST_METHODS",
+    "ListedPart",
+    "best_methods",
+    "listed_part",
+    "listed_with_new",
+]
 
 MOST_CHECKPOINTS, MOST_METHODS = 100, 200
 _NEWEST, _BEST = 40, 20  # of the checkpoints; the others are the ends of runs, and evenly spaced ones
@@ -52,6 +59,30 @@ def listed_part(summary: Summary) -> ListedPart:
         methods=summary.of_part(_part_of(snapshot, sorted([*checkpoints, *listed_methods]))),
         note=f"The lists and tables of this page have {', and '.join(notes)}.",
     )
+
+
+def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> Summary | None:
+    """Returns the listed subjects of an earlier reading, and all subjects with later evaluations.
+
+    Scores are those of the earlier scales, so that only new evaluations are scored.
+
+    Args:
+      listed: Part that was listed.
+      whole: Summary of the earlier reading.
+      snapshot: Later reading that continues it, with the same objects for unchanged subjects.
+
+    Returns:
+      None if there are cases that the earlier scales do not have, or more changed subjects than a page lists.
+    """
+    if {case.identity for case in snapshot.cases} - {case.identity for case in whole.snapshot.cases}:
+        return None
+    before = {*map(id, whole.snapshot.subjects)}
+    known = {(one.who, one.optimizer_hashes) for one in listed.subjects.snapshot.subjects}
+    changed = [place for place, one in enumerate(snapshot.subjects) if id(one) not in before]
+    if len(changed) > MOST_CHECKPOINTS + MOST_METHODS:
+        return None
+    kept = [place for place, one in enumerate(snapshot.subjects) if (one.who, one.optimizer_hashes) in known]
+    return whole.of_later(_part_of(snapshot, sorted({*kept, *changed})))
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:

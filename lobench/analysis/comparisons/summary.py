@@ -219,6 +219,16 @@ class Summary:
         found._means = self._means
         return found
 
+    def of_later(self, part: Snapshot) -> Summary:
+        """Returns the summary of some subjects of a later reading, on the scales of this one.
+
+        Scores of subjects that are the same objects are reused. Those of others are not kept here, because their `id`
+        may become that of another object.
+        """
+        found = Summary(part, self.scales)
+        found._means = dict(self._means)
+        return found
+
     @functools.cached_property
     def shown(self) -> int:
         """Place of the headlines' subject: the best method, ranked as in the table of methods, or the last checkpoint.

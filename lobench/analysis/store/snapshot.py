@@ -128,7 +128,7 @@ class Snapshot:
         if superseded and not any(row.present for row in rows):
             rows, superseded = [replace(row, superseded=()) for row in rows], ()  # there is only a superseded run
         current = CurrentCases.of_rows(rows) if current is None else current
-        is_current = [current.is_current(row) for row in rows]
+        is_current = current.which_are_current(rows)
         known = {row.case.identity: row.case for row, counts in zip(rows, is_current, strict=True) if counts}
         former = Counter(
             f"{row.case.suite}/{row.case.name}" for row, counts in zip(rows, is_current, strict=True) if not counts

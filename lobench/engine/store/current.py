@@ -329,6 +329,13 @@ class CurrentCases:
             return False
         return any(self.has_bindings(row, one) for one in ((who,) if who is not None else row.sightings))
 
+    def which_are_current(self, rows: Iterable[EvaluationRow]) -> list[bool]:
+        """Return `is_current` of each row. In a store without plans it only looks at the case."""
+        if self._history.has_plans:
+            return [self.is_current(row) for row in rows]
+        identities = self.identities
+        return [row.case.identity in identities for row in rows]
+
     def has_bindings(self, row: EvaluationRow, who: Subject) -> bool:
         """Return whether an evaluation has the current bindings of a subject's optimizer."""
         if not self._history.has_plans:

@@ -7,7 +7,7 @@ import itertools
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from lobench.report.charts.svg import short, short_rows
 from lobench.report.page.evaluations import evaluation_list, evaluation_record
 from lobench.report.page.pairs import pair_record
 
-__all__ = ["explorer_curves", "explorer_data", "subject_keys"]
+__all__ = ["CellTexts", "explorer_curves", "explorer_data", "subject_keys"]
 
 _MOST_NUMBERS = 200_000  # numbers of curves in one file, about 1.4 MB
 _POINTS = (64, 24)  # points of a curve, if all fit, and if they do not
@@ -37,7 +37,30 @@ _MOST_PAIRED = 6  # subjects with all pairs in a file
 _HASHED = 8  # hex digits
 
 
-def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
+class CellTexts:
+    """Texts on cells, kept for later pages with the same cells, because some are read from the curves."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Cell, tuple[str, str, str]]] = {}  # by the `id` of the cell, which is held
+
+    def of(self, snapshot: Snapshot) -> list[tuple[str, str, str] | None]:
+        """Returns description, gin bindings and seed options of each cell, by subject and case; None without a cell.
+
+        Only the texts of this snapshot are kept.
+        """
+        made, seeds = dict[int, tuple[Cell, tuple[str, str, str]]](), _SeedTexts()
+        found = list[tuple[str, str, str] | None]()
+        for subject in snapshot.subjects:
+            for case in snapshot.cases:
+                cell = subject.cells.get(case.identity)
+                if cell is not None:
+                    made[id(cell)] = self._made.get(id(cell)) or (cell, _cell_texts(cell, seeds))
+                found.append(made[id(cell)][1] if cell is not None else None)
+        self._made = made
+        return found
+
+
+def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTexts | None = None) -> dict[str, Any]:
     """Returns subjects, cases, metrics, final values and evaluations, and for a file as many curves and pairs as fit.
 
     Lists are as short as possible, and texts shared by many cells are stored once: ten thousand evaluations take about
@@ -46,6 +69,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
     Args:
       viewer_index: Index of the results.
       served: Whether a server delivers the curves on request.
+      cell_texts: Texts of an earlier page, to be reused. None: all are made here.
     """
     snapshot, texts = viewer_index.snapshot, _Texts()
     keys = [] if served else _embedded(viewer_index)
@@ -85,8 +109,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
             }
             for place, case in enumerate(snapshot.cases)
         ],
-        "cells": [number for row in snapshot.subjects for case in snapshot.cases
-                  for number in _cell(row.cells.get(case.identity), texts)],
+        "cells": [number for one in (cell_texts or CellTexts()).of(snapshot) for number in texts.indices(one)],
         "texts": texts.shown,
         **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
@@ -164,36 +187,40 @@ class _Texts:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
-        self._indices: dict[str, int] = {}
-        self.seeds: dict[tuple[object, ...], tuple[str, str]] = {}  # texts on seeds, shared by many cells
+        self._indices: dict[str, int] = {"": -1}
 
-    def index(self, text: str) -> int:
+    def indices(self, texts: tuple[str, str, str] | None) -> tuple[int, ...]:
+        """Returns the index of each text of a cell; -1 for an empty text, or without a cell."""
+        return tuple(map(self._index, texts)) if texts is not None else (-1, -1, -1)
+
+    def _index(self, text: str) -> int:
         if text not in self._indices:
             self._indices[text] = len(self.shown)
             self.shown.append(_shown(text))
         return self._indices[text]
 
 
-def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
-    """Returns the indices of a cell's texts: its description, gin bindings and seed options; -1: none."""
-    if cell is None:
-        return -1, -1, -1
+_SeedTexts: TypeAlias = dict[tuple[object, ...], tuple[str, str]]  # texts on seeds, shared by many cells
+
+
+def _cell_texts(cell: Cell, seed_texts: _SeedTexts) -> tuple[str, str, str]:
+    """Returns a cell's description, gin bindings and seed options."""
     failures = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.failures]
     if not cell.sources:
-        return texts.index("; ".join(["no curves", *failures])), -1, -1
+        return "; ".join(["no curves", *failures]), "", ""
     curves = [curves for curves, _ in cell.sources.values()][-1]
     blocks = frozenset((one.seeds[0], len(one.seeds)) for one, _ in cell.sources.values())
     key = id(cell.case), cell.seeds, blocks
-    if key not in texts.seeds:
-        texts.seeds[key] = _seeds(cell.case, cell.seeds, blocks)
-    seeds_text, arguments = texts.seeds[key]
+    if key not in seed_texts:
+        seed_texts[key] = _seeds(cell.case, cell.seeds, blocks)
+    seeds_text, arguments = seed_texts[key]
     diverged = [f"{name} diverged at inner step {step}" for name, step in diverged_names(cell).items()]
     lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
     origin = curves.provenance
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
     exploded = [f"{name} exploded" for name in exploded_names(cell)]
     about = "; ".join([seeds_text, *diverged, *exploded, *lost, *imported, *failures])
-    return texts.index(about), texts.index(origin.bindings), texts.index(arguments)
+    return about, origin.bindings, arguments
 
 
 def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:

@@ -64,15 +64,20 @@
       const found = await getJson("data.json", tag ? { "If-None-Match": tag } : {});
       wait = STEP;
       if (found) {
-        const { problem, explorer } = found.body;
-        status.textContent = problem ? `${problem} What is shown is from before.` : "";
-        status.hidden = !problem;
+        const { problem, note, subtitle, explorer } = found.body;
+        status.textContent = problem ? `${problem} What is shown is from before.` : note;
+        status.hidden = !status.textContent;
         if (explorer && version !== found.body.version) {
           if (!document.getElementById("explorer")) { location.reload(); return; }  // the first results
           [version, cache] = [found.body.version, { grids: [], of: {} }];
           await lobench.start(explorer, { curves: curvesOf(version), evaluation: ask(version, "evaluation.json"), pair: ask(version, "pair.json") });
-          if (status.dataset.version !== version) await replace();
-          status.dataset.version = version;
+          if (subtitle) {  // what the explorer draws is newer than the other sections, which follow
+            document.querySelector("header p").textContent = subtitle;
+            status.dataset.version = "";
+          } else {
+            if (status.dataset.version !== version) await replace();
+            status.dataset.version = version;
+          }
         }
         tag = found.tag;
       }

@@ -73,9 +73,9 @@ def _page(page_cache: PageCache, request: Request) -> Response:
 
 
 def _data(page_cache: PageCache, request: Request) -> Response:
-    """Returns the data that the page requests every two seconds. Usually the answer is 304."""
+    """Returns the data that the page requests several times a second. Usually the answer is 304."""
     page, problem = page_cache.look()
-    head = json.dumps({"version": page.version, "problem": problem})
+    head = json.dumps({"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle})
     return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
 
 

@@ -9,22 +9,25 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.comparisons.listed_part import listed_part
-from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.comparisons.listed_part import ListedPart, listed_part, listed_with_new
+from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.methods import check_experiment, read_methods
 from lobench.analysis.store.reading import StoreReading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import headline
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
-from lobench.report.page.explorer import explorer_data
+from lobench.report.page.explorer import CellTexts, explorer_data
 from lobench.report.page.page import reading_page, render_page, waiting_page
+from lobench.report.tables.verdict import subtitle
 
 __all__ = ["Page", "PageCache"]
 
 _PATIENCE = 0.5  # seconds that a request waits for the first page, before it gets one that says that it is being made
 _PAUSE = 1.0  # pause after rendering, relative to its duration, so that it takes half a core at most
+_SLOW = 0.3  # seconds of rendering a whole page from which new evaluations are shown before it is rendered again
 _UNSAID = "unsaid"  # placeholder of the version in a draft of the page
 
 
@@ -37,33 +40,78 @@ class Page:
       html: The page.
       viewer_index: Index of the results. None while the store has no evaluations, or is being read for the first time.
       data: Data that the explorer requests, as JSON.
+      subtitle: Subtitle that replaces the one of `html`, whose tables are of an earlier time; "" if they are not.
     """
 
     version: str
     html: bytes
     viewer_index: ViewerIndex | None
     data: str
+    subtitle: str = ""
+
+    @property
+    def note(self) -> str:
+        """Note that tables and charts are of an earlier time; "" if they are not."""
+        if not self.subtitle:
+            return ""
+        return (
+            "New evaluations are listed, with scores on the scale of the earlier ones. Rankings, tables and charts "
+            "follow in a few seconds."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WholePage:
+    """Page of which all parts are of one time, with what it was made of.
+
+    Attributes:
+      page: The page.
+      summary: Summary of the store.
+      listed: Part of the store that the page lists.
+      seconds: Duration of its rendering.
+    """
+
+    page: Page
+    summary: Summary
+    listed: ListedPart
+    seconds: float
 
 
 class PageCache:
     """Page of a store. It is rendered again on request if the store has changed, by one thread at a time.
 
+    If rendering takes long, new evaluations are shown before the tables and charts that they change (`Page.subtitle`).
+
+    Args:
+      store: Folder of the store.
+      baselines: Suites or files of baselines. (): those of the store's suites.
+      experiment: Experiment whose methods are shown. "": the last one that ran.
+      every: Whether to show everything in the store, instead of an experiment's methods.
     Raises:
       UsageError: The folder is not a store, or the store lacks the experiment.
     """
 
-    def __init__(self, store: Path, baselines: tuple[Path, ...], *, experiment: str = "", every: bool = False) -> None:
+    def __init__(
+        self,
+        store: Path,
+        baselines: tuple[Path, ...],
+        *,
+        experiment: str = "",
+        every: bool = False,
+    ) -> None:
         if not has_ledger(store):
             raise UsageError("no result store found", where=str(store), expected="a folder with ledger.sqlite")
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._every = experiment or None, every
-        self._reading = StoreReading(self._store)
+        self._reading, self._cell_texts = StoreReading(self._store), CellTexts()
         check_experiment(store, self._experiment)
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._is_made = threading.Event()  # the first page, or the reason why there is none
-        self._stamp: tuple[object, ...] = ()
-        self._next_at = 0.0
+        self._stamp: tuple[object, ...] = ()  # of the page
+        self._whole_stamp: tuple[object, ...] = ()  # of the whole page
+        self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
         self._page: Page | None = None
+        self._whole: _WholePage | None = None
         self._problem = ""
         self._error: Exception | None = None
 
@@ -84,13 +132,18 @@ class PageCache:
         Pages are rendered in the background, so that requests do not wait. Until the first one of a large store is
         there, the page says that the store is being read.
         """
-        is_due = time.monotonic() >= self._next_at and self._stamp != self._files()
-        if is_due and self._making.acquire(blocking=False):
+        if self._is_due() and self._making.acquire(blocking=False):
             threading.Thread(target=self._make_aside, daemon=True).start()
         if self._page is None:
             self._is_made.wait(_PATIENCE)
         with self._lock:
             return self._page or self._reading_page(), self._problem
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if self._whole_stamp != self._stamp and now >= self._whole_at:
+            return True
+        return now >= self._next_at and self._stamp != self._files()
 
     def _reading_page(self) -> Page:
         try:
@@ -113,7 +166,7 @@ class PageCache:
 
     def _make_aside(self) -> None:
         try:
-            self._make()
+            self.make()
         except LobenchError as error:
             with self._lock:
                 self._problem, self._error = f"{headline(error)}.", error
@@ -125,25 +178,69 @@ class PageCache:
             self._is_made.set()
             self._making.release()
 
-    def _make(self) -> None:
-        started, stamp = time.monotonic(), self._files()
-        try:
-            page = self._read()
-            with self._lock:
-                self._page, self._problem = page, ""
-        finally:
-            took = time.monotonic() - started
-            self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
+    def make(self, *, waits: bool = True) -> None:
+        """Reads what is new, and renders the page.
 
-    def _read(self) -> Page:
-        snapshot = read_methods(self._store, self._experiment, every=self._every, reading=self._reading)
+        Args:
+          waits: Whether the whole page is left for later if it was rendered a short time ago.
+        """
+        started, stamp = time.monotonic(), self._files()
+        whole_stamp = stamp  # also after an error, so that it is not repeated before the store changes
+        try:
+            snapshot = read_methods(self._store, self._experiment, every=self._every, reading=self._reading)
+            early = self._with_new(snapshot)
+            if early is not None:
+                self._publish(early)
+                if waits and time.monotonic() < self._whole_at:
+                    whole_stamp = self._whole_stamp
+                    return
+            self._publish(self._rendered(snapshot))
+        finally:
+            now = time.monotonic()
+            self._next_at = now + _PAUSE * (now - started)
+            if whole_stamp == stamp:
+                self._whole_at = self._next_at
+            self._stamp, self._whole_stamp = stamp, whole_stamp
+
+    def _publish(self, page: Page) -> None:
+        with self._lock:
+            self._page, self._problem = page, ""
+
+    def _rendered(self, snapshot: Snapshot) -> Page:
+        """Returns the whole page of a store."""
         if not snapshot.rows:
+            self._whole = None
             return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
+        started = time.monotonic()
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
         listed = listed_part(summary)
         viewer_index = ViewerIndex(listed.subjects)
-        data = json.dumps(explorer_data(viewer_index, served=True), allow_nan=False, separators=(",", ":"))
+        data = self._data_of(viewer_index)
         draft = render_page(summary, version=_UNSAID, listed=listed)
-        version = hashlib.sha256(f"{data}\0{draft}".encode()).hexdigest()[:16]
+        version = _hash(f"{data}\0{draft}")
         html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
-        return Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)
+        page = Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)
+        seconds = time.monotonic() - started
+        self._whole = _WholePage(page=page, summary=summary, listed=listed, seconds=seconds)
+        return page
+
+    def _with_new(self, snapshot: Snapshot) -> Page | None:
+        """Returns the last whole page with the data of later evaluations; None if rendering a whole page is quick."""
+        whole = self._whole
+        if whole is None or whole.seconds < _SLOW:
+            return None
+        listed = listed_with_new(whole.listed, whole.summary, snapshot)
+        if listed is None:
+            return None
+        viewer_index = ViewerIndex(listed)
+        data, text = self._data_of(viewer_index), subtitle(snapshot)
+        version = _hash(f"{data}\0{text}\0{whole.page.version}")
+        return Page(version=version, html=whole.page.html, viewer_index=viewer_index, data=data, subtitle=text)
+
+    def _data_of(self, viewer_index: ViewerIndex) -> str:
+        data = explorer_data(viewer_index, served=True, cell_texts=self._cell_texts)
+        return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

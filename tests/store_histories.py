@@ -1,0 +1,109 @@
+"""Random histories of a store: evaluations, errors, replaced and forgotten results, merges, restarts, edited cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from stores import case_info, curves
+
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.history import EvaluationId
+from lobench.core.program import Program
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject, Variant
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.merge import merge_stores
+from lobench.engine.store.plans import suite_plan
+
+__all__ = ["HISTORIES", "Step", "checkpoint", "evaluate", "forget", "take"]
+
+PROGRAMS = [Program(jax=one, jaxlib=one, device="cpu: x86-64-v3") for one in ("0.7.0", "0.7.1")]
+
+
+Step = tuple[str, Subject, dict[str, Any]]  # action, subject, arguments of `evaluate`
+
+
+def checkpoint(step: int, content: str = "a", bindings: tuple[str, ...] = ()) -> Subject:
+    sha256 = f"{content}{step}".ljust(64, "0")
+    variant = Variant(bindings=bindings)
+    return Subject.of_checkpoint(Checkpoint(uri=f"run/theta_{step}.npz", sha256=sha256, outer_step=step), variant)
+
+
+def evaluate(
+    store: Path,
+    subject: Subject,
+    finals: Sequence[float],
+    *,
+    name: str = "a",
+    form: str = "1",
+    optimizer: str = "o",
+    program: Program = PROGRAMS[0],
+    code: str = "",
+    is_planned: bool = False,
+    is_failed: bool = False,
+) -> None:
+    """Evaluates a subject on a case. A result that is there already is replaced."""
+    case = dataclasses.replace(case_info(name, len(finals), identity=f"{name} {form}"), optimizer_hash=optimizer)
+    case = dataclasses.replace(case, case_code=code)
+    with Ledger.open(store, name="test") as ledger:
+        ledger.set_admission(ledger.record_sighting(subject, on_restart=lambda restart: None), "admitted")
+        if is_planned:
+            ledger.record_plan(subject, suite_plan([case], {}), [program.key])
+        key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], program.key)
+        found = None if is_failed else curves({"train/loss": finals})
+        outcome = Outcome.ERROR if is_failed else Outcome.PASSED
+        ledger.record_evaluation(key, case, outcome, curves=found, replace=True, program=program)
+
+
+def forget(store: Path, name: str, form: str, optimizer: str, subject: Subject) -> None:
+    case = dataclasses.replace(case_info(name, 2, identity=f"{name} {form}"), optimizer_hash=optimizer)
+    with Ledger.open(store, name="test") as ledger:
+        evaluation = EvaluationId(subject.sha256, case.key, case.blocks()[0])
+        ledger.forget([evaluation], programs=[program.key for program in PROGRAMS])
+
+
+_EVALUATIONS = st.fixed_dictionaries(
+    {
+        "finals": st.lists(st.sampled_from([0.25, 0.5, 1.0, 4.5, math.nan]), min_size=2, max_size=2),
+        "name": st.sampled_from("ab"),
+        "form": st.sampled_from(["1", "1", "2"]),
+        "optimizer": st.sampled_from(["o", "o", "p"]),
+        "program": st.sampled_from([PROGRAMS[0], *PROGRAMS]),
+        "code": st.sampled_from(["", "", "x", "y"]),
+        "is_planned": st.booleans(),
+        "is_failed": st.sampled_from([False, False, False, True]),
+    }
+)
+_SUBJECTS = st.builds(
+    checkpoint,
+    st.integers(0, 3),
+    st.sampled_from(["a", "a", "a", "b"]),
+    st.sampled_from([(), (), (), ("Case.num_inner_steps = 5",)]),
+)
+_STEPS = st.one_of(
+    st.tuples(st.just("evaluate"), _SUBJECTS, _EVALUATIONS),
+    st.tuples(st.just("evaluate"), _SUBJECTS, _EVALUATIONS),
+    st.tuples(st.just("forget"), _SUBJECTS, _EVALUATIONS),
+    st.tuples(st.just("merge"), _SUBJECTS, _EVALUATIONS),
+)
+HISTORIES = st.lists(
+    st.tuples(_STEPS, st.booleans()), min_size=1, max_size=7
+)  # steps, and whether they are read at once
+
+
+def take(store: Path, step: Step, number: int) -> None:
+    """Takes a step of a history. The store of a merge is made beside the store, with the number in its name."""
+    action, subject, detail = step
+    if action == "evaluate":
+        evaluate(store, subject, **detail)
+    elif action == "forget":
+        forget(store, detail["name"], detail["form"], detail["optimizer"], subject)
+    else:
+        other = store.parent / f"other{number}"
+        evaluate(other, subject, **detail)
+        merge_stores([other], store)

@@ -1,0 +1,97 @@
+"""Pages of `lobench view` equal those of a new reading, and show new evaluations before the tables that they change."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from report_store import SEEDS, case_info, curves, make_store
+from store_histories import HISTORIES, Step, take
+
+from lobench.core.case import SeedBlock
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.viewer import page_cache
+from lobench.tools.viewer.page_cache import Page, PageCache
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _every_page_is_slow() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_cache, "_SLOW", 0.0)
+        yield
+
+
+def explorer(page: Page) -> dict[str, Any]:
+    """Returns the data of a page that do not depend on scores, with each cell's texts in place of their indices."""
+    found = json.loads(page.data)
+    found["texts"] = [found["texts"][place] if place >= 0 else "" for place in found["cells"]]
+    found["subjects"] = [[one["key"], one["label"], one.get("run"), one.get("step")] for one in found["subjects"]]
+    names = ("subjects", "cases", "metrics", "runs", "finals", "seconds", "evaluations", "texts")
+    return {name: found[name] for name in names}
+
+
+def with_new(cache: PageCache) -> Page:
+    """Makes the page that shows new evaluations alone, if there was a page."""
+    cache._whole_at = math.inf
+    cache.make()
+    return cache.look()[0]
+
+
+def whole(cache: PageCache) -> Page:
+    cache._whole_at = 0.0
+    cache.make()
+    return cache.look()[0]
+
+
+@settings(deadline=None, max_examples=10)
+@given(HISTORIES)
+def test_page_of_a_continued_reading_equals_one_of_the_whole_store(history: list[tuple[Step, bool]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        Ledger.open(store).close()
+        cache = PageCache(store, ())
+        for number, (step, is_read) in enumerate(history):
+            take(store, step, number)
+            if is_read or number == len(history) - 1:
+                early, found, expected = with_new(cache), whole(cache), whole(PageCache(store, ()))
+                assert (found.version, found.html, found.data) == (expected.version, expected.html, expected.data)
+                if early.subtitle:
+                    assert explorer(early) == explorer(found)
+
+
+def test_new_evaluations_are_shown_before_the_tables_that_they_change(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    cache = PageCache(store, ())
+    first = whole(cache)
+    record(store)
+    early = with_new(cache)
+    assert early.html == first.html and early.version != first.version
+    assert first.note == "" and early.note.startswith("New evaluations are listed")
+    are_listed = [any("sgd()" in row for row in explorer(page)["evaluations"]["rows"]) for page in (first, early)]
+    assert are_listed == [False, True] and "1 optimizer" in early.subtitle
+    found = whole(cache)
+    assert found.note == "" and early.subtitle in found.html.decode()
+
+
+def record(store: Path) -> None:
+    """Evaluates a further method on a case of the store."""
+    subject, case = Subject.of_optimizer("sgd()"), case_info("case0")
+    key = EvaluationKey(
+        checkpoint_sha256=subject.sha256,
+        optimizer_hash="o",
+        case_identity=case.identity,
+        seed_block=SeedBlock(start=0, size=SEEDS),
+        program_version=PROGRAM_VERSION,
+    )
+    with Ledger.open(store) as ledger:
+        ledger.set_admission(ledger.record_sighting(subject), "admitted")
+        ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves(0.5, np.random.default_rng(0)))
