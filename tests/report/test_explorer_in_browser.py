@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.svg import number, rounded
 from lobench.report.page.page import write_page
+from lobench.tools.viewer import page_cache
 
 SHOWN = texts_of("report")
 
@@ -148,7 +150,10 @@ def test_the_commands_compute_the_same_bits_whatever_was_bound(chromium: Browser
     assert again[0]["metrics"] == before[0]["metrics"] and again[0]["case"] == before[0]["case"]
 
 
-def test_what_is_new_arrives_and_what_is_picked_stays(chromium: Browser, tmp_path: Path) -> None:
+def test_what_is_new_arrives_and_what_is_picked_stays(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_SLOW", 0.0)  # new evaluations come first, and tables and charts after them
     store = make_store(tmp_path)
     served = serve(store, token="a token of its own")
     link = f"{served.address}#/curves?metric=test%2Floss&metric=*primary&subject=*last"
@@ -167,6 +172,8 @@ def test_what_is_new_arrives_and_what_is_picked_stays(chromium: Browser, tmp_pat
         page.evaluate("history.back()")
         expect(page.locator("#explorer-legend")).to_contain_text("outer step 7")
         assert picked(page, "metric") == ["test/loss", "*primary"] and picked(page, "subject") == ["*last"]
+        expect(page.locator("#live")).to_have_attribute("data-version", re.compile("."))
+        expect(page.locator("#live")).to_be_hidden()
 
 
 def test_the_first_results_and_the_end_of_a_store_show_by_themselves(chromium: Browser, tmp_path: Path) -> None:

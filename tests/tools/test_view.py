@@ -156,7 +156,7 @@ def test_a_store_that_is_empty_at_first_and_gone_at_last(tmp_path: Path) -> None
     Ledger.open(store).close()
     address = serve(store).address
     first = get(address, "data.json").record
-    assert first == {"version": "", "problem": "", "explorer": None}
+    assert first == {"version": "", "problem": "", "note": "", "subtitle": "", "explorer": None}
     assert b"No result yet" in get(address).body
     add(store, 1, {"a": {"train/loss": [1.0, 0.5]}})
     found = until(address, lambda answer: answer.record["version"]).record
