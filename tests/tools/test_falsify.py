@@ -140,11 +140,12 @@ def test_no_seed_of_a_test_was_seen_before_and_both_sides_have_it(fallen: tuple[
     rows = read_store(fallen[0] / ".lobench" / "falsify" / "tiny").rows
     tested = [row for row in rows if row.key.seed_block.start >= 10_000]
     assert all(row.key.seed_block.start == 0 for row in rows if row not in tested)
-    by_start: dict[int, list[Any]] = {}
+    by_test: dict[int, list[Any]] = {}
     for row in tested:
-        by_start.setdefault(row.key.seed_block.start, []).append(row)
-    assert len(by_start) == fallen[1]["num_tests"]
-    for own in by_start.values():
+        by_test.setdefault(row.key.seed_block.start // 1000, []).append(row)
+    assert len(by_test) == fallen[1]["num_tests"]
+    assert {row.key.seed_block.size for row in rows} == {3}, "all seeds are trained by one program for each side"
+    for own in by_test.values():
         assert len({row.case.file for row in own}) == 1 and len({row.key.checkpoint_sha256 for row in own}) == 2
     seeds = [seed for row in tested for seed in row.key.seed_block.seeds]
     assert len(seeds) == 2 * len(set(seeds))

@@ -19,7 +19,7 @@ from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.compare import named_subjects
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.settings import texts
-from lobench.core.case import SeedBlock
+from lobench.core.case import SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.settings_field import settings_from
@@ -39,13 +39,27 @@ from lobench.tools.falsify.cells import Cells, read_cells
 from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifySettings, SearchRules
 from lobench.tools.falsify.replay import MeasuredLoss
 
-__all__ = ["Falsified", "falsify"]
+__all__ = ["Falsified", "block_sizes", "falsify"]
 
 _RATES = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1, 0))
 _COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
 _LOOK = 3  # seeds of the screening and of tuning
 _FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # test n uses the seeds from 10,000 + 1,000 n on
+_WIDTHS = (3, 4)  # seeds of one program in a test
 _NAMED = 2  # cells named in a line of progress
+
+
+def block_sizes(block: SeedBlock) -> tuple[int, ...]:
+    """Returns the sizes of the blocks in which the seeds of a test are trained.
+
+    The number of seeds that train together is part of the compiled program. Small blocks of equal size let tests of any
+    number of seeds, and the screening, share one program.
+
+    >>> block_sizes(SeedBlock(start=10_000, size=12))
+    (3, 3, 3, 3)
+    """
+    width = next((width for width in _WIDTHS if block.size % width == 0), block.size)
+    return (width,) * (block.size // width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +332,8 @@ class _Oracle:
         return tuned
 
     def _evaluate(self, subjects: Sequence[Given], files: Sequence[Path], block: SeedBlock) -> None:
-        self.evaluator.evaluate(subjects, block.bindings, suites=tuple(map(str, files)))
+        bindings = f"Case.first_seed = {block.start}", f"Case.block_sizes = {block_sizes(block)}"
+        self.evaluator.evaluate(subjects, bindings, suites=tuple(map(str, files)))
 
     def _gap(self, cell: Cell, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
@@ -348,10 +363,11 @@ class _Oracle:
         Subjects without results have no scores.
         """
         snapshot = read_store(self.folder)
+        parts = set(seed_blocks(block.size, None, block.start, block_sizes(block)))
         rows = [
             row
             for row in snapshot.rows
-            if row.case.file == self.file(cell).stem and row.key.seed_block == block and row.has_curves
+            if row.case.file == self.file(cell).stem and row.key.seed_block in parts and row.has_curves
         ]
         own: list[StoredSubject | None] = []
         for one in who:

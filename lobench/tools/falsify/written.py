@@ -10,7 +10,7 @@ from pathlib import Path
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
 from lobench.engine.whole_file import require_folder, write_whole
-from lobench.tools.falsify.falsify import Falsified
+from lobench.tools.falsify.falsify import Falsified, block_sizes
 
 __all__ = ["require_case_folder", "write_case"]
 
@@ -73,7 +73,7 @@ def _files(found: Falsified, name: str, folder: Path) -> dict[Path, str]:
     assert test is not None and found.block is not None and found.measured is not None
     scope = found.cells.scope
     own = [line for line in found.cells.text(test.cell).splitlines() if not _is_of_seeds(line, scope)]
-    seeds = (f"{scope}/Case.first_seed = {found.block.start}", f"{scope}/Case.num_seeds = {found.block.size}")
+    seeds = (f"{scope}/Case.first_seed = {found.block.start}", f"{scope}/Case.block_sizes = {block_sizes(found.block)}")
     comment = f"# {found.theta} loses to {found.against} here."
     replay = folder / f"test_{name}.py"
     text = _TEST.format(
