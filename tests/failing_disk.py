@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import functools
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -145,14 +148,9 @@ def failing_disk(
       seconds: How long, from a process's first such call on.
       every: `(n, k)`: of each n calls of a process, call k fails, as long as it runs. None: all calls, for `seconds`.
     """
-    source, library = folder / "failing_disk.c", folder / "failing_disk.so"
-    if not library.exists():
-        source.write_text(_SOURCE)
-        assert COMPILER is not None
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
     return {
         **os.environ,
-        "LD_PRELOAD": str(library),
+        "LD_PRELOAD": str(_library()),
         "FAULT_PATHS": ":".join(paths),
         "FAULT_CALLS": " ".join(calls),
         "FAULT_ERRNO": " ".join(map(str, numbers)),
@@ -160,3 +158,15 @@ def failing_disk(
         **({} if every is None else {"FAULT_EVERY": f"{every[0]} {every[1]}"}),
         "FAULT_LOG": str(folder / "faults.log"),
     }
+
+
+@functools.cache
+def _library() -> Path:
+    """Compiles the library, once for all tests of a process, so that one server forks all processes with it."""
+    folder = Path(tempfile.mkdtemp(prefix="failing-disk-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source, library = folder / "failing_disk.c", folder / "failing_disk.so"
+    source.write_text(_SOURCE)
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from failing_disk import ALL_CALLS, COMPILING, failing_disk
+from forked import python
 from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, results, watch_command, watch_here, write_checkpoint
 
@@ -25,9 +24,7 @@ def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: 
     calls = ALL_CALLS if call == "all" else (call,)
     environment = failing_disk(tmp_path, *calls, paths=(f"{run}/theta_", f"{store}/spool/"), numbers=NUMBERS)
     command = watch_command(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--store", str(store))
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment
-    )
+    done = python(*command[1:], timeout=PATIENCE, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(record["outcome"] for record in results(store)) == ["passed"] * 4
     faults = [line.split() for line in (tmp_path / "faults.log").read_text().splitlines()]
@@ -53,9 +50,7 @@ def test_watch_of_which_one_call_in_25_fails_evaluates_everything(tmp_path: Path
         every=(25, shift),
     )
     command = watch_command(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--store", str(store))
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment
-    )
+    done = python(*command[1:], timeout=PATIENCE, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(record["outcome"] for record in results(store)) == ["passed"] * 4
     assert (tmp_path / "faults.log").exists()
@@ -69,9 +64,7 @@ def test_watch_whose_store_is_on_a_network_disk_that_fails_for_a_second_evaluate
     environment = failing_disk(tmp_path, call, paths=(str(run), str(store)), numbers=NUMBERS)
     environment |= {"LOBENCH_NETWORK_STORE": "1", "LOBENCH_LOCAL_DIR": str(tmp_path / "local")}
     command = watch_command(run, suite, "--once", "--executor", "inline", "--store", str(store))
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path, env=environment
-    )
+    done = python(*command[1:], timeout=PATIENCE, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(record["outcome"] for record in results(store)) == ["passed"] * 2
     assert (tmp_path / "faults.log").exists()
@@ -127,8 +120,7 @@ def test_what_is_looked_at_while_a_disk_fails_is_the_same_as_before(tmp_path: Pa
     write_checkpoint(suite / "theta.npz", -1.0)
     environment = failing_disk(tmp_path, paths=(str(suite),), numbers=(errno.ESTALE,), seconds=0.3)
     del environment["FAULT_CALLS"]
-    command = [sys.executable, "-c", LOOKING, str(suite), " ".join(ALL_CALLS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
+    done = python("-c", LOOKING, suite, " ".join(ALL_CALLS), timeout=PATIENCE, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "remembered": 3,
@@ -152,8 +144,7 @@ def test_ledger_whose_disk_fails_for_a_moment_was_not_removed(tmp_path: Path) ->
     code += "    os.environ['FAULT_CALLS'] = 'stat'\n    ledger.record_event('one')\n    del os.environ['FAULT_CALLS']"
     environment = failing_disk(tmp_path, paths=("ledger.sqlite",))
     del environment["FAULT_CALLS"]
-    command = [sys.executable, "-c", code, str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
+    done = python("-c", code, tmp_path / "store", timeout=PATIENCE, env=environment)
     assert done.returncode == 0, done.stderr
     assert "stat" in (tmp_path / "faults.log").read_text()
 
