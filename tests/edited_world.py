@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from forked import python
 from tiny import write_checkpoint
 
 __all__ = [
@@ -303,12 +304,6 @@ def notebook_losses(folder: Path, name: str) -> list[list[list[float]]]:
     """Returns what `lobench.evaluate` gives before and after an edit in one process."""
     file, before, after = EDITS[name]
     code = f"from pathlib import Path; p = Path({file!r}); p.write_text(p.read_text().replace({before!r}, {after!r}))"
-    done = subprocess.run(
-        [sys.executable, "notebook.py", code, TORCH if name in TORCH_EDITS else "signs()"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-    )
+    done = python("notebook.py", code, TORCH if name in TORCH_EDITS else "signs()", cwd=folder)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

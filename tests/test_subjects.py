@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import pytest_session
+from forked import python
 from shown import texts_of
 from tiny import KILLED_CHIEF, PATIENCE, content, make_run, make_suite
 
@@ -139,7 +140,8 @@ def test_killed_at_two_moments_it_ends_with_the_same_ledger(done: Path, tmp_path
         shutil.copytree(done / name, tmp_path / name)
     arguments = [str(tmp_path / "store"), str(tmp_path / "tiny"), *subjects_in(tmp_path)]
     for write in ("9", "8"):
-        killed = [sys.executable, "-c", program, write, "1", *arguments]
-        assert subprocess.run(killed, timeout=PATIENCE, check=False).returncode == -signal.SIGKILL
-    subprocess.run([sys.executable, "-c", EVALUATE, *arguments], timeout=PATIENCE, check=True)
+        killed = python("-c", program, write, "1", *arguments, timeout=PATIENCE)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    undisturbed = python("-c", EVALUATE, *arguments, timeout=PATIENCE)
+    assert undisturbed.returncode == 0, undisturbed.stderr
     assert content(tmp_path / "store") == content(done / "store")

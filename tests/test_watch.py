@@ -6,20 +6,20 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from forked import ANEW
+from forked import ANEW, python
 from shown import texts_of
 from tiny import (
     KILLED_CHIEF,
     PATIENCE,
     content,
     is_alive,
+    killed_chief,
     make_run,
     make_suite,
     results,
@@ -114,8 +114,7 @@ def test_killed_at_every_ledger_write_it_ends_with_the_same_ledger(
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
     kills = 0
     for write in range(1, 40):
-        command = [sys.executable, "-c", KILLED_CHIEF, str(write), str(after), "watch", *options]
-        code = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode
+        code = killed_chief(write, after, "watch", *options).returncode
         if code == 0:
             break
         assert code == -signal.SIGKILL
@@ -287,8 +286,7 @@ def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     missed = tmp_path / "missed"
     with (suite / "tiny_tasks.py").open("a") as file:
         file.write(f"\nwhile not os.path.exists({str(missed)!r}):\n    time.sleep(0.02)\n")
-    command = [sys.executable, "-c", IMPATIENT, str(missed), "watch", str(run), "--suite", str(suite), *ALL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = python("-c", IMPATIENT, missed, "watch", run, "--suite", suite, *ALL, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     log = run / "lobench_results" / "tiny" / "logs" / "worker-0.log"
     assert done.stdout.count(SHOWN["worker-0-is-not-ready"].format(log=log)) == 1
@@ -345,8 +343,7 @@ def test_a_tensorboard_folder_that_was_removed_is_filled_again(reference: tuple[
 def test_a_theta_that_spool_and_run_have_lost_is_expired(reference: tuple[Path, Path], tmp_path: Path) -> None:
     suite, run, store = reference[1], make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
     options = [str(run), "--suite", str(suite), *ALL, "--store", str(store)]
-    command = [sys.executable, "-c", KILLED_CHIEF, "3", "1", "watch", *options]
-    assert subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode == -signal.SIGKILL
+    assert killed_chief(3, 1, "watch", *options).returncode == -signal.SIGKILL
     shutil.rmtree(store / "spool")
     (run / "theta_1.npz").unlink()
     assert watch(run, suite, *ALL, "--store", str(store)).returncode == 3
@@ -380,15 +377,14 @@ def test_on_a_network_file_system_a_lost_local_disk_costs_work_and_nothing_else(
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
     known = []
     for write, program, is_lost in ((14, EAGER, True), (6, LAZY, True), (6, EAGER, False)):
-        command = [sys.executable, "-c", program + KILLED_CHIEF, str(write), "1", "watch", *options]
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, env=environment)
+        words = (str(write), "1", "watch", *options)
+        done = python("-c", program + KILLED_CHIEF, *words, env=environment, timeout=PATIENCE)
         assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
         if is_lost:
             shutil.rmtree(machine)
         known.append(len(results(store)))
     assert 0 < known[0] == known[1] <= known[2], "the second start published nothing that it evaluated"
-    command = [sys.executable, "-m", "lobench.cli", "watch", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
+    done = python("-m", "lobench.cli", "watch", *options, env=environment, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert content(store) == content(run.parent / "store")
     assert scalars(store) == scalars(run.parent / "store")

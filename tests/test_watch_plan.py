@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -20,9 +19,9 @@ from shown import texts_of
 from tiny import (
     CONFIG,
     GIN,
-    KILLED_CHIEF,
     PATIENCE,
     content,
+    killed_chief,
     make_run,
     make_suite,
     results,
@@ -177,8 +176,7 @@ def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(
     (folder / "tiny" / "tiny.gin").write_text(GIN + "c/Case.task = @Bowl()\n")
     options = [str(folder / "run"), "--suite", str(folder / "tiny"), *ONCE, "--checkpoints", "all", "--store"]
     for write in range(1, 30):
-        command = [sys.executable, "-c", KILLED_CHIEF, str(write), "1", "watch", *options, str(folder / "store")]
-        code = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode
+        code = killed_chief(write, 1, "watch", *options, folder / "store").returncode
         if code == 0:
             break
         assert code == -signal.SIGKILL
