@@ -128,7 +128,8 @@ def test_history_of_several_subjects_without_a_choice_is_refused_with_their_name
             add(store, 0, {"a": {"train/loss": losses}}, optimizer=name, revision=f"{night:040x}")
     done = lobench("history", tmp_path, "--case", "a")
     assert done.returncode == 2 and not done.stdout, done.stdout
-    assert SHOWN["several-subjects"] in done.stderr and "'adam()', 'sgd()'" in done.stderr and "--subject" in done.stderr
+    assert SHOWN["several-subjects"] in done.stderr
+    assert "'adam()', 'sgd()'" in done.stderr and "--subject" in done.stderr
     for name in finals:
         found = history_of([tmp_path], "a", subject=name)
         assert {run.subject for run in found.runs} == {name} and len(found.runs) == 8 and changes(found) == []
