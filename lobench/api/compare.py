@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from etils import epath
 
@@ -35,9 +35,10 @@ from lobench.api.resolve import (
     subjects_beside,
     subjects_setting_scales,
 )
-from lobench.api.settings import WatchSettings, check_options, texts
+from lobench.api.settings import CompareSettings, WatchSettings, check_options, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
+from lobench.core.settings_field import settings_from
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
@@ -119,13 +120,6 @@ def compare(
     baselines: str | Path | Sequence[str | Path] = (),
     metrics: Sequence[str] = (),
     cases: Sequence[str] = (),
-    margin: float | None = None,
-    alpha: float = 0.05,
-    max_diverged: float = 1.0,
-    independent_cases: bool = False,
-    seed_means: bool = False,
-    target: str | float | None = None,
-    until_step: Literal["common"] | None = None,
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Comparison:
@@ -147,18 +141,9 @@ def compare(
       baselines: Suites, or baseline files, whose tuned optimizers define 1 on the score scale.
       metrics: Metrics to compare (default: the primary metric, train/loss and test/loss).
       cases: Names of the cases to compare, such as relu32, quick/relu32 or digits.relu32. Empty: all.
-      margin: Loss of score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
-      alpha: Probability of a false alarm.
-      max_diverged: Largest share of diverging seeds, 0 to 1, with which PASS is possible. 1: no limit, and the bound is
-        only reported.
-      independent_cases: Whether all cases are treated as independent. By default, cases that share a training are one
-        group.
-      seed_means: Whether all cases are treated as one group, in which each seed counts once.
-      target: Value of the primary metric, or "METRIC=VALUE": the steps to reach it are compared too.
-      until_step: "common": curves are cut at the last step that all seeds of a case have. None: final values are
-        compared.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `workers`, `executor`, `gin_params` and `keep_results`.
+      options: Fields of `CompareSettings`: `margin`, `alpha`, `max_diverged`, `independent_cases`, `seed_means`,
+        `target` and `until_step`; and further ones of `WatchSettings`, such as `workers` and `gin_params`.
     Raises:
       LobenchError: A name is unknown, an evaluation cannot start, or a baseline is stale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -167,17 +152,18 @@ def compare(
     >>> str(found.pairs[0].effects[0].gate.verdict)
     'PASS'
     """
-    design = design_of(independent_cases=independent_cases, seed_means=seed_means)
+    check_options("compare", options, CompareSettings, WatchSettings)
+    settings = settings_from(CompareSettings, options)
+    design = design_of(independent_cases=settings.independent_cases, seed_means=settings.seed_means)
     names = texts(subjects)
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
-    check_options("compare", WatchSettings, options)
     WatchSettings(location="", suites=places, **options)  # raises if a value is wrong
     given = [Path(path) for path in texts(baselines)]
     check_baselines(given or map(Path, places))
-    asked = None if target is None else parse_target(str(target))
-    rules = GateRules(alpha=alpha, max_diverged=max_diverged)
+    asked = None if settings.target is None else parse_target(str(settings.target))
+    rules = GateRules(alpha=settings.alpha, max_diverged=settings.max_diverged)
     specs = specs_called(cases, *places, with_tests=True) if cases and places else []
     chosen = _subjects(
         names,
@@ -197,24 +183,26 @@ def compare(
     compared = _distinguished([one.subject for one in chosen], names)
     if cases:
         compared = _on_cases(compared, _names_by_case(cases, specs))
-    if until_step is not None:
+    if settings.until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
         compared,
         metrics=tuple(metrics),
         rules=rules,
-        margin=margin,
+        margin=settings.margin,
         scales=scales,
         design=design,
     )
     steps: list[tuple[CaseSteps, ...]] = []
     if asked is not None:
-        steps = [_by_name(pair, compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
+        steps = [_by_name(pair, compare_steps(pair.a, pair.b, asked, scales, alpha=settings.alpha)) for pair in pairs]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
     before, *after = map(_other_code, chosen)
     pairs = [replace(pair, other_code=(*before, *lines)) for pair, lines in zip(pairs, after, strict=True)]
-    costs = tuple(_by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
+    costs = tuple(
+        _by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=settings.alpha)) for pair in pairs
+    )
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
     if not any(pair.primary.comparison.cases for pair in pairs):

@@ -33,7 +33,6 @@ def race(
     alpha: float = 0.05,
     store: str | Path | None = None,
     baselines: str | Path | Sequence[str | Path] = (),
-    gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> RaceResult:
@@ -56,9 +55,8 @@ def race(
       store: Store of the evaluations (default: .lobench/compare/SUITE).
       baselines: Suites, or baseline files, whose tuned optimizers define 1 on the score scale (default: those of the
         suites).
-      gin_params: Bindings over everything else.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as workers, executor, gin_files.
+      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_params`.
     Raises:
       LobenchError: Wrong usage, an evaluation cannot start or gave no result, or no case has a score scale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -70,6 +68,7 @@ def race(
     names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
     folder = Path(store) if store else default_store_of(places)
+    gin_params = tuple(options.pop("gin_params", ()))
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, places, progress)
     wanted = [who for _, who in subjects]

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.settings_field import option
@@ -18,9 +18,13 @@ from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = [
     "HERE",
     "BaselineSettings",
+    "CompareSettings",
     "ImportSettings",
     "TuneSettings",
     "WatchSettings",
@@ -92,6 +96,49 @@ class WatchSettings(WatchOptions):
           UsageError: A suite does not exist.
         """
         return replace(self, suites=tuple(str(find_suite(suite)) for suite in self.suites))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSettings:
+    """Options of the statistics of `lobench compare`, under the same names."""
+
+    margin: float | None = option(
+        None,
+        "Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one). With --race: "
+        "end when no remaining method can be better than the leader by more than this (default: 0, never).",
+        least=0,
+        most=3,
+    )
+    alpha: float = option(
+        0.05,
+        "Chance of a false alarm; intervals are of level 1 - alpha. With --race: chance that any method is eliminated "
+        "although it is at least as good.",
+        least=0.0001,
+        most=0.5,
+    )
+    max_diverged: float = option(
+        1.0,
+        "PASS requires that at most this share of B's seeds diverges, such as 0.1 (1: print the bound only).",
+        least=0,
+        most=1,
+    )
+    independent_cases: bool = option(
+        False,
+        "Treat all cases as independent (default: cases of one training, or with common imported seeds, form a group, "
+        "and each seed counts once with its mean over the group).",
+    )
+    seed_means: bool = option(False, "Take all cases as one group: always valid, with less power at few seeds.")
+    target: str | float | None = option(
+        None,
+        "Report after how many steps, and seconds of training, each side reaches this value (default: of the primary "
+        "metric).",
+        metavar="[METRIC=]VALUE",
+    )
+    until_step: str | None = option(
+        None,
+        "common: compare all curves at the last step that all seeds of a case have (default: at the end of each).",
+        choices=("common",),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,14 +312,14 @@ def command_text(*words: str, **options: object) -> str:
     return shlex.join(command)
 
 
-def check_options(function: str, settings: type[WatchSettings | BaselineSettings], options: Collection[str]) -> None:
-    """Raises TypeError if a function was called with an option that its settings do not have.
+def check_options(function: str, options: Collection[str], *settings: type[DataclassInstance]) -> None:
+    """Raises TypeError if a function was called with an option that none of its settings has.
 
-    >>> check_options("watch", WatchSettings, {"worker": 2})
+    >>> check_options("watch", {"worker": 2}, WatchSettings)
     Traceback (most recent call last):
     TypeError: watch() got an unexpected keyword argument 'worker'; did you mean 'workers'?
     """
-    known = [field.name for field in fields(settings)]
+    known = [field.name for kind in settings for field in fields(kind)]
     for name in options:
         if name not in known:
             problem = f"{function}() got an unexpected keyword argument {name!r}"

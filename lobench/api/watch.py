@@ -52,7 +52,7 @@ def watch(
     >>> watched.ending.outcomes[lobench.Outcome.PASSED]
     3
     """
-    check_options("watch", WatchSettings, options)
+    check_options("watch", options, WatchSettings)
     return run_watch(WatchSettings(location=str(location), suites=texts(suites), **options), progress)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from lobench.api.settings import CompareSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber, evaluation_options
+from lobench.cli.options import evaluation_options, options_of
 from lobench.cli.output import emit, emit_text, format_option, logged_aside, show
 from lobench.core.errors import UsageError
 
@@ -72,47 +73,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @click.option(
     "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; repeatable."
 )
-@click.option(
-    "--margin",
-    default=None,
-    type=BoundedNumber(0, 3),
-    help="Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one). With --race: "
-    "end when no remaining method can be better than the leader by more than this (default: 0, never).",
-)
-@click.option(
-    "--alpha",
-    default=0.05,
-    show_default=True,
-    type=BoundedNumber(0.0001, 0.5),
-    help="Chance of a false alarm; intervals are of level 1 - alpha. With --race: chance that any method is eliminated "
-    "although it is at least as good.",
-)
-@click.option(
-    "--max-diverged",
-    default=1.0,
-    type=BoundedNumber(0, 1),
-    help="PASS requires that at most this share of B's seeds diverges, such as 0.1 (default: print the bound only).",
-)
-@click.option(
-    "--independent-cases",
-    is_flag=True,
-    help="Treat all cases as independent (default: cases of one training, or with common imported seeds, form a group, "
-    "and each seed counts once with its mean over the group).",
-)
-@click.option(
-    "--seed-means", is_flag=True, help="Take all cases as one group: always valid, with less power at few seeds."
-)
-@click.option(
-    "--target",
-    metavar="[METRIC=]VALUE",
-    help="Report after how many steps, and seconds of training, each side reaches this value (default: of the primary "
-    "metric).",
-)
-@click.option(
-    "--until-step",
-    type=click.Choice(["common"]),
-    help="common: compare all curves at the last step that all seeds of a case have (default: at the end of each).",
-)
+@options_of(CompareSettings)
 @click.option("--strict", is_flag=True, help="Exit with 1 for an undecided gate too.")
 @click.option(
     "--race",

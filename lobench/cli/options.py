@@ -21,6 +21,7 @@ __all__ = [
     "did_you_mean",
     "display_options",
     "evaluation_options",
+    "experiment_options",
     "options_of",
     "watched_run_options",
 ]
@@ -80,6 +81,14 @@ def baseline_option(command: C) -> C:
     return click.option("--baseline", "baselines", multiple=True, type=kind, help=text)(command)
 
 
+def experiment_options(command: C) -> C:
+    """Decorator that adds the options that choose the methods of a store: `experiment` and `every`."""
+    everything = "Show everything in the store, not only an experiment's methods."
+    command = click.option("--all", "every", is_flag=True, help=everything)(command)
+    methods = "Show the methods of this experiment (default: the last one that ran)."
+    return click.option("--experiment", default="", help=methods)(command)
+
+
 def _option(field: Field[Any]) -> Callable[[C], C]:
     setting: Option = field.metadata["option"]
     words: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
@@ -89,7 +98,7 @@ def _option(field: Field[Any]) -> Callable[[C], C]:
     if kind == "bool":
         words["is_flag"] = True
     elif kind.startswith("tuple["):
-        words["multiple"] = True
+        words |= {"multiple": True, "type": _type(kind.removeprefix("tuple["), setting)}
     else:
         words |= {"show_default": words.get("default") not in (None, ""), "type": _type(kind, setting)}
     flags = setting.flag.split() or [f"--{field.name.replace('_', '-')}"]
@@ -103,7 +112,9 @@ def _type(kind: str, setting: Option) -> Any:
     if kind.startswith("float"):
         lower = setting.least if setting.above is None else setting.above
         return BoundedNumber(lower, setting.most, min_open=setting.above is not None)
-    return click.STRING
+    if kind.startswith("Path"):
+        return click.Path(exists=setting.exists, path_type=Path)
+    return click.Choice(setting.choices) if setting.choices else click.STRING
 
 
 _PLACES = {"store": "--store", "stores": "--store", "suites": "--suite"}  # arguments that are options in other commands

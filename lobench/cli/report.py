@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from lobench.cli.options import baseline_option
+from lobench.cli.options import baseline_option, experiment_options, options_of
 from lobench.cli.output import emit_text, format_option, json_text
+from lobench.core.settings_field import option, settings_from
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
@@ -32,6 +34,15 @@ _OF_SUFFIXES = {  # possible formats by suffix; the first one is the default
     ".png": ("png",),
 }
 _PRINTED = ("text", "json", "appendix", "badge")  # formats allowed without --output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatexSettings:
+    """Options of a LaTeX table, under the same names."""
+
+    width: str = option("", r"With latex: split the table to this width: \linewidth, \textwidth, or 3.3in.")
+    numbers: Numbers = option("plain", "With latex: format of numbers.", choices=("plain", "siunitx"))
+    precision: int = option(3, "With latex: number of digits.", least=1, most=8)
 
 
 @click.command(
@@ -78,17 +89,8 @@ Examples:
     multiple=True,
     help="Only this method or checkpoint, by label, scope, gin text, path or outer step; repeatable.",
 )
-@click.option("--experiment", help="Show the methods of this experiment (default: the last one that ran).")
-@click.option("--all", "every", is_flag=True, help="Show everything in the store, not only an experiment's methods.")
-@click.option(
-    "--width", default="", help=r"With latex: split the table to this width: \linewidth, \textwidth, or 3.3in."
-)
-@click.option(
-    "--numbers", default="plain", type=click.Choice(["plain", "siunitx"]), help="With latex: format of numbers."
-)
-@click.option(
-    "--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: number of digits."
-)
+@experiment_options
+@options_of(LatexSettings)
 def report(
     store: Path,
     output: Path | None,
@@ -97,11 +99,7 @@ def report(
     table: Path | None,
     figure: str | None,
     only: tuple[str, ...],
-    experiment: str | None,
-    every: bool,
-    precision: int,
-    width: str,
-    numbers: Numbers,
+    **options: Any,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     gc.disable()  # all data lives until the process exits; collection took 8% of the time
@@ -110,13 +108,14 @@ def report(
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
+    latex = settings_from(LatexSettings, options)
     kind = _format_of(kind, output)
     if output is None and kind not in _PRINTED:
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
     if figure is not None and kind in (*_PRINTED, "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
-    snapshot = read_methods(store, experiment, every=every, summarized=True)
+    snapshot = read_methods(store, options["experiment"] or None, every=options["every"], summarized=True)
     summary = summary_of(store, baselines or None, snapshot=snapshot)
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # methods left out still define the scale
     if output is None or kind in _PRINTED:
@@ -132,7 +131,7 @@ def report(
 
             text = badge_svg(summary)
         else:
-            text = _verdict(summary, spec, kind, precision) + "\n"
+            text = _verdict(summary, spec, kind, latex.precision) + "\n"
         if output is None:
             emit_text(wrapped(text) if kind == "text" else text)
         else:
@@ -147,7 +146,7 @@ def report(
     elif kind == "latex":
         from lobench.report.tables.latex import write_latex
 
-        write_latex(summary, output, precision=precision, spec=spec, width=width, numbers=numbers)
+        write_latex(summary, output, precision=latex.precision, spec=spec, width=latex.width, numbers=latex.numbers)
     else:
         from lobench.analysis.tables.tabulate import renamed
         from lobench.report.charts.figures import write_figures

@@ -4,15 +4,95 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
+from lobench.cli.options import options_of
 from lobench.cli.output import emit_text, format_option
+from lobench.core.settings_field import option
 
 __all__ = ["results"]
 
 _EXPORTS = ("csv", "parquet", "every-eval-ever")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsSettings:
+    """Options of `lobench results` that choose what it prints, under the same names."""
+
+    curves: bool = option(False, "With json: the whole curves, [seed][evaluation].")
+    cases: bool = option(False, "Print a table of methods and cases, as --by method does.")
+    evaluations: bool = option(False, "Print a row for each evaluation; implied by --case and --sort.")
+    metrics: tuple[str, ...] = option(
+        (),
+        "Show this metric too, such as test/accuracy or one of a task's own, by case; with --evaluations as a column. "
+        "Repeatable.",
+        flag="--metric",
+        metavar="NAME",
+    )
+    pattern: str = option("*", "Only cases of this name, or SUITE/NAME; * and ? match.", flag="--case")
+    sort: str | None = option(
+        None,
+        "With --evaluations: the order of rows (default: case).",
+        choices=("case", "step", "train", "test", "best", "diverged", "wall"),
+    )
+    by: str | None = option(
+        None, "Print a table of methods and cases, with the settings of each method.", choices=("method",)
+    )
+    experiment: str | None = option(
+        None, "With --by: show the methods of this experiment (default: the last one that ran)."
+    )
+    every: bool = option(
+        False,
+        "Show all rows. With --cases or --by: everything in the store, not only an experiment's methods.",
+        flag="--all",
+    )
+    table: Path | None = option(None, "With --by: gin file of `Table.*`, as of `lobench report`.")
+    history: bool = option(False, "List experiments and runs by date, of every store in or below --store.")
+    patch: int | None = option(
+        None,
+        "With --history: print the patch of an experiment's dirty tree, for `git apply`.",
+        metavar="ID",
+    )
+
+    def complete(self, kind: str) -> ResultsSettings:
+        """Returns the options with those that they imply.
+
+        Args:
+          kind: Format of the output.
+        Raises:
+          UsageError: Options exclude each other.
+        """
+        from lobench.core.errors import UsageError
+
+        has_pattern = self.pattern != "*"
+        if self.history and (kind in _EXPORTS or has_pattern):
+            what = "--case" if has_pattern else f"--format {kind}"
+            raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
+        if self.metrics and (self.history or (kind != "table" and not (self.cases or self.by))):
+            raise UsageError(
+                "--metric is of tables", expected="json, csv and parquet have all metrics of an evaluation"
+            )
+        evaluations = self.evaluations or has_pattern or self.sort is not None
+        by = self.by
+        if self.cases or (self.metrics and not evaluations):
+            by = "method"
+        if by is None and (self.experiment is not None or self.table is not None):
+            raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
+        if by is not None and (evaluations or self.sort is not None):
+            raise UsageError("--cases and --by method have no --evaluations and no --sort")
+        if by is not None and (self.history or self.curves or kind in _EXPORTS or has_pattern):
+            raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
+        if self.patch is not None and kind == "json":
+            raise UsageError("--patch prints a patch, not JSON", expected="--patch without --format")
+        if self.patch is not None and not self.history:
+            raise UsageError("--patch needs --history")
+        if kind == "every-eval-ever" and has_pattern:
+            raise UsageError("--format every-eval-ever has no --case")
+        return replace(self, evaluations=evaluations, by=by)
 
 
 @click.command(
@@ -39,60 +119,8 @@ Examples:
     },
 )
 @click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
-@click.option("--curves", is_flag=True, help="With json: the whole curves, [seed][evaluation].")
-@click.option("--cases", is_flag=True, help="Print a table of methods and cases, as --by method does.")
-@click.option("--evaluations", is_flag=True, help="Print a row for each evaluation; implied by --case and --sort.")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="Show this metric too, such as test/accuracy or one of a task's own, by case; with --evaluations as a column. "
-    "Repeatable.",
-)
-@click.option("--case", "pattern", default="*", help="Only cases of this name, or SUITE/NAME; * and ? match.")
-@click.option(
-    "--sort",
-    type=click.Choice(["case", "step", "train", "test", "best", "diverged", "wall"]),
-    help="With --evaluations: the order of rows (default: case).",
-)
-@click.option(
-    "--by", type=click.Choice(["method"]), help="Print a table of methods and cases, with the settings of each method."
-)
-@click.option("--experiment", help="With --by: show the methods of this experiment (default: the last one that ran).")
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help="Show all rows. With --cases or --by: everything in the store, not only an experiment's methods.",
-)
-@click.option(
-    "--table", type=click.Path(path_type=Path), help="With --by: gin file of `Table.*`, as of `lobench report`."
-)
-@click.option("--history", is_flag=True, help="List experiments and runs by date, of every store in or below --store.")
-@click.option(
-    "--patch",
-    type=int,
-    metavar="ID",
-    help="With --history: print the patch of an experiment's dirty tree, for `git apply`.",
-)
-def results(
-    store: Path,
-    kind: str,
-    output: Path | None,
-    curves: bool,
-    cases: bool,
-    evaluations: bool,
-    metrics: tuple[str, ...],
-    pattern: str,
-    sort: str | None,
-    by: str | None,
-    experiment: str | None,
-    every: bool,
-    table: Path | None,
-    history: bool,
-    patch: int | None,
-) -> None:
+@options_of(ResultsSettings)
+def results(store: Path, kind: str, output: Path | None, **options: Any) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
     gc.disable()  # all data lives until the process exits; collection took 4% of the time
     from lobench.cli.results_output import (
@@ -105,7 +133,6 @@ def results(
         table_text,
         written,
     )
-    from lobench.core.errors import UsageError
     from lobench.report.tables.text import wrapped
 
     def write(content: str | bytes | Iterable[str]) -> None:
@@ -119,49 +146,31 @@ def results(
             with output.open("w", encoding="utf-8", newline="") as file:
                 file.writelines([content] if isinstance(content, str) else content)
 
-    if history and (kind in _EXPORTS or pattern != "*"):
-        what = f"--format {kind}" if pattern == "*" else "--case"
-        raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
-    if metrics and (history or (kind != "table" and not (cases or by))):
-        raise UsageError("--metric is of tables", expected="json, csv and parquet have all metrics of an evaluation")
-    evaluations = evaluations or pattern != "*" or sort is not None
-    cases = cases or (bool(metrics) and not evaluations)
-    if cases and by is None:
-        by = "method"
-    if by is None and (experiment is not None or table is not None):
-        raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
-    if by is not None and (evaluations or sort is not None):
-        raise UsageError("--cases and --by method have no --evaluations and no --sort")
-    if by is not None and (history or curves or kind in _EXPORTS or pattern != "*"):
-        raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
-    if patch is not None:
-        if kind == "json":
-            raise UsageError("--patch prints a patch, not JSON", expected="--patch without --format")
-        if not history:
-            raise UsageError("--patch needs --history")
+    asked = ResultsSettings(**options).complete(kind)
+    if asked.patch is not None:
         from lobench.analysis.comparisons.run_history import patch_of
 
-        write(patch_of(store, patch))
+        write(patch_of(store, asked.patch))
         return
     if kind == "every-eval-ever":
-        if pattern != "*":
-            raise UsageError("--format every-eval-ever has no --case")
         export_every_eval_ever(store, output)
         return
     if kind in _EXPORTS:
-        export(store, kind, output, pattern)
+        export(store, kind, output, asked.pattern)
         return
-    if by is None and not history and kind == "json":
+    if asked.by is None and not asked.history and kind == "json":
         gc.enable()  # no data is kept, and the JSON encoder leaves a cycle per record
-        with records_text(store, pattern, curves=curves) as parts:
+        with records_text(store, asked.pattern, curves=asked.curves) as parts:
             write(parts)
         return
-    if by is not None:
-        text = by_method_text(store, kind, experiment, every=every, table=table, metrics=metrics)
-    elif history:
+    if asked.by is not None:
+        text = by_method_text(
+            store, kind, asked.experiment, every=asked.every, table=asked.table, metrics=asked.metrics
+        )
+    elif asked.history:
         text = history_text(store, kind)
-    elif not evaluations:
-        text = ranked_text(store, every=every)
+    elif not asked.evaluations:
+        text = ranked_text(store, every=asked.every)
     else:
-        text = table_text(store, pattern, sort=sort or "case", metrics=metrics)
+        text = table_text(store, asked.pattern, sort=asked.sort or "case", metrics=asked.metrics)
     write((wrapped(text) if kind == "table" else text) + "\n")

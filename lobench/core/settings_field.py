@@ -22,6 +22,8 @@ class Option:
       flag: Name of the option if it is not the field's: "--suite" for `suites`, "--quiet -q" for two names.
       metavar: Placeholder of the value in the help.
       least, above, most: Bounds of a number: inclusive lower, exclusive lower, inclusive upper.
+      choices: The allowed values of a text. (): any.
+      exists: Whether a path must exist.
       required: Whether the option must be given.
     """
 
@@ -31,6 +33,8 @@ class Option:
     least: float | None = None
     above: float | None = None
     most: float | None = None
+    choices: tuple[str, ...] = ()
+    exists: bool = False
     required: bool = False
 
 

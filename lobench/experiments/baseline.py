@@ -60,7 +60,7 @@ def baseline(
     """
     for name in ("optimizers", "cases", "vary"):
         options |= {name: texts(options[name])} if name in options else {}
-    check_options("baseline", BaselineSettings, options)
+    check_options("baseline", options, BaselineSettings)
     settings = BaselineSettings(**options)
     log = (progress or default_progress()).log
     forget_edited_code()

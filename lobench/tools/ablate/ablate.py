@@ -18,9 +18,10 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.api.evaluate import StoreEvaluator
-from lobench.api.settings import command_text, texts
+from lobench.api.settings import WatchSettings, check_options, command_text, texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import SessionBlocks
+from lobench.core.settings_field import changed_fields, settings_from
 from lobench.core.subject import Given, Subject
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
@@ -32,6 +33,7 @@ from lobench.engine.config.syntax import Binding, gin_text
 from lobench.engine.store.ledger import Ledger
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.ablate.ablate_settings import AblateSettings
 from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Subset, ablated
 from lobench.tools.ablate.knobs import Knobs, knobs_of
 from lobench.tools.ablate.sides import Sides, is_experiment, listed_sides, named_sides
@@ -73,12 +75,8 @@ def ablate(
     suites: str | Path | Sequence[str | Path] = (),
     *,
     methods: str | Sequence[str] = (),
-    margin: float = 0.05,
-    alpha: float = 0.05,
-    seeds: int | None = None,
     store: str | Path | None = None,
     baselines: str | Path | Sequence[str | Path] = (),
-    gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Ablated:
@@ -95,15 +93,11 @@ def ablate(
         or names in `store`. Without B, A is the file of an experiment, which names its suites.
       suites: Folders, `.gin` files, or names of shipped suites.
       methods: Methods of the experiment: A and B, or one that lists knobs. (): the one with knobs, or both of two.
-      margin: Largest difference of scores between equivalent configurations.
-      alpha: Chance of calling a tested configuration equivalent although it is not, for each test.
-      seeds: Largest number of seeds per case, at least 4. Tests look at 4, 8, 16 and so on. None: the number of
-        sessions of the experiment, or 32.
       store: Store of the evaluations. None: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT.
       baselines: Suites, or files of baselines, whose scores are 1 on the scale. (): the baselines of `suites`.
-      gin_params: Bindings that override all others.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
+      options: Fields of `AblateSettings`: `margin`, `alpha` (for each test) and `seeds`; and further ones of
+        `WatchSettings`, such as `workers`, `executor` and `gin_params`, whose bindings override all others.
     Raises:
       UsageError: The arguments do not fit together, or A and B differ in more than settings.
       LobenchError: An evaluation cannot start, or gave no result.
@@ -115,6 +109,9 @@ def ablate(
     'sgd.learning_rate'
     """
     progress = progress or default_progress()
+    check_options("ablate", options, AblateSettings, WatchSettings)
+    settings = settings_from(AblateSettings, options)
+    gin_params = tuple(options.pop("gin_params", ()))
     folder = Path(store) if store else None
     if b is None:
         if texts(suites) and is_experiment(a):
@@ -124,7 +121,8 @@ def ablate(
         raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
     else:
         sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
-    rules = AblateRules(margin=margin, alpha=alpha, looks=_looks(seeds, sides.most_seeds))
+    looks = _looks(settings.seeds, sides.most_seeds)
+    rules = AblateRules(margin=settings.margin, alpha=settings.alpha, looks=looks)
     knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
@@ -159,9 +157,7 @@ def ablate(
             *("lobench", "ablate", str(a), *([] if b is None else [str(b)])),
             suite=texts(suites),
             method=texts(methods),
-            margin=None if margin == AblateRules().margin else margin,
-            alpha=None if alpha == AblateRules().alpha else alpha,
-            seeds=seeds,
+            **changed_fields(settings),
             baseline=texts(baselines),
             store=store,
             gin_file=texts(options.get("gin_files", ())),

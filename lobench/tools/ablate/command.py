@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from lobench.cli.options import BoundedNumber, evaluation_options
+from lobench.cli.options import evaluation_options, options_of
 from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.tools.ablate.ablate_settings import AblateSettings
 
 __all__ = ["ablate"]
 
@@ -34,26 +35,7 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
     help="Method of the experiment: A, then B; or the one whose knobs are tested (default: the one that has knobs, or "
     "both of two).",
 )
-@click.option(
-    "--margin",
-    type=BoundedNumber(0, 3, min_open=True),
-    default=0.05,
-    show_default=True,
-    help="Largest difference of scores between equivalent configurations.",
-)
-@click.option(
-    "--alpha",
-    type=BoundedNumber(0.0001, 0.5),
-    default=0.05,
-    show_default=True,
-    help="Chance of calling a tested configuration equivalent although it is not.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(4, 1000),
-    help="Largest number of seeds per case; looks are at 4, 8, 16 and so on (default: the experiment's sessions, or "
-    "32).",
-)
+@options_of(AblateSettings)
 @click.option("--baseline", "baselines", multiple=True, help="As in `lobench compare`.")
 @click.option(
     "--store",

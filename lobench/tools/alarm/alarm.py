@@ -18,7 +18,7 @@ from lobench.api.components import make_sinks, plugins_of
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import is_store
-from lobench.api.settings import WatchSettings, command_text, texts
+from lobench.api.settings import WatchSettings, check_options, command_text, texts
 from lobench.api.watched_run import WatchedRun
 from lobench.core.case import replicate_of
 from lobench.core.containment import plugins_contained
@@ -93,8 +93,6 @@ def alarm(
     is_over: Callable[[], bool] | None = None,
     name: str = "",
     store: str | Path | None = None,
-    gin_files: Sequence[str | Path] = (),
-    gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Alarmed:
@@ -120,10 +118,9 @@ def alarm(
       is_over: Waits for a moment, and returns whether the run is over. None: check the finished checkpoints once.
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
-      gin_files, gin_params: Bindings of the watch.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Fields of `AlarmRules`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and further ones of
-        `WatchSettings`, such as `workers`, `executor` and `ray_address`.
+        `WatchSettings`, such as `workers`, `executor`, and the `gin_files` and `gin_params` of the watch.
     Raises:
       UsageError: An argument is invalid, or no case has fresh seeds, on which `regress` and `overfit` are confirmed.
       StoreError: The run has no store of a watch.
@@ -134,6 +131,7 @@ def alarm(
     False
     """
     wanted = kinds_of(texts(kinds))
+    check_options("alarm", options, AlarmRules, WatchSettings)
     rules = settings_from(AlarmRules, options)
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run, places, folder = watched.run, watched.suites, watched.store
@@ -155,8 +153,6 @@ def alarm(
             evaluator=watched.evaluator(
                 "alarm",
                 WatchProgress(),  # keeps its lines out of the watch's output
-                gin_params=gin_params,
-                gin_files=texts(gin_files),
                 **options,
             ),
             notifier=notifier,
@@ -172,8 +168,8 @@ def alarm(
         **changed_fields(rules),
         name=name,
         store=store,
-        gin_file=texts(gin_files),
-        gin_param=texts(gin_params),
+        gin_file=texts(options.get("gin_files", ())),
+        gin_param=texts(options.get("gin_params", ())),
     )
     alarms = follower.alarms
     return Alarmed(

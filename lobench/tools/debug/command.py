@@ -9,6 +9,7 @@ import click
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.tools.debug.debug_settings import DebugSettings
 
 __all__ = ["debug"]
 
@@ -24,28 +25,8 @@ Exit codes: 0, whatever was found; 2 usage."""
 )
 @click.argument("case", metavar="SUITE/CASE")
 @click.option("--suite", default="", help="Suite folder, .gin file or name of a shipped suite, if CASE has no path.")
-@click.option("--checkpoint", default="", help="Checkpoint to train with, or its name in a store.")
-@click.option(
-    "--optimizer",
-    default="",
-    help="Optimizer to train with instead: adam(); adam.learning_rate = 1e-3, or its name in a store.",
-)
 @click.option("--store", type=click.Path(path_type=Path), help="Store to look up a label, a scope or an outer step.")
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the training to replay."
-)
-@click.option(
-    "--task-index",
-    default=0,
-    show_default=True,
-    help="Which of the tasks that the seed draws from a family.",
-)
-@click.option(
-    "--home",
-    default="quick",
-    show_default=True,
-    help='Suite that gives the usual ranges of inputs; "": none.',
-)
+@options_of(DebugSettings)
 @click.option("--output", type=click.Path(path_type=Path), help="Page to write (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
 @format_option("text", "json", prints={"debug": "lobench.tools.debug.debug_output:DebugRecord"})

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lobench.api.resolve import find_trained
 from lobench.api.settings import command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
+from lobench.core.settings_field import changed_fields
 from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
@@ -27,6 +28,7 @@ from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.debug.debug_output import Debugged, write_debug_page
+from lobench.tools.debug.debug_settings import DebugSettings
 from lobench.tools.debug.diagnosis import Ranges, diagnose
 
 if TYPE_CHECKING:
@@ -41,17 +43,13 @@ def debug(
     case: str,
     *,
     suite: str | Path = "",
-    checkpoint: str | Path = "",
-    optimizer: str = "",
-    seed: int = 0,
-    task_index: int = 0,
-    home: str = "quick",
     store: str | Path | None = None,
     output: str | Path | None = None,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
     allow_pickle: bool = False,
     progress: WatchProgress | None = None,
+    **options: Any,
 ) -> Debugged:
     """Replays a training bit for bit, step by step, and writes a page on it.
 
@@ -64,28 +62,28 @@ def debug(
     Args:
       case: `suites/quick/relu32`, or `relu32` with a suite.
       suite: Folder, `.gin` file, or name of a shipped suite.
-      checkpoint, optimizer: Checkpoint or optimizer to train with, as for `lobench.evaluate`. Neither is needed if the
-        case binds an optimizer.
-      seed: Seed of the training, at least 0.
-      task_index: Index of the task among the seed's tasks, for a family of tasks.
-      home: Suite whose trainings give the usual ranges of a learned rule's inputs. "": no ranges.
       store: Store in which names are looked up: a label, a scope or an outer step. `STORE@NAME` works too.
       output: Path of the page. None: a file in `.lobench/debug`.
       gin_files, gin_params: Bound over the bindings of the suite, in this order.
       allow_pickle: Whether a pickled checkpoint may be loaded. Unpickling can run arbitrary code.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Fields of `DebugSettings`: `checkpoint` or `optimizer`, as for `lobench.evaluate` (neither is needed if
+        the case binds an optimizer), `seed`, `task_index` and `home`.
     Raises:
       UsageError: Both a checkpoint and an optimizer are given, or neither although the case needs one; or the seed is
         negative.
       SuiteError: No case has this name.
       LobenchError: As for `lobench.evaluate`.
     """
+    settings = DebugSettings(**options)
+    checkpoint, optimizer = str(settings.checkpoint), settings.optimizer
+    seed, home = settings.seed, settings.home
     if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
-    given_as, own_params, variant = (checkpoint, optimizer), gin_params, Variant()
+    own_params, variant = gin_params, Variant()
     if checkpoint or optimizer:
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
-        found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+        found = find_trained(checkpoint or optimizer, kind, None if store is None else Path(store))
         checkpoint, optimizer, own_params = found.checkpoint, found.optimizer, (*found.gin_params, *gin_params)
         variant = found.variant
     if seed < 0:
@@ -99,7 +97,7 @@ def debug(
     manager = plugins_of([str(folder)], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
-        _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
+        _, theta = ThetaLeaves.read(checkpoint, manager, allow_pickle=allow_pickle)
     layers = layers_at(
         checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params, variant=variant
     )
@@ -115,14 +113,14 @@ def debug(
     if not claim_for(spec, layers):
         raise wrong_threads(1, spec.path)
     log(f"replaying {spec.suite}/{spec.name}, seed {seed}")
-    replayed = replay_case(layers, spec, theta, seed, task_index=task_index)
+    replayed = replay_case(layers, spec, theta, seed, task_index=settings.task_index)
     training, at_home = replayed.training, ""
     if usual_suite is not None and theta.leaves is not None and any(step.inputs for step in training.steps):
         training = replace(training, usual=_usual(home, usual_suite, layers, theta, spec, log))
         at_home = f"The rule's inputs are compared with those that it has on {home}."
     debugged = Debugged(
         name=f"{spec.suite}/{spec.name}",
-        trained_with=str(checkpoint) or optimizer or "its own optimizer",
+        trained_with=checkpoint or optimizer or "its own optimizer",
         seed=seed,
         block=str(replayed.block),
         training=training,
@@ -132,12 +130,8 @@ def debug(
         command=command_text(
             *("lobench", "debug", case),
             suite=str(suite),
-            checkpoint=str(given_as[0]),
-            optimizer=given_as[1],
+            **{**changed_fields(settings), "seed": seed},
             store=str(store or ""),
-            seed=str(seed),
-            task_index=str(task_index or ""),
-            home="" if home == "quick" else home,
             gin_file=texts(gin_files),
             gin_param=tuple(gin_params),
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import click
 
+from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option, show
+from lobench.tools.publish.publish_settings import PublishSettings
 
 __all__ = ["publish"]
 
@@ -26,35 +29,13 @@ Exit codes: 0, 2 usage, or a file or a store that cannot be read."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The bundle, results.lobench.")
-@click.option(
-    "--suite",
-    "suites",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Folder of a suite, if the store does not have it; repeatable.",
-)
-@click.option("--no-thetas", is_flag=True, help="Leave out thetas; the bundle names their hashes and paths.")
-@click.option(
-    "--without-patch", is_flag=True, help="Leave out the patch of uncommitted changes; the bundle names its hash."
-)
-@click.option("--sign", "key", type=click.Path(exists=True, path_type=Path), help="SSH key that signs the root.")
-@click.option(
-    "--croissant",
-    type=click.Path(path_type=Path),
-    help="Empty or new folder for the curves as a Croissant data set: curves.csv and croissant.json.",
-)
-@click.option("--license", default="", help="License that the data set states, such as CC-BY-4.0.")
+@options_of(PublishSettings)
 @format_option("text", "json", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
 def publish(
     store: Path,
     output: Path,
-    suites: tuple[Path, ...],
-    no_thetas: bool,
-    without_patch: bool,
-    key: Path | None,
-    croissant: Path | None,
-    license: str,
     kind: str,
+    **options: Any,
 ) -> None:
     """Put a store with everything that its results depend on into one file that others can check.
 
@@ -67,15 +48,5 @@ def publish(
     from lobench.tools.publish.publish import publish as published
     from lobench.tools.publish.publish import published_text
 
-    record = published(
-        store,
-        output,
-        suites=suites,
-        has_thetas=not no_thetas,
-        has_patches=not without_patch,
-        key=key,
-        croissant=croissant,
-        license=license,
-        log=functools.partial(click.echo, err=kind == "json"),
-    )
+    record = published(store, output, log=functools.partial(click.echo, err=kind == "json"), **options)
     emit("publish", record) if kind == "json" else show(published_text(record))

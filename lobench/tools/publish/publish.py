@@ -28,6 +28,7 @@ from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
 from lobench.tools.publish.croissant import require_free_folder, write_croissant
+from lobench.tools.publish.publish_settings import PublishSettings
 from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
@@ -55,13 +56,8 @@ def publish(
     store: Path,
     output: Path,
     *,
-    suites: Sequence[Path] = (),
-    has_thetas: bool = True,
-    has_patches: bool = True,
-    key: Path | None = None,
-    croissant: Path | None = None,
-    license: str = "",
     log: Callable[[str], None] = lambda line: None,
+    **options: Any,
 ) -> PublishRecord:
     """Writes the bundle of a store.
 
@@ -72,17 +68,15 @@ def publish(
     Args:
       store: Folder of the store; or a bundle, whose files are copied unchanged.
       output: Path of the bundle, with a suffix.
-      suites: Folders of suites whose location is not in the store.
-      has_thetas: Whether to include thetas.
-      has_patches: Whether to include the patches of uncommitted changes.
-      key: Private SSH key that signs the root. None: no signature.
-      croissant: Folder for the curves as a Croissant data set. None: none is written.
-      license: License that the data set states, as an SPDX identifier or an address. "": none.
       log: Receives lines on private content, before anything is written.
+      options: Fields of `PublishSettings`, such as `suites` and `no_thetas`.
     Raises:
       StoreError: The folder is not a store, or the store has no evaluations.
       UsageError: A file cannot be written or signed.
     """
+    settings = PublishSettings(**options)
+    croissant = settings.croissant
+    has_patches = not settings.without_patch
     snapshot = read_store(store)
     if not snapshot.rows:
         raise StoreError("the store holds no evaluation yet", where=str(store))
@@ -91,8 +85,8 @@ def publish(
     require_writable(output)
     if croissant is not None:
         require_free_folder(croissant)
-    elif license:
-        raise UsageError("--license is of the data set that --croissant writes", got=license)
+    elif settings.license:
+        raise UsageError("--license is of the data set that --croissant writes", got=settings.license)
     with Ledger.open(store, read_only=True) as ledger:
         rows, subjects = list(ledger.evaluations()), list(ledger.sightings().values())
         about = ledger_about(ledger, rows)
@@ -101,9 +95,9 @@ def publish(
     if croissant is not None and all(row.payload is None for row in rows):
         raise UsageError("the store has no curves", where=str(store), expected="evaluations that ended with curves")
     bundle = ResultBundle(store) if store.is_file() else None
-    found = suites_of(store, rows, suites) if bundle is None or suites else suites_in(bundle)
+    found = suites_of(store, rows, settings.suites) if bundle is None or settings.suites else suites_in(bundle)
     thetas: Mapping[str, bytes] = {}
-    if not has_thetas:
+    if settings.no_thetas:
         without = _not_included(subjects)
     elif bundle is None:
         thetas, without = _thetas(store, subjects)
@@ -125,14 +119,14 @@ def publish(
         store, with_baselines(found.folders), left_out, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
-        signature_of = None if key is None else functools.partial(sign, key=key)
+        signature_of = None if settings.key is None else functools.partial(sign, key=settings.key)
         root = write_bundle(ledger.connection, output, members, has_patches=has_patches, sign=signature_of)
     if croissant is not None:
-        write_croissant(store, croissant, name=output.stem, license=license)
+        write_croissant(store, croissant, name=output.stem, license=settings.license)
     return PublishRecord(
         output=str(output),
         root=root,
-        is_signed=key is not None,
+        is_signed=settings.key is not None,
         num_bytes=output.stat().st_size,
         num_evaluations=len(rows),
         thetas={one.sha256: "included" if one.sha256 in thetas else one.uri for one in subjects if one.has_theta},

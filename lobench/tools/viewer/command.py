@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import click
 
-from lobench.cli.options import baseline_option
+from lobench.cli.options import baseline_option, experiment_options
 from lobench.cli.output import emit, format_option
 
 __all__ = ["ViewRecord", "view"]
@@ -45,8 +45,7 @@ It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
     "--token", default="", help="Token that visitors need (default: none on loopback, otherwise a random one)."
 )
 @baseline_option
-@click.option("--experiment", default="", help="Show the methods of this experiment (default: the last one that ran).")
-@click.option("--all", "every", is_flag=True, help="Show everything in the store, not only an experiment's methods.")
+@experiment_options
 @format_option("text", "json", prints={"view": f"{__name__}:ViewRecord"})
 @click.option("--open/--no-browser", "opens", default=False, help="Open the page in a browser (default: do not).")
 def view(store: Path, opens: bool, kind: str, **options: object) -> None:
