@@ -58,7 +58,8 @@ _IMPORTED = (
 # Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-_PR_SET_PDEATHSIG, _CLONE_PARENT, _SYS_CLONE = 1, 0x8000, {"x86_64": 56, "aarch64": 220}
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_CLONE_PARENT, _SYS_CLONE = 0x8000, {"x86_64": 56, "aarch64": 220}
 _TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _MOST_SERVERS = 2  # each holds 200 MB
 # Program of `programs`: asks the server for a process with its own input and output, and ends with its exit code.
@@ -456,6 +457,8 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
         exec(compile(rest[0], "<string>", "exec"), vars(main))
     elif first == "-m":
         sys.argv = rest
+        # The command line of a forked process is the server's: /proc names the module in `comm`, 15 bytes of it.
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, rest[0].encode())
         if not hasattr(sys.modules.get(rest[0]), "__path__"):
             sys.modules.pop(rest[0], None)  # it runs as the main module
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)

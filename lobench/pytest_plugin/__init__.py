@@ -27,7 +27,7 @@ watch_for_backend()  # before any conftest.py and test module
 
 
 _INTERRUPTED_COLLECTION = (
-    r"ignore:Exception ignored in. <function _xla_gc_callback[\s\S]*KeyboardInterrupt:"
+    r"ignore:Exception ignored (in.|while calling GC callback) <function _xla_gc_callback[\s\S]*KeyboardInterrupt:"
     "pytest.PytestUnraisableExceptionWarning"
 )
 

@@ -40,9 +40,11 @@ def children() -> set[int]:
         try:
             parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
             command = (folder / "cmdline").read_text()
+            forked = (folder / "comm").read_text().strip()  # of a process that a test's server forked
         except OSError:
             continue
-        if parent == os.getpid() and "lobench.evaluation.isolated" in command and is_alive(int(folder.name)):
+        is_evaluating = "lobench.evaluation.isolated" in command or forked == "lobench.evaluation.isolated"[:15]
+        if parent == os.getpid() and is_evaluating and is_alive(int(folder.name)):
             found.add(int(folder.name))
     return found
 
