@@ -69,6 +69,63 @@ def test_watch_and_pytest_of_cases_in_python_have_the_identity_and_bits_of_gin(t
     assert len(found["gin"][0]) == 4 and [*found["gin"][1]] == [("b", "sgd()")]
 
 
+PARTS_IN_GIN = """
+import tiny_tasks
+Case.num_seeds = 2
+Case.eval_every = 5
+Case.optimizer = @adam()
+adam.learning_rate = 0.1
+phased/Case.task = @Bowl()
+phased/Case.phases = [@warm/Phase(), @cool/Phase(), @end/Phase()]
+warm/Phase.num_inner_steps = 6
+cool/Phase.num_inner_steps = 4
+cool/Phase.opt_state = "reset"
+cool/Phase.optimizer = @sgd()
+cool/sgd.learning_rate = 0.01
+end/Phase.num_inner_steps = 2
+end/Phase.optimizer = @adam()
+end/adam.learning_rate = 0.001
+grid/Case.task = @Bowl()
+grid/Case.axes = {"dim": [3, 4], "horizon": [5, 10]}
+grid/Bowl.dim = %dim
+grid/Case.num_inner_steps = %horizon
+split/Case.task = @SplitDigits()
+split/Case.phases = @task_sequence()
+split/task_sequence.num_tasks = 5
+split/Case.num_inner_steps = 10
+"""
+PARTS_IN_PYTHON = """
+from lobench import Case, Phase, cases
+from tiny_tasks import Bowl
+
+plain = Case(num_seeds=2, eval_every=5, optimizer="adam(learning_rate=0.1)")
+cool = Phase(num_inner_steps=4, opt_state="reset", optimizer="sgd(learning_rate=0.01)")
+end = Phase(num_inner_steps=2, optimizer="adam(learning_rate=0.001)")
+phased = plain.replace(task=Bowl(), phases=[Phase(num_inner_steps=6), cool, end])
+grid = plain.replace(task="Bowl(dim=%dim)", num_inner_steps="%horizon", axes={"dim": [3, 4], "horizon": (5, 10)})
+split = plain.replace(task="SplitDigits()", phases="task_sequence(num_tasks=5)", num_inner_steps=10)
+
+
+@cases(phased=phased, grid=grid, split=split)
+def test_tiny(case, evaluate):
+    evaluate(case)
+"""
+CELLS = {f"grid-dim{dim}-horizon{horizon}" for dim in (3, 4) for horizon in (5, 10)}
+
+
+def test_phases_axes_and_streams_in_python_are_the_cases_of_gin(tmp_path: Path) -> None:
+    suite, found = make_suite(tmp_path, gin=PARTS_IN_GIN), list[dict[tuple[str, str], tuple[Any, ...]]]()
+    for written in ("gin", "python"):
+        done = pytest_session(suite, "-q", "--lobench-store", tmp_path / written, cwd=tmp_path)
+        assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
+        found.append(recorded(tmp_path / written))
+        (suite / "tiny.gin").unlink(missing_ok=True)
+        (suite / "test_tiny.py").write_text(PARTS_IN_PYTHON)
+    assert found[1] == found[0]
+    assert {name for name, _ in found[0]} == {"phased", "split", *CELLS}
+    assert {spec.name for spec in specs_of(suite)} == {"phased", "split", *CELLS}
+
+
 @pytest.mark.long
 def test_workers_of_xdist_and_of_a_watch_run_cases_in_python(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)

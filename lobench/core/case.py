@@ -114,7 +114,7 @@ class Case:
       num_gpus: Number of devices over which replicas are spread, or a fraction of one device.
       timeout_seconds: Time limit for one seed block, including compilation.
       phases: Consecutive parts of the training, each with settings of its own. `num_inner_steps` is then the sum of
-        theirs. Empty: a single phase.
+        theirs. Empty: a single phase. In Python also gin text, such as `"task_sequence(num_tasks=5)"`.
       save_every: Inner steps between saved states, from which a training continues after a kill or a time limit. None:
         about once a minute. 0: never. Not part of the case's identity.
       keep_state: Whether the final state is kept, so that a case with more phases can continue from it. Not part of the
@@ -122,7 +122,7 @@ class Case:
       time_gradient: Whether the time of a bare gradient step is measured too, once per case and process. Not part of
         the case's identity.
       axes: Values by name, such as `{"width": [8, 32]}`. Each combination is a case of its own, in which `%width` is
-        bound to its value.
+        bound to its value. In Python the text `"%width"` stands for it.
       stop_after: Fraction of the training after which it stops, between 0 and 1. The result ends with the last
         evaluation before. Set by median stopping (`Method.median_stopping`).
       command: Command that evaluates a checkpoint for one seed, in place of a task. It runs in the folder of the gin

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from lobench.core.configurables import record_calls
+
 __all__ = ["Clock", "Phase", "clocks", "prefix_sha256s", "state_prefix", "task_sequence"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Phase:
     """A part of a training, as bound by gin (`Case.phases = [@warm/Phase(), @cool/Phase()]`).
 
@@ -22,7 +24,7 @@ class Phase:
       opt_state: "keep": continue with the optimizer state of the previous phase. "reset": create a new state for the
         current parameters. None: "reset" if the optimizer is a different one, else "keep".
       schedule: "new": schedules start at step 0 of this phase. "continue": they continue from the previous phase.
-      optimizer: Optimizer of the phase. None: that of the case.
+      optimizer: Optimizer of the phase. None: that of the case. In Python gin text: `"adam(learning_rate=0.1)"`.
       learned_optimizer: Learned optimizer of the phase, with the same theta. None: that of the case.
 
     >>> lobench.Phase(num_inner_steps=100, opt_state="reset").schedule
@@ -34,6 +36,9 @@ class Phase:
     schedule: str = "new"
     optimizer: Any = None
     learned_optimizer: Any = None
+
+
+record_calls(Phase)
 
 
 def task_sequence(*, num_tasks: int, num_inner_steps: int | None = None) -> tuple[Phase, ...]:

@@ -216,6 +216,9 @@ class GivenCheckpoint:
 Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading
 
 
+_REFERENCES = str.maketrans("%@", "__")  # gin's macros and references, as names that Python can parse
+
+
 def canonical_optimizer(text: str) -> str:
     """Returns an optimizer's text as a call followed by bindings. A text that has this form is returned unchanged.
 
@@ -230,7 +233,7 @@ def canonical_optimizer(text: str) -> str:
         return text
     source = f"f({match['arguments'] or ''})"
     try:
-        call = ast.parse(source, mode="eval").body
+        call = ast.parse(source.translate(_REFERENCES), mode="eval").body
     except (SyntaxError, ValueError):
         return text  # gin's parser reports the error
     if not isinstance(call, ast.Call) or call.args or any(one.arg is None for one in call.keywords):

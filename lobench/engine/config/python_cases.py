@@ -11,7 +11,8 @@ import importlib
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ import numpy as np
 from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
 from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError
+from lobench.core.phases import Phase
 from lobench.core.subject import optimizer_bindings
 from lobench.core.wording import headline
+from lobench.engine.config.axes import cells_of
 from lobench.engine.config.gin_state import CONFIGURABLES, isolated_gin
 from lobench.engine.config.syntax import (
+    Macro,
     Reference,
     Statement,
     binding_text,
@@ -36,7 +40,7 @@ from lobench.engine.config.syntax import (
 )
 from lobench.engine.retries import retried
 
-__all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins", "statements_of"]
+__all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins", "statements_of", "with_cells"]
 
 _OBJECTS = "objects"  # module of the names of `stand_ins`
 _numbers = itertools.count(1)
@@ -59,15 +63,32 @@ def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSp
             where=str(test_file),
             next_step="put them into the gin file, or into a test file of another name",
         )
-    found = []
+    found = list[CaseSpec]()
     for name, case in cases.items():
         where = f"{test_file}: case {name!r}"
         if not isinstance(case, Case):
             got = f"{type(case).__name__} {case!r}"[:60]
             raise SuiteError("not a case", where=where, got=got, expected="lobench.Case(task=..., ...)")
         text = gin_of(case, name, where)
-        found.append(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text))
+        found += _cells(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text), where)
     return found
+
+
+def _cells(spec: CaseSpec, where: str) -> list[CaseSpec]:
+    """Returns a case for each combination of the axes; the case itself without axes."""
+    return [replace(spec, cell=cell) for cell in cells_of(parse_text(spec.text, where), spec.scope)]
+
+
+def with_cells(spec: CaseSpec) -> list[CaseSpec]:
+    """Returns a case in Python, whose place is known from its test file, for each combination of its axes.
+
+    This imports the test file.
+
+    Raises:
+      ConfigError: The test file cannot be imported.
+    """
+    statements = statements_of(spec)
+    return [replace(spec, cell=cell) for cell in cells_of(statements, spec.scope)]
 
 
 def statements_of(spec: CaseSpec) -> list[Statement]:
@@ -151,20 +172,27 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
     """
     call = call_of(case)
     given = dict(call.kwargs) if call is not None else {}
-    if given.get("axes") is not None or given.get("phases"):
-        name = "axes" if given.get("axes") is not None else "phases"
-        raise ConfigError(f"Case.{name} needs a gin file", where=where, next_step="write the case in gin")
     if not given.get("command") and given.get("task") is None:
         raise ConfigError("the case has neither a task nor a command", where=where)
-    written = _Written(scope, where, stand_in)
+    written = _Written(scope, where, stand_in, given.get("axes") or {})
     lines = []
     for name, value in given.items():
-        if name in ("task", *OPTIMIZER_FIELDS) and isinstance(value, str):
-            bindings = only_bindings(parse_text("\n".join(optimizer_bindings(value, name)), where))
-            lines += [binding_text(one, f"{scope}/{one.scope}".rstrip("/")) for one in bindings]
+        if name in ("task", "phases", *OPTIMIZER_FIELDS) and isinstance(value, str):
+            lines += _bindings_in(value, name, scope, where)
+        elif name == "axes" and value is not None:
+            lines.append(f"{scope}/Case.axes = {gin_text({key: list(values) for key, values in value.items()})}")
         elif value is not None:
             lines.append(f"{scope}/Case.{name} = {gin_text(written.value(value, f'Case.{name}'))}")
     return "\n".join([*(f"import {one}" for one in written.modules), *lines, *written.lines, ""])
+
+
+def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Case") -> list[str]:
+    """Returns the bindings of gin text such as "adam(learning_rate=0.1)", in a scope."""
+    bindings = only_bindings(parse_text("\n".join(optimizer_bindings(text, field)), where))
+    owned = (
+        replace(one, selector=owner) if (one.selector, one.parameter) == ("Case", field) else one for one in bindings
+    )
+    return [binding_text(one, f"{scope}/{one.scope}".rstrip("/")) for one in owned]
 
 
 class _Unnamed(ConfigError):
@@ -179,7 +207,10 @@ class _Written:
       lines: The bindings.
     """
 
-    def __init__(self, scope: str, where: str, stand_in: Callable[[Any], str] | None) -> None:
+    def __init__(
+        self, scope: str, where: str, stand_in: Callable[[Any], str] | None, axes: Collection[str] = ()
+    ) -> None:
+        self._axes = axes
         self.modules: dict[str, None] = {}
         self.lines: list[str] = []
         self._scope, self._where, self._stand_in = scope, where, stand_in
@@ -196,6 +227,8 @@ class _Written:
         """
         if isinstance(value, np.generic):
             value = value.item()
+        if isinstance(value, str) and value.startswith("%") and value[1:] in self._axes:
+            return Macro(name=value[1:])
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, float):
@@ -236,17 +269,23 @@ class _Written:
                 given[name] = one
         selector = self._named(type(value), path, scope="", evaluate=True).selector
         scope = at
-        if self._made.setdefault((at, selector), value) is not value:  # a second instance has a scope of its own
+        is_another = self._made.setdefault((at, selector), value) is not value
+        if is_another or isinstance(value, Phase):  # a second instance has a scope of its own
             self._num_scopes += 1
             scope = f"{self._scope}_{self._num_scopes}"
             self._made[scope, selector] = value
         for name, one in given.items():
+            if isinstance(value, Phase) and name in OPTIMIZER_FIELDS and isinstance(one, str):
+                self.lines += _bindings_in(one, name, scope, self._where, selector)
+                continue
             text = gin_text(self.value(one, f"{type(value).__name__}.{name}", scope))
             self.lines.append(f"{scope or self._scope}/{selector}.{name} = {text}")
         return self._named(type(value), path, scope="" if scope == at else scope, evaluate=True)
 
     def _named(self, value: Callable[..., Any], path: str, *, scope: str, evaluate: bool) -> Reference:
         """Returns a reference to a registered class or function, whose module is imported."""
+        if value is Phase:  # registered with the first case that is bound
+            return Reference(scoped_selector=f"{scope}/Phase" if scope else "Phase", evaluate=evaluate)
         selector = next((name for name, one in CONFIGURABLES.items() if one.wrapped is value), None)
         name = getattr(value, "__qualname__", repr(value))
         if selector is None:

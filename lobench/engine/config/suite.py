@@ -16,7 +16,7 @@ from lobench.core.case import Case, CaseSpec, split_case
 from lobench.core.errors import LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
 from lobench.engine.config.command_case import commands_in
-from lobench.engine.config.python_cases import file_of_cases, specs_of_python
+from lobench.engine.config.python_cases import file_of_cases, specs_of_python, with_cells
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
@@ -76,7 +76,10 @@ def specs_of(*suites: str | Path) -> list[CaseSpec]:
 
 
 def _named_in_python(file: Path) -> list[CaseSpec]:
-    """Returns the places of the cases that `@cases(name=...)` names in a test file, without importing it."""
+    """Returns the places of the cases that `@cases(name=...)` names in a test file.
+
+    The file is not imported, unless it has axes, whose values decide on the names of the cases.
+    """
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError):
@@ -85,7 +88,10 @@ def _named_in_python(file: Path) -> list[CaseSpec]:
     called = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
     names = dict.fromkeys(keyword.arg for node in called for keyword in node.keywords if keyword.arg is not None)
     path = str(file_of_cases(file))
-    return [CaseSpec(path=path, scope=name, root=str(file.parent.parent)) for name in names]
+    specs = [CaseSpec(path=path, scope=name, root=str(file.parent.parent)) for name in names]
+    if any(keyword.arg == "axes" for call in calls for keyword in call.keywords):
+        return [each for spec in specs for each in with_cells(spec)]
+    return specs
 
 
 def tests_of(*suites: str | Path) -> list[CaseSpec]:
