@@ -140,6 +140,8 @@ def test_commands_under_compare_and_pytest_have_equal_metrics(tmp_path: Path, ru
     assert done.returncode == 0 and SHOWN["theta-1-npz-b-is"] in done.stdout
     done = pytest_session(suite, "--lobench-checkpoint", paths[1], "--lobench-store", tmp_path / "other", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
+    (header,) = (line for line in done.stdout.splitlines() if line.startswith("case "))
+    assert header.split() == ["case", "seeds", "outcome", "valid/loss", "final", "best", "diverged", "exploded"]
     kept = [(one["seeds"], one["curves"]) for one in results(store, "--curves") if one["checkpoint"]["outer_step"] == 1]
     found = [(one["seeds"], one["curves"]) for one in results(tmp_path / "other", "--curves")]
     assert sorted(found, key=str) == sorted(kept, key=str) and len(found) == 2

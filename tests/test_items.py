@@ -117,6 +117,7 @@ def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: 
     assert found.returncode in (0, 4) and "diverged" not in found.stdout.partition("scores:")[0], found.stdout
     assert SHOWN["no-fresh-seeds-of-lm"] in found.stderr
     assert SHOWN["cost-2-evaluations-of-50"] in found.stdout, found.stdout
+    assert SHOWN["change-in-1-run"] in lobench("history", store, "--case", "qa", "--subject", "checkpoint-1").stdout
     appendix = lobench("report", "--store", store, "--format", "appendix").stdout
     assert re.search(SHOWN["lm-qa-items-of-a"], appendix), appendix
     found_rows = open_results(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +202,7 @@ class SessionRecorder:
         finals = final_columns((finished.case.primary_metric for finished in self._finished), added)
         rows = [(*_HEADER[:3], *finals.values(), *_HEADER[3:])]
         rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
-        terminalreporter.write_line(text_table(rows, left={0}))
+        terminalreporter.write_line(text_table(_without_empty_columns(rows), left={0}))
         manager = self._config.stash.get(MANAGER, None)
         broken = [f"plugin {one}" for one in (manager.broken if manager else ()) if _takes_part(one)]
         for line in dict.fromkeys([*broken, *(line for curves in results for line in curves.problems)]):
@@ -226,6 +226,14 @@ class SessionRecorder:
 _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s", "compile s")
 
 
+def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns rows without the columns in which no row has a value; all columns if every evaluation failed."""
+    header, *others = rows
+    is_shown = [any(row[place] not in ("", "-") for row in others) for place in range(len(header))]
+    has_values = any(is_shown[len(_HEADER[:3]) :])
+    return [tuple(cell for cell, shown in zip(row, is_shown, strict=True) if shown or not has_values) for row in rows]
+
+
 def _takes_part(broken: BrokenPlugin) -> bool:
     """Returns whether a session would use a broken plugin: one that does not import might declare anything."""
     return not broken.imports or broken.distribution in ("lobench_metrics", "lobench_gin_modules")
@@ -233,7 +241,7 @@ def _takes_part(broken: BrokenPlugin) -> bool:
 
 def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[str, ...]:
     name = f"{finished.case.suite}/{finished.case.name}" + (f" {method}" if method else "")
-    seeds = finished.seed_block.span
+    seeds = "items" if finished.case.has_items else finished.seed_block.span
     if not finished.payload:
         return (name, seeds, str(finished.outcome), *("",) * (len(finals) + 5))
     curves = Curves.from_payload(finished.payload)
@@ -243,6 +251,7 @@ def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[st
 
     primary = finished.case.primary_metric
     steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
+    is_trained = not finished.case.evaluator
     return (
         name,
         seeds,
@@ -251,8 +260,8 @@ def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[st
         mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
         str(curves.num_exploded(finished.case)),
-        f"{steps:,.0f}",
-        f"{curves.compile_seconds:.2f}",
+        f"{steps:,.0f}" if is_trained else "-",
+        f"{curves.compile_seconds:.2f}" if is_trained else "-",
     )
 
 

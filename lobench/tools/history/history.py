@@ -125,6 +125,7 @@ class CaseHistory:
     """History of a case over revisions.
 
     Attributes:
+      replicate: Noun for a replicate of the case: "seed" or "item".
       other_code: Line on results of the last run that other code than the user's present code made; "" if there are
         none.
     """
@@ -132,6 +133,7 @@ class CaseHistory:
     case: str
     metric: str
     scale: str
+    replicate: str
     seeds: tuple[int, ...]
     runs: tuple[CaseRun, ...]
     changes: tuple[ScoreChange, ...]
@@ -206,6 +208,7 @@ def history_of(
         case=f"{info.suite}/{info.name}",
         metric=metric or info.primary_metric,
         scale=scales.describe_shortly(),
+        replicate=info.replicate,
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),

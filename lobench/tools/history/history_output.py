@@ -53,7 +53,7 @@ def history_text(found: CaseHistory) -> str:
     table = text_table(rows).splitlines()
     for number, text in lines.items():
         table[number] = one_line(text)
-    over = f"{counted(len(found.runs), 'run')}, {counted(len(found.seeds), 'common seed')}"
+    over = f"{counted(len(found.runs), 'run')}, {counted(len(found.seeds), f'common {found.replicate}')}"
     name = f"{found.case} ({found.metric})"
     answer = [f"{name}: {_change_line(found, change)}" for change in found.changes]
     answer = answer or [f"{name}: no change of the score is shown in {over}"]
@@ -65,7 +65,9 @@ def _change_line(found: CaseHistory, change: ScoreChange) -> str:
     run = found.runs[change.place]
     what = "a rise" if change.is_rise else "a fall"
     before, all_before, after, all_after = change.lost
-    lost = f"; diverged or exploded: {before} of {all_before} seeds before, {after} of {all_after} from it on"
+    lost = (
+        f"; diverged or exploded: {before} of {all_before} {found.replicate}s before, {after} of {all_after} from it on"
+    )
     lost = lost if before + after else ""
     also = ", and so is the program" if change.is_new_program else ""
     is_same = change.place > 0 and found.runs[change.place - 1].git_revision == run.git_revision != ""

@@ -118,3 +118,29 @@ def test_job_that_slurm_ends_does_not_count_against_its_case(in_slurm: OneNode, 
     assert process.returncode == 0, output
     (row,) = results(tmp_path / "store")
     assert (row["outcome"], row["message"]) == ("passed", "")
+
+
+@pytest.mark.long
+def test_items_of_commands_and_tests_are_those_of_the_local_pool(in_slurm: OneNode, tmp_path: Path) -> None:
+    suite, run = tmp_path / "lm", tmp_path / "run"
+    for folder in (suite, run / "checkpoint-1"):
+        folder.mkdir(parents=True)
+    (run / "checkpoint-1/trainer_state.json").write_text("{}")
+    (suite / "evaluate.py").write_text(
+        'import pathlib, sys\npathlib.Path(sys.argv[1], "a.csv").write_text("item,correct\\nq1,1\\nq2,0\\n")\n'
+    )
+    (suite / "lm.gin").write_text(
+        'qa/Case.command = "python evaluate.py {out}"\nqa/Case.curves = "{out}/a.csv"\nqa/Case.replicates = "items"\n'
+        'qa/Case.primary_metric = "correct"\nqa/Case.metric_directions = {"correct": "max"}\n'
+    )
+    (suite / "test_lm.py").write_text(
+        'def test_items(checkpoint, record):\n    for name in "ab":\n        record("accuracy", name == "a", item=name)\n'
+    )
+    executors = {"local": ("--workers", "1"), "slurm": ("--executor", "slurm:host=127.0.0.1", "--workers", "0:1")}
+    for name, options in executors.items():
+        command = watch_command(run, suite, *options, "--once", "--store", str(tmp_path / name))
+        environment = {**os.environ, **in_slurm.environment}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert content(tmp_path / "slurm") == content(tmp_path / "local")
+    assert sorted(one["items"] for one in results(tmp_path / "slurm")) == [["a", "b"], ["q2", "q1"]]
