@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO
 
 from etils import epath
 
@@ -45,7 +47,9 @@ _CHUNK = 1 << 20
 _SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors", ".npz", ".msgpack")
 _STATES = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")  # files next to the weights
 _FOLDER = re.compile(r"(checkpoint|ckpt|global_step|step|iter|iteration|epoch|model)[-_=]?\d+([-_=].*)?|\d+", re.I)
-_MARKS = ("trainer_state.json", ".metadata", "_CHECKPOINT_METADATA", "config.json")
+_DISTRIBUTED = ".metadata"  # a pickle that torch.distributed writes last
+_MARKS = ("trainer_state.json", _DISTRIBUTED, "_CHECKPOINT_METADATA", "config.json")
+_END_OF_PICKLE = b"."
 _ORBAX = ("_CHECKPOINT_METADATA", "commit_success.txt")  # written last, or with the rename that ends the writing
 # Files next to the folders of a trainer, which name the last complete folder, by prefix of the folders' names.
 _LATEST = {"global_step": "latest", "iter_": "latest_checkpointed_iteration.txt"}
@@ -192,13 +196,16 @@ def _is_whole(file: epath.Path) -> bool | None:
     if file.suffix == ".safetensors":
         return SafetensorsReader().is_complete(file)
     try:
-        if file.suffix == ".json":
+        if file.suffix == ".json" or file.name == _ORBAX[0]:
             if mark_of(file)[0] > _MOST_JSON:
                 return None
-            json.loads(file.read_bytes())
-            return True
+            found = json.loads(file.read_bytes())
+            is_open = isinstance(found, dict) and found.get("commit_timestamp_nsecs", 0) is None
+            return not (file.name == _ORBAX[0] and is_open)  # orbax writes it first, and the time at the end
         with file.open("rb") as opened:
             head = opened.read(len(_ZIP))
+            if file.name == _DISTRIBUTED:
+                return head != b"" and _last_byte(opened) == _END_OF_PICKLE
     except ValueError:
         return False
     except (FileNotFoundError, NotADirectoryError):
@@ -206,6 +213,11 @@ def _is_whole(file: epath.Path) -> bool | None:
     if head == _ZIP:
         return ends_as_zip(file)
     return None if head or file.suffix not in _SUFFIXES else False
+
+
+def _last_byte(opened: IO[bytes]) -> bytes:
+    opened.seek(-1, os.SEEK_END)
+    return opened.read(1)
 
 
 def _lacks_shards(files: list[epath.Path]) -> bool:
@@ -218,7 +230,7 @@ def _lacks_shards(files: list[epath.Path]) -> bool:
             if isinstance(shards, dict) and any(str(file.parent / str(one)) not in names for one in shards.values()):
                 return True
     sharded = {file.parent for file in files if file.suffix == ".distcp"}
-    return any(str(folder / ".metadata") not in names for folder in sharded)  # torch.distributed writes it last
+    return any(str(folder / _DISTRIBUTED) not in names for folder in sharded)
 
 
 def _is_marked(path: epath.Path, names: set[str]) -> bool | None:

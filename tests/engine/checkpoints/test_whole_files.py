@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ TRAINERS: dict[str, tuple[str, list[tuple[str, bytes]]]] = {
         [
             ("step-500/__0_0.distcp", b"x" * 50),
             ("step-500/__1_0.distcp", b"x" * 50),
-            ("step-500/.metadata", b"x" * 9),
+            ("step-500/.metadata", pickle.dumps({"w": (8,)})),
         ],
     ),
     "deepspeed": (
@@ -80,9 +81,15 @@ TRAINERS: dict[str, tuple[str, list[tuple[str, bytes]]]] = {
             ("latest_checkpointed_iteration.txt", b"500"),
         ],
     ),
-    "orbax": ("500", [("500/d/0", b"x" * 50), ("500/_CHECKPOINT_METADATA", b"{}")]),
+    "orbax": (  # in an object store; on a disk it renames the folder at the end
+        "500",
+        [
+            ("500/_CHECKPOINT_METADATA", b'{"commit_timestamp_nsecs": null}'),
+            ("500/d/0", b"x" * 50),
+            ("500/_CHECKPOINT_METADATA", b'{"commit_timestamp_nsecs": 7}'),
+        ],
+    ),
 }
-RENAMED = (".metadata", "_CHECKPOINT_METADATA")  # written under another name first
 EARLIER = {"latest": b"global_step400", "latest_checkpointed_iteration.txt": b"400"}
 
 
@@ -91,10 +98,9 @@ def half_written(folder: Path, files: list[tuple[str, bytes]]) -> Iterator[str]:
     for place, (name, content) in enumerate(files):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.name not in RENAMED:
-            for length in (0, len(content) // 2):
-                path.write_bytes(content[:length])
-                yield f"{length} bytes of {name}"
+        for length in (0, len(content) // 2):
+            path.write_bytes(content[:length])
+            yield f"{length} bytes of {name}"
         path.write_bytes(content)
         if place + 1 < len(files):
             yield f"after {name}"
@@ -109,6 +115,49 @@ def test_source_takes_a_checkpoint_once_and_never_early(tmp_path: Path, trainer:
     source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers()))
     for state in half_written(tmp_path, files):
         assert [*source.poll(), *source.poll()] == [], state
+    found = [*source.poll(), *source.poll(), *source.poll()]
+    assert [(Path(one.uri).name, one.index) for one in found] == [(name, 500)]
+
+
+def save_distributed(folder: Path) -> str:
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as distributed
+
+    distributed.save({"w": torch.ones(8)}, checkpoint_id=folder / "step-500", no_dist=True)
+    return "step-500"
+
+
+def save_torch(folder: Path) -> str:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.ones(8)}, folder / "model_500.pt")
+    return "model_500.pt"
+
+
+def save_orbax(folder: Path) -> str:
+    import orbax.checkpoint
+
+    with orbax.checkpoint.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder / "500", {"w": np.ones(8)})
+    return "500"
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("saved", [save_torch, save_distributed, save_orbax])
+def test_source_takes_what_a_library_wrote_once_and_never_early(tmp_path: Path, saved: Callable[[Path], str]) -> None:
+    written, run = tmp_path / "written", tmp_path / "run"
+    written.mkdir()
+    run.mkdir()
+    name = saved(written)
+    paths = [path for path in sorted(written.rglob("*"), key=lambda path: path.stat().st_mtime_ns) if path.is_file()]
+    files = [(path.relative_to(written).as_posix(), path.read_bytes()) for path in paths]
+    source = DirectorySource(SourceContext(location=str(run), readers=whole_readers()))
+    if saved is save_orbax:  # writes into a folder of another name
+        files = [(f"{place.replace('500/', '500.orbax-checkpoint-tmp/', 1)}", content) for place, content in files]
+    for state in half_written(run, files):
+        assert [*source.poll(), *source.poll()] == [], state
+    if saved is save_orbax:
+        assert not source.poll()
+        (run / "500.orbax-checkpoint-tmp").rename(run / "500")
     found = [*source.poll(), *source.poll(), *source.poll()]
     assert [(Path(one.uri).name, one.index) for one in found] == [(name, 500)]
 
