@@ -146,14 +146,17 @@ def test_score_intervals_of_a_group_have_the_degrees_of_its_seeds(tmp_path: Path
     assert widths[0] > widths[1]
 
 
-def test_cases_over_the_same_items_are_one_group(tmp_path: Path) -> None:
-    finals = {name: {"train/loss": [0.1, 0.2, 0.3][:size]} for name, size in (("a", 3), ("b", 3), ("c", 2))}
+def test_cases_with_common_items_are_one_group(tmp_path: Path) -> None:
+    finals = {name: {"train/loss": [0.1, 0.2, 0.3][:size]} for name, size in (("a", 3), ("b", 3), ("c", 2), ("d", 2))}
     add(tmp_path, 0, finals)
     (subject,) = read_store(tmp_path).subjects
     cells = {
         name: replace(cell, case=replace(cell.case, replicates="items", seed_block=None))
         for name, cell in subject.cells.items()
     }
-    assert case_groups([subject.cells], list(cells)) == (("s/a",), ("s/b",), ("s/c",))
-    assert case_groups([cells], list(cells)) == (("s/a", "s/b"), ("s/c",))
-    assert case_groups([cells], list(cells), "independent") == (("s/a",), ("s/b",), ("s/c",))
+    others = {seed + 10: source for seed, source in cells["s/d"].sources.items()}
+    cells["s/d"] = replace(cells["s/d"], sources=others)
+    alone = (("s/a",), ("s/b",), ("s/c",), ("s/d",))
+    assert case_groups([subject.cells], list(cells)) == alone
+    assert case_groups([cells], list(cells)) == (("s/a", "s/b", "s/c"), ("s/d",))
+    assert case_groups([cells], list(cells), "independent") == alone

@@ -196,6 +196,32 @@ def test_the_interval_of_a_loss_above_0_is_above_0_and_holds_the_mean(values: li
     assert found.method == "log-t" and metric_mean("test/loss", [-1.0, *values]).method == "t"
 
 
+def test_the_interval_of_a_loss_spans_the_delta_methods_and_the_log_normal_laws() -> None:
+    losses = [0.1, 0.4, 1.6, 0.4]
+    logs, quantile = np.log(losses), stats.t.ppf(0.975, 3)
+    variance = logs.var(ddof=1)
+    cox = quantile * math.sqrt(variance / 4 + variance**2 / 6)
+    delta = quantile * stats.sem(losses) / np.mean(losses)
+    found = metric_mean("test/loss", losses)
+    assert found.lower == pytest.approx(
+        min(np.mean(losses) * math.exp(-delta), math.exp(logs.mean() + variance / 2 - cox))
+    )
+    assert found.upper == pytest.approx(math.exp(logs.mean() + variance / 2 + cox))
+    even = [1.0, 1.01, 0.99, 1.0]
+    found = metric_mean("test/loss", even)
+    assert (found.upper - found.lower) / 2 == pytest.approx(quantile * stats.sem(even), rel=1e-3)
+    assert metric_mean("test/loss", [1e-30, 1.0, 1.0, 1.0]).upper < 1e5
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 4, 20])
+@pytest.mark.parametrize("sigma", [0.5, 1.0])
+def test_intervals_of_log_normal_losses_hold_the_truth(num_seeds: int, sigma: float) -> None:
+    rows = np.exp(np.random.default_rng(1).normal(0, sigma, (4000, num_seeds, 1)))
+    lower, upper, _ = metric_bounds("test/loss", rows)
+    truth = math.exp(sigma**2 / 2)
+    assert np.mean((lower <= truth) & (truth <= upper)) >= 0.93 - 0.008  # two standard errors
+
+
 @pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan])
 @pytest.mark.parametrize("metric", ["train/loss", "test/accuracy", "test/success", "train/return"])
 def test_a_seed_alone_is_told_as_one_of_an_array(metric: str, value: float) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,7 @@ from lobench.analysis.stats.seed_groups import (
     joined,
     mean_over_cases,
     missing_of_group,
+    share_items,
 )
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.wording import counted
@@ -332,6 +333,13 @@ def _hidden(samples: Samples, num_missing: int) -> float:
     return float(np.std(values, ddof=1)) * math.sqrt(num_missing / len(samples))
 
 
+def _hidden_of_group(cases: Sequence[Samples]) -> float:
+    """Returns `_hidden` of the sum over the cases of a group."""
+    if share_items(cases):
+        return math.fsum(_hidden(case, case.missing[0]) for case in cases)
+    return len(cases) * _hidden(joined(cases), missing_of_group(cases)[0])
+
+
 def _measure(samples: Samples, case: str) -> _Measured:
     found = mean_difference(samples)
     return _Measured(
@@ -377,9 +385,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
             missing_a=missing_a,
         )
     hidden = math.fsum(
-        len(places) * _hidden(joined(members), missing_of_group(members)[0])
-        for places in mean.groups
-        if (members := [usable[place].samples for place in places])
+        _hidden_of_group(members) for places in mean.groups if (members := [usable[place].samples for place in places])
     ) / len(usable)
     groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
     usable = [usable[place] for places in mean.groups for place in places]

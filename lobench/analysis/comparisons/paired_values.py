@@ -219,7 +219,8 @@ def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
 
 def _shared(a: Cell, b: Cell) -> frozenset[str]:
     """Returns the names of the trainings of two cells of a case."""
-    return shared_trainings(a) | shared_trainings(b)
+    ours, theirs = shared_trainings(a), shared_trainings(b)
+    return ours if ours is theirs else ours | theirs
 
 
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:

@@ -75,7 +75,10 @@ class MeanScore:
         if not self.scores:
             return Interval()
         least = [self._least_variance(case) for case in self.scores]
-        return grouped_t_mean(list(self.scores.values()), self._places, least=least if any(least) else ())
+        have_items = {place for place, case in enumerate(self.scores) if self.cells[case].case.has_items}
+        return grouped_t_mean(
+            list(self.scores.values()), self._places, least=least if any(least) else (), have_items=have_items
+        )
 
     def _least_variance(self, case: str) -> float:
         """Returns the least variance of a seed's score on a case: that of rounding if all seeds agree, else 0."""
@@ -94,14 +97,32 @@ class MeanScore:
         return [[place_of[case] for case in group] for group in self.groups]
 
     def interquartile_mean(self) -> Interval:
-        """Returns the mean of the middle half of all seeds of all cases. Seeds of a group are resampled together."""
+        """Returns the mean of the middle half of all seeds of all cases.
+
+        Seeds of a group are resampled together. Cases of a group that have only some items in common are resampled each
+        by itself, and the interval is widened by as much as that of the mean is wider than that of independent cases.
+        """
         if not self.scores:
             return Interval()
-        kept = {case: complete_seeds([self.scores[one] for one in group]) for group in self.groups for case in group}
+        kept, places, have_all = dict[str, list[int]](), list[list[int]](), True
+        for group, own in zip(self.groups, self._places, strict=True):
+            seeds = complete_seeds([self.scores[one] for one in group])
+            if self.cells[group[0]].case.has_items and any(len(self.scores[one]) > len(seeds) for one in group):
+                kept |= {case: sorted(self.scores[case]) for case in group}
+                places += [[place] for place in own]
+                have_all = False
+            else:
+                kept |= dict.fromkeys(group, seeds)
+                places.append(own)
         cells = [[scores[seed] for seed in kept[case]] for case, scores in self.scores.items()]
         if not all(cells):
             return Interval()
-        found = iqm_interval(cells, groups=self._places)
+        found = iqm_interval(cells, groups=places)
+        if not have_all and found.upper > found.lower:
+            apart = grouped_t_mean(list(self.scores.values()), places)
+            factor = (self.interval.upper - self.interval.lower) / (apart.upper - apart.lower)
+            lower, upper = (found.mean + factor * (bound - found.mean) for bound in (found.lower, found.upper))
+            return dataclasses.replace(found, lower=lower, upper=upper)
         if found.upper > found.lower:
             return found
         # All draws are equal: the width is that of the mean, which rounding gives to seeds that agree.

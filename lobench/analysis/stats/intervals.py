@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.stats.paired_samples import EQUAL, Estimate, pooled_mean
 from lobench.analysis.stats.proportions import least_share, most_share
+from lobench.analysis.stats.shared_items import clustered_mean
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.result import mean_of
 
@@ -40,6 +41,9 @@ _TAIL = 0.025  # of a 95% interval
 _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 _MOST_DIGITS = 6  # significant digits of a value that was logged as text
 _HALF_BITS = (8, 11)  # significant bits of bfloat16 and float16
+# Log variance above which the log-normal interval of a loss stops growing, so that seeds of other orders of magnitude
+# give bounds that can be read.
+_MOST_LOG_VARIANCE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,30 +124,38 @@ def grouped_t_mean(
     confidence: float = 0.95,
     *,
     least: Sequence[float] = (),
+    have_items: Collection[int] = (),
 ) -> Interval:
     """Returns `stratified_t_mean` over cases some of which share the randomness of their seeds.
 
     A seed of a group has one value, the mean over the group's cases. Seeds that lack a case of their group count in the
-    mean, but not in its variance. The bounds are NaN if fewer than two seeds have all cases of a group.
+    mean, but not in its variance. The bounds are NaN if fewer than two seeds have all cases of a group. The cases of a
+    group may have different items of one data set, all of which count; see `lobench.analysis.stats.shared_items`.
 
     Args:
       cells: Values of each case, by seed.
       groups: Indices of the cases in each group.
       confidence: Confidence level, strictly between 0 and 1.
       least: Least variance of a seed's value of each case. (): 0.
+      have_items: Indices of the cases whose keys are items instead of seeds.
     """
     if all(len(group) == 1 for group in groups):
         return stratified_t_mean([list(cell.values()) for cell in cells], confidence, least=least)
     mean = mean_of([mean_of(list(cell.values())) for cell in cells])
-    rows = [[cells[place] for place in group] for group in groups]
-    values = [[mean_of([cell[seed] for cell in row]) for seed in complete_seeds(row)] for row in rows]
-    if any(len(row) < 2 for row in values) or not math.isfinite(mean):
+    if not math.isfinite(mean):
         return Interval(mean=mean)
-    floors = [math.fsum(least[place] for place in group) / len(group) ** 2 if least else 0.0 for group in groups]
-    found = [
-        Estimate(mean=mean_of(row), variance=max(float(np.var(row, ddof=1)), floor) / len(row), degrees=len(row) - 1)
-        for row, floor in zip(values, floors, strict=True)
-    ]
+    found = []
+    for group in groups:
+        members = [cells[place] for place in group]
+        floor = math.fsum(least[place] for place in group) / len(group) ** 2 if least else 0.0
+        if not have_items or not any(place in have_items for place in group):
+            seeds = complete_seeds(members)
+            members = [{seed: mean_of([cell[seed] for cell in members]) for seed in seeds}]
+        part = clustered_mean(members, [1 / len(members)] * len(members))
+        size = min(map(len, members))
+        if size < 2:
+            return Interval(mean=mean)
+        found.append(Estimate(mean=part.mean, variance=max(part.variance, floor / size), degrees=part.degrees))
     interval = stratified_t(found, confidence, [len(group) / len(cells) for group in groups])
     shift = mean - interval.mean
     return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
@@ -229,7 +241,7 @@ def metric_mean(metric: str, values: Sequence[float]) -> Interval:
 
     >>> found = metric_mean("test/loss", [0.2, 0.3, 0.25])
     >>> round(found.mean, 3), round(found.lower, 3), round(found.upper, 3), found.method
-    (0.25, 0.152, 0.411, 'log-t')
+    (0.25, 0.151, 0.42, 'log-t')
 
     Args:
       metric: Name of the metric.
@@ -331,14 +343,28 @@ def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
     return min(least_share(right, trials, _TAIL), share), max(most_share(right, trials, _TAIL), share)
 
 
+def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns 95% bounds of the mean of a log-normal law, where rows are above 0: the modified Cox interval.
+
+    Source: Olsson 2005.
+    """
+    count, logs = rows.shape[-2], np.log(rows)
+    variance = np.minimum(logs.var(axis=-2, ddof=1), _MOST_LOG_VARIANCE)
+    half = t_isf(_TAIL, count - 1) * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
+    centre = logs.mean(axis=-2) + variance / 2
+    return np.exp(centre - half), np.exp(centre + half)
+
+
 def metric_bounds(
     metric: str, rows: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.str_]]:
     """Returns the 95% bounds of means over seeds, and the kind of each interval, which depends on the metric.
 
     - "t": mean and standard error.
-    - "log-t", for losses above 0: t on the logarithm of the mean, so that the bounds are above 0. If all seeds agree,
-      as losses that are logged with few digits may, their variance is that of rounding (`logged_step`).
+    - "log-t", for losses above 0: t on the logarithm of the mean, so that the bounds are above 0. From three seeds on,
+      the interval also spans that of a log-normal law, which is hardly wider if the seeds' deviation is below a fifth
+      of their mean. If all seeds agree, as losses that are logged with few digits may, their variance is that of
+      rounding (`logged_step`).
     - "logit-t", for shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
     - "exact", Clopper and Pearson's, for trials that succeed or fail as a whole: four successes of four give a lower
       bound of 40%. Also for shares that are equal on all seeds, which have no variance. Their number of examples is
@@ -352,7 +378,7 @@ def metric_bounds(
       lower, upper: float64[..., num_points]; NaN without an interval.
       methods: str[..., num_points].
 
-    Source: the delta method; Agresti 2013, section 3.1; Clopper and Pearson 1934.
+    Source: the delta method; Olsson 2005; Agresti 2013, section 3.1; Clopper and Pearson 1934.
     """
     count = rows.shape[-2]
     mean = rows.mean(axis=-2)
@@ -370,7 +396,11 @@ def metric_bounds(
     if positive.any():
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             factor = np.exp(half / mean)
-            lower, upper = np.where(positive, mean / factor, lower), np.where(positive, mean * factor, upper)
+            low, high = mean / factor, mean * factor
+            if count > 2:
+                lowest, highest = _lognormal_bounds(rows)
+                low, high = np.minimum(low, lowest), np.maximum(high, highest)
+            lower, upper = np.where(positive, low, lower), np.where(positive, high, upper)
     if not share.any():
         return lower, upper, methods
     inside = share & (mean > 0) & (mean < 1) & (half > 0)

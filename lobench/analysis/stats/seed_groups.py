@@ -8,6 +8,7 @@ for independent cases. A group's seed counts as diverged if it diverged on any c
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 from lobench.analysis.stats.location import Location, locate, mean_location
 from lobench.analysis.stats.paired_samples import DIVERGED, Estimate, Samples, pooled
 from lobench.analysis.stats.proportions import Counts
+from lobench.analysis.stats.shared_items import item_mean
 
 __all__ = [
     "CasesMean",
@@ -28,6 +30,7 @@ __all__ = [
     "mean_over_cases",
     "missing_of_group",
     "seed_means_ratio",
+    "share_items",
 ]
 
 _LEAST_TO_CHECK = 8  # seeds
@@ -61,6 +64,11 @@ def group_places(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]
     Args:
       cases: Names of the trainings of each case. Empty if it shares none.
     """
+    return _group_places(tuple(cases))
+
+
+@functools.lru_cache(maxsize=256)  # cases may have thousands of items each, and a comparison asks several times
+def _group_places(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], ...]:
     first_of: dict[str, int] = {}
     root = list(range(len(cases)))
 
@@ -152,6 +160,11 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
     )
 
 
+def share_items(cases: Sequence[Samples]) -> bool:
+    """Returns whether cases of a group are compared by items. Their mean is then that of all items of each case."""
+    return len(cases) > 1 and all(case.is_paired for case in cases) and any(case.replicate == "item" for case in cases)
+
+
 def _weighted_sum(values: Sequence[float], weights: Sequence[float]) -> float:
     if DIVERGED in values:
         return DIVERGED
@@ -161,7 +174,8 @@ def _weighted_sum(values: Sequence[float], weights: Sequence[float]) -> float:
 def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = ()) -> CasesMean:
     """Returns the mean over cases with equal weights, by groups as described in the module.
 
-    A group is excluded if fewer than two of its seeds have all of its cases and converge on both sides.
+    A group is excluded if fewer than two of its seeds have all of its cases and converge on both sides. Cases that are
+    compared by items have the mean of all of their items; see `lobench.analysis.stats.shared_items`.
 
     Args:
       cases: Cases that can be tested.
@@ -171,15 +185,16 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     num_converged, num_incomplete = list[int](), 0
     for places in group_places([case.shared for case in cases]):
         members = [cases[place] for place in places]
-        whole = joined(members)
-        location = locate(whole)
+        have_items = share_items(members)
+        whole = members[0] if have_items else joined(members)
+        location = item_mean(members) if have_items else locate(whole)
         if not location.is_known:
             continue
         parts.append(location)
         sizes.append(len(places))
         kept.append(places)
-        num_converged.append(len(whole.converged()))
-        num_incomplete += max(len(member) for member in members) - len(whole)
+        num_converged.append(min(len(one.converged()) for one in (members if have_items else [whole])))
+        num_incomplete += 0 if have_items else max(len(member) for member in members) - len(whole)
     return CasesMean(
         location=mean_location(parts, sizes) if parts else None,
         groups=tuple(kept),

@@ -7,13 +7,14 @@ because a test has no power with few seeds. These cases form one group:
 - curves of one run: a session of a script, a run of W&B, TensorBoard or MLflow, a file whose columns are the cases;
 - imported curves whose seeds are declared to be the same draws (`--paired-seeds`);
 - trainings by lobench with equal bindings of the task, which differ in their lengths, evaluations or metrics only;
-- cases over the same items of a data set: a hard question is hard in each of them.
+- cases that have items of a data set in common, directly or through others: a hard question is hard in each of them.
 
 Rows of a table whose seeds are labels are independent: "seed 3" of two Atari games is only a label.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -57,7 +58,7 @@ def case_groups(
 
 
 def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[str]:
-    """Returns the names of the trainings, or of the set of items, that a cell comes from.
+    """Returns the names of the trainings, or of the items, that a cell comes from.
 
     Cells with a common name belong to one group.
 
@@ -71,7 +72,14 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
     if design == "seed means":
         return EVERY_CASE
     names = trainings_of(cell.blocks)
-    return names | {f"items {hash(cell.seeds)}"} if cell.case.has_items and cell.seeds else names
+    if not cell.case.has_items:
+        return names
+    return names | _items(cell.seeds) if names else _items(cell.seeds)
+
+
+@functools.lru_cache(maxsize=64)  # all checkpoints of a case have the same items
+def _items(numbers: tuple[int, ...]) -> frozenset[str]:
+    return frozenset(f"item {number}" for number in numbers)
 
 
 def are_labels(cell: Cell) -> bool:

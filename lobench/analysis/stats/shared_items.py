@@ -1,0 +1,98 @@
+"""Means over cases that share items of a data set, all of them or some.
+
+A hard item is hard in each case that has it, so such cases do not vary independently. The variance of their mean is a
+sum over items: everything that an item adds to the mean, over all cases that have it, is one term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lobench.analysis.stats.location import Location
+from lobench.analysis.stats.paired_samples import DIVERGED, Estimate, Samples
+
+__all__ = ["clustered_mean", "item_mean"]
+
+
+def clustered_mean(
+    cases: Sequence[Mapping[int, float]], weights: Sequence[float], units: Sequence[float] = ()
+) -> Estimate:
+    """Returns the weighted sum of the cases' means over items, with its variance.
+
+    If all cases have the same items, this is the mean and the variance of the items' weighted sums. If no two cases
+    have a common item, the variance is the sum of the cases' variances. The degrees of freedom are Satterthwaite's over
+    sets of items that belong to the same cases.
+
+    >>> clustered_mean([{1: 0.0, 2: 1.0}, {1: 2.0, 2: 5.0}], [0.5, 0.5])
+    Estimate(mean=2.0, variance=1.0, degrees=1.0)
+
+    Args:
+      cases: Finite value of each item, by case.
+      weights: Weights of the cases.
+      units: Difference of a success and a failure of each case whose values are binary differences, otherwise 0. Half
+        an item is added to each of the four cells of such a case's table. (): no case is binary.
+
+    Returns:
+      The estimate. Its variance is NaN if a case has fewer than two items.
+
+    Source: Liang and Zeger 1986, for clusters; Agresti and Min 2005, for the added items.
+    """
+    means = [math.fsum(case.values()) / len(case) if case else math.nan for case in cases]
+    mean = math.fsum(one * weight for one, weight in zip(means, weights, strict=True))
+    if any(len(case) < 2 for case in cases):
+        return Estimate(mean=mean, variance=math.nan, degrees=math.nan)
+    rows = [np.fromiter(case, np.int64, len(case)) for case in cases]
+    items = np.unique(np.concatenate(rows))
+    places = [np.searchsorted(items, row) for row in rows]
+    terms, leverage = np.zeros(len(items)), np.zeros(len(items))
+    added = np.zeros(3)  # terms of the added items: a success of B alone, of A alone, and items without a difference
+    belongs = np.zeros((len(items), len(cases)), bool)
+    for case, (own, at) in enumerate(zip(cases, places, strict=True)):
+        unit, size, weight = units[case] if units else 0.0, len(own), weights[case]
+        centre = means[case] * size / (size + 2) if unit else means[case]
+        spread = math.sqrt(size * (size + 2 if unit else size - 1)) / weight
+        terms[at] += (np.fromiter(own.values(), np.float64, size) - centre) / spread
+        added += (np.asarray([unit, -unit, 0.0]) - centre) / spread if unit else 0.0
+        leverage[at] = np.maximum(leverage[at], 1 / size)
+        belongs[at, case] = True
+    _, kind = np.unique(belongs, axis=0, return_inverse=True)
+    kind = kind.reshape(-1)  # of one dimension in every version of numpy
+    parts, degrees = np.bincount(kind, terms**2), np.bincount(kind, 1 - leverage)
+    total = float(parts.sum())
+    variance = total + float(added**2 @ [0.5, 0.5, 1.0])
+    share = parts / total if total > 0 else degrees / degrees.sum()
+    return Estimate(mean=mean, variance=variance, degrees=1 / float((share**2 / degrees).sum()))
+
+
+def item_mean(cases: Sequence[Samples]) -> Location:
+    """Returns the mean over cases of b - a, for pairs of items of which cases may share any part.
+
+    An item that diverged on any case is left out of all of them.
+
+    Args:
+      cases: Pairs on each case, each with a scale.
+    """
+    both = [(case.by_seed("a"), case.by_seed("b")) for case in cases]
+    lost = {item for a, b in both for item in a if DIVERGED in (a[item], b[item])}
+    weights = [1 / len(cases)] * len(cases)
+    found = clustered_mean(
+        [
+            {item: b[item] - value - case.raised for item, value in a.items() if item not in lost}
+            for case, (a, b) in zip(cases, both, strict=True)
+        ],
+        weights,
+        [case.binary_unit for case in cases],
+    )
+    kept = [case.converged() for case in cases if not case.binary_unit]
+    least = math.fsum(2 * case.floor / max(len(case), 1) for case in kept) / len(cases) ** 2
+    return Location(
+        method="paired",
+        estimate=Estimate(
+            mean=found.mean + math.fsum(case.raised for case in cases) / len(cases),
+            variance=max(found.variance, least) if not math.isnan(found.variance) else math.nan,
+            degrees=found.degrees,
+        ),
+    )
