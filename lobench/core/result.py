@@ -404,7 +404,7 @@ def exploded_seeds(
       diverged_at: Step at which each seed diverged, -1 if it did not; a diverged seed did not explode. Empty: the
         finals alone show what diverged.
     """
-    is_log = case.scale == "log" or (case.scale is None and case.primary_metric.endswith("/loss"))
+    is_log = case.scale == "log" or (case.scale is None and case.primary_metric.rpartition("/")[2] == "loss")
     if not is_log:
         return [False] * len(finals)
     low = case.minimum or 0.0

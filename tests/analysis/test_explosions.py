@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from commands import lobench
 from stores import add
 
+from lobench import import_curves
 from lobench.analysis.comparisons.best_group import bold_cells
 from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
@@ -92,6 +94,22 @@ def test_the_output_of_compare_differs_in_the_counts_alone(tmp_path: Path) -> No
     assert [counts for _, counts, _ in records] == [[[0, 2], [0, 10]], [[2, 0], [10, 0]]]
     first, second = ({**record, "a": None, "b": None} for *_, record in records)
     assert records[0][0] == records[1][0] and first == second
+
+
+@pytest.mark.parametrize(("metric", "num_lost"), [("loss", 5), ("val/loss", 4)])
+def test_imported_losses_explode_and_do_not_pass(tmp_path: Path, metric: str, num_lost: int) -> None:
+    """Four of six against none is p = .03, which Holm over two cases does not take for REGRESSED, and is no PASS."""
+    lines = [f"method,case,seed,step,{metric}"]
+    for method, case, seed in itertools.product("ab", "xy", range(6)):
+        final = 90.0 if (method, case) == ("b", "x") and seed < num_lost else 0.5 + 0.01 * seed
+        lines += [f"{method},{case},{seed},0,2.0", f"{method},{case},{seed},9,{final}"]
+    (tmp_path / "curves.csv").write_text("\n".join(lines))
+    import_curves(tmp_path / "curves.csv", store=tmp_path / "store")
+    done = lobench("compare", "a", "b", "--store", tmp_path / "store", "--format", "json")
+    (found,) = json.loads(done.stdout)
+    assert (found["b"]["exploded"], found["b"]["diverged"]) == (num_lost, 0)
+    gate = found["metrics"][metric]["cases"]["imported/x"]["gate"]
+    assert (gate["diverged_b"], gate["verdict"]) == (num_lost, "REGRESSED" if num_lost == 5 else "INCONCLUSIVE")
 
 
 def nights(folder: Path, lost: float) -> Path:

@@ -2,9 +2,10 @@
 
 The harm is score(A) - score(B) over the seeds that converge on both sides. There are two one-sided tests, each at level
 alpha: PASS rejects "the harm is at least the margin", REGRESSED rejects "the harm is at most the margin". B is also
-REGRESSED if it diverges more often than A. If a seed diverged, each of these two tests has half of alpha. Over the
-cases of one checkpoint REGRESSED is controlled by Holm, so that the probability of any false alarm is below alpha. "All
-cases pass" needs no correction, because a single case that does not pass prevents it.
+REGRESSED if it diverges more often than A, and does not pass if that test alone rejects at alpha. If a seed diverged,
+each of these two tests has half of alpha. Over the cases of one checkpoint REGRESSED is controlled by Holm, so that the
+probability of any false alarm is below alpha. "All cases pass" needs no correction, because a single case that does not
+pass prevents it.
 """
 
 from __future__ import annotations
@@ -540,6 +541,9 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if result.missing_a or result.missing_b:
         return dataclasses.replace(result, note="; ".join(filter(None, (result.note, _lacks(result)))))
     if result.p_pass <= rules.alpha:
+        if result.p_diverged <= rules.alpha:
+            note = f"no PASS: B diverges or explodes more often (p {result.p_diverged:.2g})"
+            return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)
         note = f"the share that diverges may be above {rules.max_diverged:g}"
