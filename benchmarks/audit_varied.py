@@ -5,8 +5,9 @@ Usage:
   python benchmarks/audit_varied.py tampered [--count 20] [--first 0]
 
 `honest`: each bundle is of a store that is drawn: experiments of baselines on one or two cases, searches, two
-experiments in one store, suites with metrics of their own, seeds that diverge, results of pytest sessions, watches of
-checkpoints, imported curves. Each is published and audited in full. An accusation is a contradiction, or a result that
+experiments in one store, races, suites with metrics of their own, seeds that diverge, results of pytest sessions,
+watches of checkpoints, imported curves, cases in Python, commands, ordinary tests, items, decisions of `lobench keep`.
+Each is published and audited in full. An accusation is a contradiction, or a result that
 differs. `tampered`: a store of two experiments, of which a row was removed, or two rows exchanged a value or were made
 equal in it, by somebody who makes all hashes and the root anew. The changes are drawn without replacement. A change
 passes if the audit passes and does not name what was changed. Changes that leave the same bundle are not counted.
@@ -18,11 +19,13 @@ import argparse
 import contextlib
 import copy
 import dataclasses
+import json
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +52,78 @@ def lobench_metrics():
 def fall(curves):
     return {"train/fall": [row[-1] / row[0] for row in curves.metrics["train/loss"].tolist()]}
 """
-_WAYS = ("experiment", "search", "two experiments", "watch", "pytest", "imported", "mixed")
+_IN_PYTHON = """
+from lobench import Case, cases
+from tiny_tasks import Bowl
+
+a = Case(task=Bowl(), num_inner_steps={steps}, num_seeds={seeds}, eval_every={every})
+
+
+@cases(a=a, b=a.replace(task=Bowl(dim={dim})))
+def test_tiny(case, evaluate):
+    assert evaluate(case).final("train/loss").max() < {most}
+"""
+_EVALUATOR = """
+import csv, json, pathlib, random, sys
+checkpoint, seed, out = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+level = json.loads((checkpoint / "level.json").read_text())
+draw = random.Random(f"{level} {seed}")
+if level < 0.1:
+    sys.exit("no such model")
+(out / "metrics.json").write_text(json.dumps({"valid/loss": level + draw.random()}))
+with (out / "answers.csv").open("w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(["item", "correct"])
+    writer.writerows([f"q{place}", int(draw.random() < level)] for place in range(20))
+"""
+_COMMANDS = """
+loss/Case.command = "python evaluate.py {{checkpoint}} {{seed}} {{out}}"
+loss/Case.curves = "{{out}}/metrics.json"
+loss/Case.primary_metric = "valid/loss"
+loss/Case.num_seeds = {seeds}
+"""
+_ITEMS = """
+qa/Case.command = "python evaluate.py {checkpoint} 0 {out}"
+qa/Case.curves = "{out}/answers.csv"
+qa/Case.primary_metric = "correct"
+qa/Case.metric_directions = {"correct": "max"}
+qa/Case.replicates = "items"
+"""
+_TESTS = """
+import json
+import pytest
+
+def level_of(checkpoint):
+    return json.loads((checkpoint.path / "level.json").read_text())
+
+@pytest.mark.lobench(num_seeds={seeds})
+@pytest.mark.parametrize("width", [1, 2])
+def test_loss(checkpoint, record, width):
+    for seed in range({seeds}):
+        record("valid/loss", level_of(checkpoint) * width + seed, seed)
+    assert level_of(checkpoint) < 0.7
+
+def test_large(checkpoint):
+    if level_of(checkpoint) < 0.2:
+        pytest.skip("too small")
+    assert level_of(checkpoint) > 0.4
+"""
+_TESTS_OF_ITEMS = """
+
+def test_items(checkpoint, record):
+    for place in range(20):
+        record("accuracy", float(place / 20 < level_of(checkpoint)), item=f"q{place}")
+"""
+_TRAIN = """
+import json, random, sys
+rate = {rate}
+seed, out = int(sys.argv[1]), sys.argv[2]
+loss = 1 + (rate - 0.3) ** 2 + random.Random(f"{{seed}} {{rate}}").gauss(0, 0.005)
+open(out + "/metrics.json", "w").write(json.dumps({{"val/loss": loss}}))
+"""
+_OF_TRAININGS = ("experiment", "search", "two experiments", "watch", "pytest", "imported", "mixed", "race", "in Python")
+_OF_EVALUATORS = ("commands", "tests", "items")
+_WAYS = (*_OF_TRAININGS, *_OF_EVALUATORS, "keep")
 
 
 def make_store(folder: Path, number: int) -> tuple[Path, Path, str]:
@@ -60,6 +134,10 @@ def make_store(folder: Path, number: int) -> tuple[Path, Path, str]:
     """
     rng = np.random.default_rng(number)
     way = _WAYS[number % len(_WAYS)]
+    if way in _OF_EVALUATORS:
+        return _evaluated(folder, rng, way), folder / "lm", way
+    if way == "keep":
+        return _kept(folder, rng), folder / "project", way
     gin = _BASE.format(steps=rng.integers(4, 12), seeds=rng.integers(1, 5), every=rng.integers(1, 4))
     if rng.random() < 0.4:
         gin += "Case.seed_block = 1\n"
@@ -71,6 +149,20 @@ def make_store(folder: Path, number: int) -> tuple[Path, Path, str]:
         (suite / "conftest.py").write_text(_METRIC)
     if way in ("experiment", "search", "two experiments", "mixed"):
         _run(folder, "first", _experiment(rng, has_search=way == "search"))
+    if way == "race":
+        rates = sorted(10 ** rng.uniform(-3, 1, 3))
+        methods = [f"sgd(); sgd.learning_rate = {rate:.3g}" for rate in rates]
+        _done("compare", "--race", *methods, "--suite", "tiny", "--store", store, "--seeds", "6", cwd=folder)
+    if way == "in Python":
+        (suite / "tiny.gin").unlink()
+        settings = {"steps": rng.integers(4, 12), "seeds": rng.integers(1, 5), "every": rng.integers(1, 4)}
+        text = _IN_PYTHON.format(**settings, dim=rng.integers(1, 6), most=rng.choice(["1e9", "1e-3"]))
+        (suite / "test_tiny.py").write_text(text)
+        if rng.random() < 0.5:
+            _run(folder, "first", _experiment(rng, has_search=False))
+        else:
+            run = make_run(folder, *rng.uniform(-4, 6, rng.integers(1, 4)))
+            _done("watch", run, "--suite", "tiny", "--once", "--checkpoints", "all", "--store", store, cwd=folder)
     if way == "two experiments":
         _run(folder, "second", _experiment(rng, has_search=rng.random() < 0.5))
     if way in ("watch", "mixed"):
@@ -87,6 +179,52 @@ def make_store(folder: Path, number: int) -> tuple[Path, Path, str]:
         (folder / "curves.csv").write_text("\n".join(lines) + "\n")
         _done("import", "curves.csv", "--store", store, cwd=folder)
     return store, suite, f"{way}{', own metric' * has_metric}"
+
+
+def _evaluated(folder: Path, rng: np.random.Generator, way: str) -> Path:
+    """Makes a store of checkpoints that commands or ordinary tests evaluated, and returns it."""
+    suite, run, store = folder / "lm", folder / "run", folder / "store"
+    suite.mkdir()
+    seeds = rng.integers(1, 4)
+    if way != "tests":
+        (suite / "evaluate.py").write_text(_EVALUATOR)
+        (suite / "lm.gin").write_text(_COMMANDS.format(seeds=seeds) + _ITEMS * (way == "items"))
+    if way != "commands":
+        (suite / "test_lm.py").write_text(_TESTS.format(seeds=seeds) + _TESTS_OF_ITEMS * (way == "items"))
+    steps = range(rng.integers(1, 4))
+    for step in steps:
+        (run / f"checkpoint-{step}").mkdir(parents=True)
+        (run / f"checkpoint-{step}/level.json").write_text(json.dumps(rng.random()))
+        (run / f"checkpoint-{step}/trainer_state.json").write_text("{}")
+    if rng.random() < 0.6:
+        how = ("--once", "--checkpoints", "all", "--store", store)
+        _done("watch", run, "--suite", "lm", *how, cwd=folder, codes=(0, 1, 3))
+    else:
+        for step in steps:
+            checkpoint = run / f"checkpoint-{step}"
+            pytest_session("-q", "lm", "--lobench-checkpoint", checkpoint, "--lobench-store", store, cwd=folder)
+    return store
+
+
+def _kept(folder: Path, rng: np.random.Generator) -> Path:
+    """Makes a store of decisions of `lobench keep`, and returns it."""
+    project = folder / "project"
+    project.mkdir()
+    (project / "train.py").write_text(_TRAIN.format(rate=0.1))
+    _git(project, "init", "-q")
+    _git(project, "add", ".")
+    _git(project, "commit", "-q", "-m", "first")
+    for rate in rng.uniform(0.0, 0.6, rng.integers(1, 3)):
+        (project / "train.py").write_text(_TRAIN.format(rate=f"{rate:.3f}"))
+        words = ("--command", "python train.py {seed} {out}", "--metric", "val/loss", "--curves", "{out}/metrics.json")
+        how = ("--against", "git:HEAD", "--store", folder / "store", "--max-seeds", "8")
+        _done("keep", *words, *how, cwd=project, codes=(0, 1, 4))
+    return folder / "store"
+
+
+def _git(folder: Path, *words: str) -> None:
+    who = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
 
 
 def _experiment(rng: np.random.Generator, *, has_search: bool) -> str:
@@ -106,9 +244,9 @@ def _run(folder: Path, name: str, text: str) -> None:
     _done("run", f"{name}.gin", "--store", "store", cwd=folder)
 
 
-def _done(*words: str | Path, cwd: Path) -> None:
+def _done(*words: str | Path, cwd: Path, codes: Sequence[int] = (0, 1)) -> None:
     done = lobench(*words, cwd=cwd)
-    if done.returncode not in (0, 1):
+    if done.returncode not in codes:
         sys.exit(f"{words}: {done.stdout}{done.stderr}")
 
 
@@ -127,7 +265,7 @@ def evaluated_here() -> Iterator[Callable[[Path], None]]:
         def run(self, layers: Layers, spec: CaseSpec, test: str, theta: Any, block: Any, **how: Any) -> Any:
             suite = suites[-1]
             told, ours = Path(spec.path), suite / Path(spec.path).name
-            if not ours.is_file() or told.read_bytes() != ours.read_bytes():  # somebody changed it
+            if spec.text or not ours.is_file() or told.read_bytes() != ours.read_bytes():  # somebody changed it
                 return super().run(layers, spec, test, theta, block, **how)
             spec = dataclasses.replace(spec, path=str(ours), root=str(suite.parent))
             key = (suite, layers, spec, test, theta.sha256, block, repr(sorted(how.items())))

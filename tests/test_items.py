@@ -164,8 +164,11 @@ def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
 def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:
     store, _ = watched
     assert lobench("publish", store, "--output", tmp_path / "x.lobench").returncode == 0
-    told = lobench("audit", tmp_path / "x.lobench", "--format", "json").stdout
-    assert json.loads(told)["contradictions"] == []
+    told = json.loads(lobench("audit", tmp_path / "x.lobench", "--format", "json").stdout)
+    assert told["contradictions"] == [] and SHOWN["commands-which-an-audit-does"] in told["not_auditable"]
+    # A command that failed for its author is not said to fail here, too: it was not run.
+    assert {one["verdict"] for one in told["checked"]} == {"not auditable"}
+    assert any(SHOWN["in-a-format-of-its"] in one for one in told["not_auditable"])
 
 
 def test_recorder_refuses_a_value_that_belongs_to_no_item() -> None:

@@ -14,10 +14,10 @@ from etils import epath
 from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
 from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
-from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
+from lobench.analysis.comparisons.steps_to_target import CaseSteps, Target, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.case_groups import design_of
+from lobench.analysis.store.case_groups import CaseDesign, design_of
 from lobench.analysis.store.common_step import until_common_step
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
@@ -59,7 +59,15 @@ from lobench.report.tables.comparison import comparison_html, plot_comparison
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Comparison", "compare", "default_store_of", "named_subjects", "read_given"]
+__all__ = [
+    "Comparison",
+    "compare",
+    "compare_stored",
+    "default_store_of",
+    "find_subjects",
+    "named_subjects",
+    "read_given",
+]
 
 _OfCase = TypeVar("_OfCase", CaseSteps, CaseCosts)
 
@@ -154,7 +162,7 @@ def compare(
     """
     check_options("compare", options, CompareSettings, WatchSettings)
     settings = settings_from(CompareSettings, options)
-    design = design_of(independent_cases=settings.independent_cases, seed_means=settings.seed_means)
+    _rules_of(settings)  # raises if a value is wrong
     names = texts(subjects)
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
@@ -162,8 +170,6 @@ def compare(
     WatchSettings(location="", suites=places, **options)  # raises if a value is wrong
     given = [Path(path) for path in texts(baselines)]
     check_baselines(given or map(Path, places))
-    asked = None if settings.target is None else parse_target(str(settings.target))
-    rules = GateRules(alpha=settings.alpha, max_diverged=settings.max_diverged)
     specs = specs_called(cases, *places, with_tests=True) if cases and places else []
     chosen = _subjects(
         names,
@@ -172,17 +178,60 @@ def compare(
         progress or default_progress(),
         {**options, "cases": tuple(spec.names[-1] for spec in specs)},
     )
+    return compare_stored(
+        chosen,
+        names,
+        settings,
+        baselines=given,
+        suites=[Path(suite) for suite in places],
+        metrics=metrics,
+        cases=_names_by_case(cases, specs),
+    )
+
+
+def _rules_of(settings: CompareSettings) -> tuple[GateRules, CaseDesign, Target | None]:
+    return (
+        GateRules(alpha=settings.alpha, max_diverged=settings.max_diverged),
+        design_of(independent_cases=settings.independent_cases, seed_means=settings.seed_means),
+        None if settings.target is None else parse_target(str(settings.target)),
+    )
+
+
+def compare_stored(
+    chosen: Sequence[Stored],
+    names: Sequence[str],
+    settings: CompareSettings,
+    *,
+    baselines: Sequence[Path] = (),
+    suites: Sequence[Path] = (),
+    metrics: Sequence[str] = (),
+    cases: Mapping[str, Collection[str]] | None = None,
+) -> Comparison:
+    """Compares stored subjects with the first of them. Evaluates nothing.
+
+    Args:
+      chosen: A, B, ...
+      names: Text of each, which names it if another one has its label.
+      settings: Settings of the comparison.
+      baselines: Files or suites of baselines that the caller named. One that is stale is an error.
+      suites: Suites of the cases, whose baselines are taken if there are no others. Empty: those of the store.
+      metrics: As of `compare`.
+      cases: Names by which the store may know each case. None or empty: all cases.
+    Raises:
+      LobenchError: A baseline is stale, or the subjects have no case in common.
+    """
+    rules, design, target = _rules_of(settings)
     scales = Scales.of(
         subjects_beside(chosen),
-        given or [Path(suite) for suite in places] or None,
+        baselines or suites or None,
         among=subjects_setting_scales(chosen),
     )
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
-    if given and stale is not None:
+    if baselines and stale is not None:
         raise stale
     compared = _distinguished([one.subject for one in chosen], names)
     if cases:
-        compared = _on_cases(compared, _names_by_case(cases, specs))
+        compared = _on_cases(compared, cases)
     if settings.until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
@@ -194,14 +243,14 @@ def compare(
         design=design,
     )
     steps: list[tuple[CaseSteps, ...]] = []
-    if asked is not None:
-        steps = [_by_name(pair, compare_steps(pair.a, pair.b, asked, scales, alpha=settings.alpha)) for pair in pairs]
+    if target is not None:
+        steps = [_by_name(pair, compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)) for pair in pairs]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
     before, *after = map(_other_code, chosen)
     pairs = [replace(pair, other_code=(*before, *lines)) for pair, lines in zip(pairs, after, strict=True)]
     costs = tuple(
-        _by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=settings.alpha)) for pair in pairs
+        _by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
     )
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
@@ -351,14 +400,22 @@ def _evaluate(
     given, wanted = [one for one, _ in named.values()], [who for _, who in named.values()]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
     found: dict[str, Stored] = {}
-    snapshot = read_store(store)
-    for name, subject in zip(named, _found(store, wanted), strict=True):
-        if subject is None:
+    for name, one in zip(named, find_subjects(store, wanted), strict=True):
+        if one is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
-        # All subjects of the store set the scale, as if the comparison were of stored results.
-        stored = snapshot.stored or snapshot.subjects
-        found[name] = Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,), stored=stored))
+        found[name] = one
     return found
+
+
+def find_subjects(store: Path, wanted: Sequence[Who]) -> list[Stored | None]:
+    """Returns subjects with their results on the store's current cases; None for a subject without any."""
+    snapshot = read_store(store)
+    # All subjects of the store set the scale, as if the comparison were of stored results.
+    stored = snapshot.stored or snapshot.subjects
+    return [
+        None if one is None else Stored(subject=one, snapshot=replace(snapshot, subjects=(one,), stored=stored))
+        for one in _found(store, wanted)
+    ]
 
 
 def named_subjects(

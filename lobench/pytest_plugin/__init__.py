@@ -79,8 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     take_named_suites(config)
     if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
         take_experiment(config, gin_params_of(config), option(config, "store"))
-        # A gate compares trainings, so tests only run in its sessions.
-        config.stash[TESTS] = bool(option(config, "checkpoint")) and not option(config, "against")
+        config.stash[TESTS] = bool(option(config, "checkpoint"))
     config.addinivalue_line("markers", _MARK)
     recorder = SessionRecorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
@@ -134,6 +133,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     select_named(config, items)
     yield
+    is_gate = bool(config.getoption("lobench_against") or config.getini("lobench_against"))
+    if is_gate:
+        from lobench.pytest_plugin.gating import has_training
+
+        if has_training(items):
+            config.stash[TESTS] = False  # a gate of trainings compares no ordinary tests, so these only run
     if config.option.collectonly or not any(case_of(item) is not None for item in items):
         return
     from lobench.pytest_plugin.options import cases_that_are_forked, cases_without_subject
@@ -141,7 +146,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     problem = cases_without_subject(config, items) or cases_that_are_forked(config, items)
     if problem:  # among the items selected by -k and -m
         refuse(config, items, problem)
-    elif config.getoption("lobench_against") or config.getini("lobench_against"):
+    elif is_gate:
         from lobench.pytest_plugin.gating import problem_with_reference
 
         if problem := problem_with_reference(config, items):

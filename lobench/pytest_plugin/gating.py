@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import json
 import math
+import shlex
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -15,13 +16,15 @@ from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateReport, GateResult, Verdict
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.store.reference import CHOICE, GATE
+from lobench.analysis.store.reference import CHOICE, GATE, with_hash
 from lobench.cli.exit_codes import ExitCode
+from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import counted, first_of, groups_text
+from lobench.engine.config.command_case import is_command
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.items import case_info, variant_of
@@ -29,9 +32,14 @@ from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_of
+from lobench.pytest_plugin.stored_gate import case_verdicts, check_stored_gate, compare_with, stored_reference
+from lobench.report.tables.comparison_text import comparison_text
 from lobench.report.tables.text import text_table, times_mark
 
-__all__ = ["GateReporter", "make_reporter", "problem_with_reference"]
+if TYPE_CHECKING:
+    from lobench.api.compare import Comparison
+
+__all__ = ["GateReporter", "has_training", "make_reporter", "problem_with_reference"]
 
 _LETTERS = {Verdict.PASS: ".", Verdict.REGRESSED: "R", Verdict.INCONCLUSIVE: "?"}
 _COLOURS = {Verdict.PASS: "green", Verdict.REGRESSED: "red", Verdict.INCONCLUSIVE: "yellow"}
@@ -49,6 +57,9 @@ class GateReporter:
         self._measured: dict[str, Measured] = {}
         self._evaluated: dict[str, list[ItemResult]] = {}  # results of the seed blocks of each case
         self._report: GateReport | None = None
+        self._compared: Comparison | None = None  # of stored results, in a session of commands and ordinary tests
+        self._problem = ""
+        self._advice = ""  # command that shows the comparison in full
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -75,13 +86,18 @@ class GateReporter:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         result = yield
+        evaluated = [one.case for results in self._evaluated.values() for one in results]
         if self._measured:
             self._decide(session)
+        elif evaluated and all(case.evaluator for case in evaluated):
+            self._compare_stored(session, evaluated)
         return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
         compared_nothing = self._report is None or self._report.compared_nothing
+        if self._compared is not None:
+            compared_nothing = bool(self._compared.compared_nothing())
         if exitstatus == pytest.ExitCode.OK and compared_nothing and self._evaluated:
             session.exitstatus = ExitCode.ERROR
 
@@ -98,7 +114,48 @@ class GateReporter:
         for result in results:
             measured = self._measured.get(result.case)
             file = measured.node_id.split("::")[0] if measured else "lobench"
-            self._emit(f"{file}::gate[{result.case}]", file, result)
+            text = describe(result, self._margin(result), ratio=_ratio(measured), note=self._note(result.case))
+            self._emit(f"{file}::gate[{result.case}]", file, result.verdict, text, _properties(result))
+
+    def _compare_stored(self, session: pytest.Session, cases: Sequence[CaseInfo]) -> None:
+        """Compares what the store has of the session's commands and ordinary tests with the reference."""
+        suites, identities = {case.suite for case in cases}, {case.identity for case in cases}
+        try:
+            reference = stored_reference(self._config, suites)
+            store = self._recorder.store
+            if store is None:
+                return  # the summary says why nothing was stored
+            self._compared = compare_with(reference, self._config, store, identities)
+        except LobenchError as error:
+            self._problem = str(error)
+            return
+        (pair,) = self._compared.pairs
+        names = (
+            f"{place}@{side.who.sha256[:12]}" for place, side in ((reference.stored.store, pair.a), (store, pair.b))
+        )
+        self._advice = f"costs, gate margins, effect sizes and notes: lobench compare {shlex.join(names)} --details"
+        for choice in reference.choices:
+            self._recorder.record_event(CHOICE, **choice.to_event())
+        margins = pair.primary.margins
+        mean = math.fsum(margins.values()) / len(margins) if margins else math.nan
+        gate = dataclasses.replace(pair.primary.gate, verdict=pair.verdict)
+        detail = _event(gate, option(self._config, "against"), {**margins, gate.overall.case: mean})
+        parties = {
+            "candidates": [list(key) for key in candidates_of(self._config)],
+            "references": [with_hash(pair.a)],
+        }
+        self._recorder.record_event(GATE, **detail, **parties)
+        files = {name: results[0].case.node_id.split("::")[0] for name, results in self._evaluated.items()}
+        found = case_verdicts(pair)
+        session.testscollected += len(found)
+        for one in found:
+            text = one.note
+            if one.result is not None:
+                text = describe(one.result, margins.get(one.case, mean), note=one.note)
+            name = one.case or "mean over the cases"
+            file = files.get(one.case, "lobench")
+            properties = [] if one.result is None else _properties(one.result)
+            self._emit(f"{file}::gate[{name}]", file, one.verdict, text, properties)
 
     def _margins(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measured.items()}
@@ -146,16 +203,16 @@ class GateReporter:
         own = self._margins()
         return own.get(result.case, math.fsum(own.values()) / len(own))
 
-    def _emit(self, node_id: str, file: str, result: GateResult) -> None:
-        measured = self._measured.get(result.case)
-        text = describe(result, self._margin(result), ratio=_ratio(measured), note=self._note(result.case))
+    def _emit(
+        self, node_id: str, file: str, verdict: Verdict, text: str, properties: Sequence[tuple[str, object]]
+    ) -> None:
+        """Reports a verdict as a test."""
         outcome: Literal["passed", "failed", "skipped"] = "passed"
         longrepr: str | tuple[str, int, str] | None = None
-        if result.verdict is Verdict.REGRESSED or (self._is_strict and result.verdict is Verdict.INCONCLUSIVE):
+        if verdict is Verdict.REGRESSED or (self._is_strict and verdict is Verdict.INCONCLUSIVE):
             outcome, longrepr = "failed", text
-        elif result.verdict is Verdict.INCONCLUSIVE:
+        elif verdict is Verdict.INCONCLUSIVE:
             outcome, longrepr = "skipped", (file, 0, text)
-        properties = [("lobench_gate", str(result.verdict)), *_properties(result)]
         location = (file, None, node_id.partition("::")[2])
         hook = self._config.hook
         hook.pytest_runtest_logstart(nodeid=node_id, location=location)
@@ -163,9 +220,9 @@ class GateReporter:
             "nodeid": node_id,
             "location": location,
             "keywords": {},
-            "user_properties": properties,
+            "user_properties": [("lobench_gate", str(verdict)), *properties],
         }
-        common["lobench_verdict"] = result.verdict
+        common["lobench_verdict"] = verdict
         call = pytest.TestReport(**common, outcome=outcome, longrepr=longrepr, when="call")
         # JUnit writes a test at its teardown.
         teardown = pytest.TestReport(**common, outcome="passed", longrepr=None, when="teardown")
@@ -177,6 +234,16 @@ class GateReporter:
         if not option(self._config, "against"):
             return
         terminalreporter.section("lobench gate")
+        if self._problem:
+            terminalreporter.write_line(f"nothing was compared: {self._problem}", red=True)
+            return
+        if self._compared is not None:
+            (pair,) = self._compared.pairs
+            text = comparison_text(self._compared.pairs, scale=self._compared.scale, hidden=self._advice)
+            answer, _, rest = text.partition("\n\n")
+            terminalreporter.write_line(answer, bold=True, **{_COLOURS[pair.verdict]: True})
+            terminalreporter.write_line(rest)
+            return
         if self._report is None:
             terminalreporter.write_line("nothing was compared: no case was evaluated to its end", yellow=True)
             return
@@ -297,40 +364,47 @@ def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Ma
     }
 
 
+def has_training(items: Sequence[pytest.Item]) -> bool:
+    """Returns whether an item trains a case, so that it is neither a command nor an ordinary test."""
+    specs = {spec for item in items if (spec := case_of(item)) is not None and not spec.is_test}
+    for spec in specs:
+        with contextlib.suppress(LobenchError):  # the item's own report has the error
+            if not is_command(spec):
+                return True
+    return False
+
+
 def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
     """Returns why the session has no reference, so that no case can be compared; "" if it has one."""
     try:
         candidates_of(config)
     except LobenchError:
         return ""  # each test reports a checkpoint that cannot be read
+    infos = [info for item in items if (info := _info_of(item)) is not None]
     try:
+        if infos and all(info.evaluator for info in infos):
+            check_stored_gate(config, infos)
+            return ""
         reference_of(config, items)
     except LobenchError as error:
-        # Checkpoints of commands may have any format. Their cases have no scale, whatever the reference is.
-        commands = [item for item in items if _is_of_command(item)]
-        problems = filter(None, (_problem_with_scale(config, item) for item in commands))
-        return next(problems, f"--lobench-against: {error}")
+        return f"--lobench-against: {error}"
     return "; ".join(dict.fromkeys(filter(None, (_problem_with_scale(config, item) for item in items))))
 
 
-def _is_of_command(item: pytest.Item) -> bool:
-    """Returns whether an item evaluates a checkpoint by a command."""
-    if case_of(item) is None:
-        return False
-    with contextlib.suppress(LobenchError):
-        return bool(case_info(item, variant_of(item)).evaluator)
-    return False
+def _info_of(item: pytest.Item) -> CaseInfo | None:
+    """Returns the case that an item evaluates; None if it evaluates none, is skipped, or cannot be bound."""
+    if case_of(item) is None or item.get_closest_marker("skip") is not None:
+        return None
+    with contextlib.suppress(LobenchError):  # the item's own report has the error
+        return case_info(item, variant_of(item))
+    return None
 
 
 def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> str:
     """Returns why a case has no scale, which a gate's margin needs; "" if it has one, or cannot be evaluated."""
-    spec = case_of(item)
-    if spec is None or item.get_closest_marker("skip") is not None:
+    spec, info = case_of(item), _info_of(item)
+    if spec is None or info is None:
         return ""
-    try:
-        info = case_info(item, variant_of(item))
-    except LobenchError:
-        return ""  # the item's own report has the error
     try:
         scale_of(spec, info, option(config, "against"))
     except LobenchError as problem:

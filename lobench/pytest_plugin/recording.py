@@ -52,6 +52,11 @@ class SessionRecorder:
         self._problems: list[str] = []  # reported by the ledger when it was opened
         self._apart: set[str] = set()  # callers that made jax's backend, so that evaluations ran in another process
 
+    @property
+    def store(self) -> Path | None:
+        """Folder of the session's store; None if nothing was stored in it."""
+        return self._ledger.store if self._ledger is not None and not self._problem else None
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         from lobench.pytest_plugin.options import MANAGER, register_conftests

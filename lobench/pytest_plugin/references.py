@@ -36,9 +36,21 @@ from lobench.pytest_plugin.reuse import store_path
 if TYPE_CHECKING:
     from lobench.api.resolve import Stored
 
-__all__ = ["Finals", "GateReference", "TrainBlock", "candidates_of", "check_reference", "reference_of", "scale_of"]
+__all__ = [
+    "BASELINE",
+    "Finals",
+    "GateReference",
+    "TrainBlock",
+    "candidates_of",
+    "check_reference",
+    "chosen_store",
+    "is_optimizer_text",
+    "named_in_store",
+    "reference_of",
+    "scale_of",
+]
 
-_BASELINE = "baseline"
+BASELINE = "baseline"
 _OPTIMIZER = re.compile(r"@?[A-Za-z_][\w.]*\(\)\s*(;|$)")
 _REFERENCE: pytest.StashKey[GateReference] = pytest.StashKey()
 
@@ -248,10 +260,10 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
       UsageError: The text is neither a path, nor a name in a store, nor an optimizer, nor `baseline[:OPTIMIZER]`.
     """
     if (
-        not _is_optimizer(text)
-        and _chosen_store(text, store) is None
-        and _stored(text, store, candidates) is None
-        and text.partition(":")[0] != _BASELINE
+        not is_optimizer_text(text)
+        and chosen_store(text, store) is None
+        and named_in_store(text, store, candidates) is None
+        and text.partition(":")[0] != BASELINE
         and "://" not in text
         and not path_exists(text)
     ):
@@ -263,7 +275,7 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
         )
 
 
-def _is_optimizer(text: str) -> bool:
+def is_optimizer_text(text: str) -> bool:
     """Returns whether a text is an optimizer's, as in `--lobench-optimizer`: `adam(); adam.learning_rate = 0.01`."""
     return _OPTIMIZER.match(text) is not None and not path_exists(text)
 
@@ -297,24 +309,24 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
     """
     text = option(config, "against")
     kind, _, optimizer = text.partition(":")
-    if kind == _BASELINE:
+    if kind == BASELINE:
         return _BaselineReference(optimizer=optimizer)
     path = Path(text)
     if path.suffix == ".json":
         Baseline.load(path)  # raises if it is not valid
         return _BaselineReference(path=path)
-    if (place := _chosen_store(text, option(config, "store"))) is not None:
+    if (place := chosen_store(text, option(config, "store"))) is not None:
         kept = kept_choices(store_path(config, suite) for suite in suites)
         return _store_reference(place, candidates_of(config), kept)
     try:
-        stored = _stored(text, option(config, "store"), candidates_of(config))
+        stored = named_in_store(text, option(config, "store"), candidates_of(config))
     except UsageError:
-        if not _is_optimizer(text):
+        if not is_optimizer_text(text):
             raise
         stored = None
     if stored is not None:
         return _reference_to(stored.subject, stored.snapshot)
-    if _is_optimizer(text):
+    if is_optimizer_text(text):
         return _OptimizerReference(subject=Subject.of_optimizer(text))
     if option(config, "optimizer"):
         raise UsageError(
@@ -336,7 +348,7 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
     return [subject_of(config, method).subject.key for method in methods]
 
 
-def _chosen_store(text: str, store: str) -> Path | None:
+def chosen_store(text: str, store: str) -> Path | None:
     """Returns the store whose last checkpoint a text means: `STORE`, `STORE@last`, or `last` in the session's own."""
     place, name = store_and_name(text)
     if place and has_ledger(place) and name in ("", "last"):
@@ -355,13 +367,13 @@ def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Se
     return dataclasses.replace(_reference_to(chosen, snapshot), choices=choices)
 
 
-def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
+def named_in_store(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
     """Returns the subject that a text names in a store; None for a path or a baseline, or without a store.
 
     Raises:
       UsageError: The name is unknown or ambiguous.
     """
-    is_path = text.partition(":")[0] == _BASELINE or "://" in text or path_exists(text)
+    is_path = text.partition(":")[0] == BASELINE or "://" in text or path_exists(text)
     has_store = has_ledger(store) if store else False
     components_of = store_and_name(text)[0]
     if is_path or not (has_store or (components_of and has_ledger(components_of))):
@@ -429,14 +441,15 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
             errors.append(error)
     if errors:
         raise errors[0]
+    suite = shlex.quote(str(Path(spec.path).parent))
     if info.evaluator:
         raise BaselineError(
-            "a gate in pytest needs a tuned baseline, and for commands nothing is tuned",
+            "a gate in pytest is of trainings, or of commands and ordinary tests",
             where=f"{info.suite}/{info.name}",
-            next_step=f"run `lobench compare OLD NEW --suite {shlex.quote(str(Path(spec.path).parent))}`",
+            next_step=f"select one kind with -k, or run `lobench compare OLD NEW --suite {suite}`",
         )
     raise BaselineError(
         "the suite has no baseline, and a gate's margin is on the scale from untrained to tuned",
         where=f"{info.suite}/{info.name}",
-        next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`",
+        next_step=f"run `lobench baseline {suite}`",
     )

@@ -44,6 +44,7 @@ def comparison_text(
     steps: Sequence[Sequence[CaseSteps]] = (),
     costs: Sequence[Sequence[CaseCosts]] = (),
     details: bool = False,
+    hidden: str = _HIDDEN,
 ) -> str:
     """Returns the verdict of each pair, then a table of its cases, then the description of the scores.
 
@@ -53,6 +54,7 @@ def comparison_text(
       steps: Steps to the target for each pair. Empty without a target.
       costs: Costs of steps for each pair, shown with `details`.
       details: Whether to add the metrics' tables, the costs and all notes.
+      hidden: Last line without `details`, which says how to see them.
     """
     answers = [line for pair in found for line in comparison_answer(pair)]
     parts = ["\n".join(map(one_line, answers))]
@@ -70,7 +72,7 @@ def comparison_text(
     if details:
         notes = [note for pair, cost in zip(found, costs, strict=False) for note in cost_notes(cost)]
         parts.append("\n".join(map(one_line, dict.fromkeys(notes))))
-    parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [_HIDDEN])]))
+    parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [hidden])]))
     return "\n\n".join(filter(None, parts))
 
 

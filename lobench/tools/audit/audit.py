@@ -15,6 +15,7 @@ import numpy as np
 
 from lobench.analysis.stats.rounding import NUM_PERTURBED, RoundingTest, differences, excess, rounding_test
 from lobench.api.components import plugins_of
+from lobench.core.case import COMMAND
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
@@ -32,6 +33,7 @@ from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 from lobench.tools.audit.forms import common_metrics, other_film, other_form, unaudited_of
 from lobench.tools.audit.outcomes import Outcomes
 from lobench.tools.audit.reevaluation import (
+    NotRepeatable,
     OrdinaryTest,
     OtherCase,
     RepeatableCase,
@@ -263,6 +265,8 @@ def _cases(
         try:
             case = cases[place] = suites.find(row, bindings.get(row.case.key, ""))
             problems += case_findings(row, case.bound, members, lacking)
+            if row.case.evaluator == COMMAND:
+                problems.append(Unaudited("commands, which an audit does not run"))
         except OrdinaryTest as error:
             cases[place] = headline(error)
             problems.append(Unaudited("ordinary tests, which an audit does not repeat"))
@@ -289,6 +293,9 @@ def _compare(
         row, found = rows[place], cases[place]
         if isinstance(found, str):
             compared.checked[place] = Checked(row=row, verdict="not auditable", why=found)
+        elif row.case.evaluator == COMMAND:
+            why = f"{row.where}: a command, which an audit does not run"
+            compared.checked[place] = Checked(row=row, verdict="not auditable", why=why)
         elif row.payload is None and row.outcome in _OF_THE_MACHINE:
             why = f"it has no curves ({row.outcome}), which depends on the machine"
             compared.checked[place] = Checked(row=row, verdict="not auditable", why=why)
@@ -324,7 +331,7 @@ def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None
     """Returns the verdict on a repeated evaluation; None if the test against rounding has to decide."""
     claim = row.curves
     if isinstance(result, LobenchError):
-        if claim is None:
+        if claim is None and not isinstance(result, NotRepeatable):
             return Checked(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
         return Checked(row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}")
     if claim is None:

@@ -28,6 +28,7 @@ from lobench.plugins import PluginManager, Registered
 from lobench.tools.audit.cases import is_item_of_experiment
 
 __all__ = [
+    "NotRepeatable",
     "OrdinaryTest",
     "OtherCase",
     "RepeatableCase",
@@ -40,6 +41,10 @@ __all__ = [
 
 _TEST = re.compile(r"^\s*(?:async\s+)?def (test\w*)\(", re.MULTILINE)
 _CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
+
+
+class NotRepeatable(LobenchError):
+    """The bundle lacks what the evaluation needs, so that its failure here shows nothing."""
 
 
 class OrdinaryTest(LobenchError):
@@ -275,7 +280,7 @@ class Repeats:
         sha256 = row.key.checkpoint_sha256
         has_theta = any(one.has_theta for one in row.sightings)
         if has_theta and sha256 not in self._thetas:
-            raise LobenchError("the bundle does not have the theta", where=row.where)
+            raise NotRepeatable("the bundle does not have the theta", where=row.where)
         theta = ThetaLeaves.at(str(self._thetas[sha256]) if has_theta else "", where=row.where)
         environment = DeviceLeases(devices_here(os.environ)).lease(0, row.case.num_gpus)
         if environment != runner.environment:

@@ -8,7 +8,7 @@ import json
 import operator
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -100,7 +100,8 @@ def publish(
     if settings.no_thetas:
         without = _not_included(subjects)
     elif bundle is None:
-        thetas, without = _thetas(store, subjects)
+        whole = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
+        thetas, without = _thetas(store, subjects, whole)
     else:
         thetas, without = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}, []
     without_patch = [] if has_patches else _patches_left_out(patch_files)
@@ -183,8 +184,16 @@ def _not_included(subjects: Sequence[Subject]) -> list[str]:
     return [f"{counted(count, 'theta')}, by choice: hashes alone"] if count else []
 
 
-def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, bytes], list[str]]:
-    """Returns thetas by hash, as .npz files, and a line for each that is no longer available."""
+def _thetas(
+    store: Path, subjects: Sequence[Subject], evaluated_whole: Collection[str]
+) -> tuple[Mapping[str, bytes], list[str]]:
+    """Returns thetas by hash, as .npz files, and a line for each that is no longer available.
+
+    Args:
+      store: Folder of the store.
+      subjects: Subjects of the store.
+      evaluated_whole: sha256 of checkpoints that commands or ordinary tests evaluated. They may have any format.
+    """
     found: dict[str, bytes] = {}
     problems: dict[str, str] = {}
     readers = load_readers(load_plugins(), allow_pickle=False)
@@ -202,6 +211,10 @@ def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, byte
             try:
                 place = readable_place(store, one.uri, one.sha256) or one.uri
                 name = reader_for(_path(place), readers)
+                if name is None and one.sha256 in evaluated_whole:
+                    what = f"checkpoint {one.sha256[:12]} of {short_place(one.uri)}"
+                    problems[one.sha256] = f"{what}: in a format of its own, which commands and tests read"
+                    continue
                 if name is None:
                     raise LobenchError("it is not there any more, or no reader knows it")
                 seen = SeenCheckpoint(uri=place, reader=name)

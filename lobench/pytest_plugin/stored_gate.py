@@ -1,0 +1,221 @@
+"""Gate of commands and ordinary tests: stored results of the session's subject and of a reference are compared.
+
+Nothing is trained for the reference, and nothing is tuned: the rules are those of `lobench compare`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lobench.analysis.comparisons.gates import GateResult, Verdict
+from lobench.analysis.comparisons.method_comparison import MethodComparison
+from lobench.analysis.store.reference import Choice, choose_reference, kept_choices
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import Cell
+from lobench.core.case import CaseInfo
+from lobench.core.errors import UsageError
+from lobench.core.subject import GivenCheckpoint, Subject
+from lobench.core.wording import first_of
+from lobench.engine.checkpoints.whole_files import whole_checkpoint
+from lobench.engine.store.bundle import has_ledger
+from lobench.pytest_plugin.measuring import adaptive_maximum, rules_of
+from lobench.pytest_plugin.options import evaluates_whole_files, option, read_checkpoint, subject_of
+from lobench.pytest_plugin.references import (
+    BASELINE,
+    candidates_of,
+    chosen_store,
+    is_optimizer_text,
+    named_in_store,
+)
+from lobench.pytest_plugin.reuse import store_path
+
+if TYPE_CHECKING:
+    from lobench.api.compare import Comparison
+    from lobench.api.resolve import Stored
+
+__all__ = ["CaseVerdict", "StoredReference", "case_verdicts", "check_stored_gate", "compare_with", "stored_reference"]
+
+_MOST_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReference:
+    """Reference of which a store has results.
+
+    Attributes:
+      stored: The reference.
+      choices: Its choice for each candidate; () if the reference was named explicitly.
+    """
+
+    stored: Stored
+    choices: tuple[Choice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseVerdict:
+    """Verdict on a case, an ordinary test, or the mean over the cases.
+
+    Attributes:
+      case: Name of the case; "" for the mean.
+      verdict: The verdict, which counts the test's outcomes too.
+      result: Result of the gate; None for a test without a metric.
+      note: Outcomes of the test on both sides; "" for a command.
+    """
+
+    case: str
+    verdict: Verdict
+    result: GateResult | None
+    note: str = ""
+
+
+def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredReference:
+    """Returns the reference that `--lobench-against` names, with its stored results.
+
+    Args:
+      config: Configuration of the session.
+      suites: Names of the suites of the session's cases.
+    Raises:
+      UsageError: The reference is a baseline, or no store has results of it.
+      CheckpointError: The checkpoint cannot be read.
+    """
+    text, candidates = option(config, "against"), candidates_of(config)
+    if text.partition(":")[0] == BASELINE or text.endswith(".json"):
+        raise UsageError(
+            "for commands and ordinary tests nothing is tuned",
+            got=text,
+            expected="a checkpoint, a store, or STORE@NAME",
+        )
+    stores = [store_path(config, suite) for suite in sorted(suites)]
+    if (place := chosen_store(text, option(config, "store"))) is not None:
+        snapshot = read_store(place)
+        chosen = choose_reference(snapshot, candidates, kept_choices(stores))
+        from lobench.api.resolve import Stored
+
+        choices = [
+            Choice(candidate=key, chosen_in=str(place.resolve()), reference=chosen.who.key) for key in candidates
+        ]
+        return StoredReference(stored=Stored(subject=chosen, snapshot=snapshot), choices=tuple(choices))
+    if (named := named_in_store(text, option(config, "store"), candidates)) is not None:
+        return StoredReference(stored=named)
+    return StoredReference(stored=_in_stores(config, text, stores))
+
+
+def _in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) -> Stored:
+    from lobench.api.compare import find_subjects
+
+    if is_optimizer_text(text):
+        who = Subject.of_optimizer(text)
+    else:
+        is_whole = evaluates_whole_files(config)
+        checkpoint = whole_checkpoint(text) if is_whole else read_checkpoint(config, text)[0]
+        who = GivenCheckpoint(uri=text).read_as(checkpoint)
+    for store in stores:
+        found = find_subjects(store, [who])[0] if has_ledger(store) else None
+        if found is not None:
+            return found
+    flag = "--lobench-optimizer" if is_optimizer_text(text) else "--lobench-checkpoint"
+    suite = " ".join(map(str, config.args))
+    into = f" --lobench-store {shlex.quote(option(config, 'store'))}" if option(config, "store") else ""
+    raise UsageError(
+        "the store has no results of the reference, and a gate of commands and ordinary tests runs none",
+        where=", ".join(map(str, stores)),
+        got=text,
+        next_step=f"run `pytest {suite} {flag} {shlex.quote(text)}{into}` first",
+    )
+
+
+def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
+    """Refuses a gate of commands and ordinary tests that could compare nothing, before any of them runs.
+
+    Raises:
+      UsageError: The reference has no results on these cases, or seeds are to be added.
+      LobenchError: As `stored_reference`.
+    """
+    if adaptive_maximum(config):
+        raise UsageError("--lobench-adaptive-seeds is of trainings; commands and tests have fixed seeds")
+    reference = stored_reference(config, {info.suite for info in infos}).stored
+    known = reference.subject.every_form()
+    if infos and not any(info.identity in known for info in infos):
+        raise UsageError(
+            f"the reference {reference.subject.label} has no results on the session's cases",
+            where=str(reference.store),
+            got=first_of(sorted({f"{cell.case.suite}/{cell.case.name}" for cell in known.values()}), _MOST_SHOWN),
+            expected=first_of(sorted({f"{info.suite}/{info.name}" for info in infos}), _MOST_SHOWN),
+            next_step="evaluate it on the suite in its present form",
+        )
+
+
+def compare_with(
+    reference: StoredReference, config: pytest.Config, store: Path, identities: Collection[str]
+) -> Comparison:
+    """Compares the session's subject with the reference, on the session's cases.
+
+    Args:
+      reference: The reference.
+      config: Configuration of the session.
+      store: Store with the session's results.
+      identities: Identities of the session's cases.
+    Raises:
+      LobenchError: The two have no case in common, or a store cannot be read.
+    """
+    from lobench.api.compare import compare_stored, find_subjects
+    from lobench.api.settings import CompareSettings
+
+    own = find_subjects(store, [subject_of(config).subject])[0]
+    if own is None:
+        raise UsageError("the store has no results of this session", where=str(store))
+    rules = rules_of(config, ())
+    takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
+    sides = [_on(side, identities) for side in (reference.stored, own)]
+    return compare_stored(
+        sides,
+        [option(config, "against"), option(config, "checkpoint") or option(config, "optimizer")],
+        CompareSettings(
+            margin=rules.margin if option(config, "margin") else None,
+            alpha=rules.alpha,
+            max_diverged=rules.max_diverged,
+            seed_means=takes_seed_means,
+        ),
+    )
+
+
+def _on(side: Stored, identities: Collection[str]) -> Stored:
+    def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+        return {identity: cell for identity, cell in cells.items() if identity in identities}
+
+    subject = side.subject
+    return dataclasses.replace(
+        side, subject=dataclasses.replace(subject, cells=chosen(subject.cells), former=chosen(subject.former))
+    )
+
+
+def case_verdicts(found: MethodComparison) -> list[CaseVerdict]:
+    """Returns the verdict on each case and ordinary test, and on the mean if it is over several cases."""
+    gate, tests = found.primary.gate, found.tests
+    notes = {
+        **dict.fromkeys(tests.broken, "the test passed under the reference and fails now"),
+        **dict.fromkeys(tests.fixed, "the test failed under the reference and passes now"),
+        **dict.fromkeys(tests.unknown, "the test has no outcome on a side"),
+        **dict.fromkeys(tests.failed, "the test fails on both sides"),
+        **dict.fromkeys(tests.passed, "the test passes on both sides"),
+    }
+    results = {result.case: result for result in gate.cases}
+    verdicts = []
+    for name in dict.fromkeys([*results, *sorted(notes)]):
+        result = results.get(name)
+        verdict = Verdict.PASS if result is None else result.verdict
+        if name in tests.broken:
+            verdict = Verdict.REGRESSED
+        elif name in tests.unknown and verdict is Verdict.PASS:
+            verdict = Verdict.INCONCLUSIVE
+        verdicts.append(CaseVerdict(case=name, verdict=verdict, result=result, note=notes.get(name, "")))
+    if len(results) > 1:
+        verdicts.append(CaseVerdict(case="", verdict=gate.overall.verdict, result=gate.overall))
+    return verdicts
