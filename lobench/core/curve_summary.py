@@ -11,7 +11,7 @@ import json
 import math
 import operator
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,16 @@ from lobench.core.metric import Direction, UnknownDirection, direction_of, is_of
 from lobench.core.result import Curves, Provenance, exploded_seeds
 from lobench.core.step_cost import StepCost
 
-__all__ = ["NUM_SPARKS", "SUMMARY_VERSION", "CurveSummary", "packed_ends", "packed_steps", "read_summary", "summarize"]
+__all__ = [
+    "NUM_SPARKS",
+    "SUMMARY_VERSION",
+    "CurveSummary",
+    "heads_of",
+    "packed_ends",
+    "packed_steps",
+    "read_summary",
+    "summarize",
+]
 
 SUMMARY_VERSION = "1"  # stores recompute their summaries if it changes
 NUM_SPARKS = 12
@@ -160,6 +169,11 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
     if len(numbers) < found.cost_at:
         raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {found.cost_at}")
     return CurveSummary(found, numbers, load)
+
+
+def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:
+    """Returns a number for each evaluation, equal for those that share seeds, steps, metrics and provenance."""
+    return [id(one._head) for one in summaries]
 
 
 def packed_ends(summaries: Sequence[CurveSummary], metric: str) -> tuple[bytes, bytes]:

@@ -206,6 +206,7 @@ class Summary:
         self.compared = frozenset(() if snapshot.groups.runs else range(len(snapshot.subjects)))
         self.compared = self.compared if compared is None else frozenset(compared)
         self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of the subject, and the metric
+        self._shown_means: dict[tuple[int, str, str], MeanScore] = {}  # by place, metric and suite
         self._common: dict[str, frozenset[str]] = {}
         labels = [label for label, _ in headline_metrics(snapshot.subjects)] if snapshot.subjects else []
         primary = {case.primary_metric for case in snapshot.cases}
@@ -282,9 +283,12 @@ class Summary:
 
     def mean_score(self, subject: int, metric: str, suite: str = "") -> MeanScore:
         """Returns a subject's mean score over the cases of a suite, or over all."""
-        found = self._own_mean(subject, metric)
-        found = found.over(self.common_cases(metric)) if subject in self.compared else found
-        return found.over(self.cases_of(suite)) if suite else found
+        key = (subject, metric, suite)
+        if key not in self._shown_means:
+            found = self._own_mean(subject, metric)
+            found = found.over(self.common_cases(metric)) if subject in self.compared else found
+            self._shown_means[key] = found.over(self.cases_of(suite)) if suite else found
+        return self._shown_means[key]
 
     def cases_of(self, suite: str) -> frozenset[str]:
         """Returns the identities of a suite's cases."""

@@ -65,7 +65,7 @@ class MeanScore:
     def num_cases(self) -> int:
         return len(self.scores)
 
-    @property
+    @functools.cached_property
     def mean(self) -> float:
         """The value of `interval.mean`, computed without the interval, which takes longer."""
         return mean_of([mean_of(seeds) for seeds in self._by_case()]) if self.scores else math.nan

@@ -21,7 +21,7 @@ from lobench.analysis.store.trainings import ITEM_DRAWS, LOBENCH_SEEDS, training
 from lobench.core.case import CaseInfo, seed_blocks
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
-from lobench.core.curve_summary import CurveSummary, packed_ends, packed_steps
+from lobench.core.curve_summary import CurveSummary, heads_of, packed_ends, packed_steps
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
@@ -380,18 +380,18 @@ class CellBlock:
             return None
         primary, distinct = cells[0].case.primary_metric, dict[int, bool]()
         first: CurveSummary | None = None
-        for candidate in candidates:
-            one = candidate._curves
-            if id(one.kept) in distinct:  # summaries share what they have in common
-                continue
+        heads = heads_of(candidate._curves for candidate in candidates)
+        first_places = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
+        for head, place in sorted(first_places.items(), key=lambda one: one[1]):
+            one = candidates[place]._curves
             is_known = one.has_sorted_seeds and {metric, primary} <= {*one.kept}
             first = one if first is None and is_known else first
             is_alike = first is not None and one.seeds == first.seeds
             begins_alike = first is not None and (one.eval_steps[0] == 0) == (first.eval_steps[0] == 0)
-            distinct[id(one.kept)] = is_known and is_alike and begins_alike
+            distinct[head] = is_known and is_alike and begins_alike
         if first is None:
             return None
-        chosen = [cell for cell in candidates if distinct[id(cell._curves.kept)]]
+        chosen = [cell for cell, head in zip(candidates, heads, strict=True) if distinct[head]]
         curves = [cell._curves for cell in chosen]
         shape = len(curves), len(first.seeds)
         begins, ends = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, metric))
@@ -501,7 +501,8 @@ class StoredSubject:
         )
 
     def metrics(self) -> set[str]:
-        return set().union(*[cell.metric_names for cell in self.cells.values()])
+        names = [cell.metric_names for cell in self.cells.values()]
+        return set().union(*{id(one): one for one in names}.values())  # most cells share one object
 
     def every_form(self) -> dict[str, Cell]:
         """Returns all cells, including those of former forms."""
