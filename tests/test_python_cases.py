@@ -23,6 +23,7 @@ from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError, UsageError
 from lobench.engine.config.python_cases import gin_of, specs_of_python, statements_of
 from lobench.engine.config.suite import specs_of
+from lobench.engine.config.syntax import Binding
 
 SHOWN = texts_of("lobench")
 
@@ -236,6 +237,20 @@ def test_test_file_that_skips_itself_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=SHOWN["cannot-import-the-file-of"]) as raised:
         statements_of(CaseSpec(path=str(tmp_path / "skipped.gin"), scope="a", root=str(tmp_path)))
     assert "not_there" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_cases_after_an_edit_of_a_module_that_their_file_imports_are_todays(tmp_path: Path) -> None:
+    (tmp_path / "sizes_of_lab.py").write_text("STEPS = 10\n")
+    text = IN_PYTHON.replace("num_inner_steps=10", "num_inner_steps=STEPS").replace("tiny_tasks", "tasks_of_lab")
+    (tmp_path / "test_lab.py").write_text(f"from sizes_of_lab import STEPS\n{text}")
+    task = "@configurable\nclass Bowl(Task):\n    def __init__(self, *, dim=3): ...\n"
+    (tmp_path / "tasks_of_lab.py").write_text(f"from lobench import Task, configurable\n{task}")
+    spec, found = CaseSpec(path=str(tmp_path / "lab.gin"), scope="a", root=str(tmp_path)), []
+    for steps in (10, 20, 10):
+        (tmp_path / "sizes_of_lab.py").write_text(f"STEPS = {steps}\n")
+        bindings = (one for one in statements_of(spec) if isinstance(one, Binding))
+        found.append(next(one.value for one in bindings if one.parameter == "num_inner_steps"))
+    assert found == [10, 20, 10]
 
 
 def test_objects_without_a_name_train_in_this_process() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 import time
+import warnings
 from pathlib import Path
 
 from lobench.core.errors import UsageError
+from lobench.core.wording import first_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["wait_for_evaluations"]
 
+_MOST_NAMED = 3  # stores in a warning
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between looks
 
 
@@ -21,7 +25,8 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
 
     Call it in a trainer after a checkpoint was saved. It reads the store alone, so it needs neither jax nor the watch:
     if the watch was killed, the trainer waits until another one continues, or until the timeout. A store that does
-    not exist yet has nothing to wait for.
+    not exist yet has nothing to wait for, since the watch may start later. As the path may also be wrong, this warns
+    (`UserWarning`), once for each store.
 
     Example:
         save(step)
@@ -48,7 +53,7 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
         raise UsageError("wait_for_evaluations", got=f"{max_pending=}, {timeout=}", expected="numbers >= 0")
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     pause = _FIRST_PAUSE
-    while _num_pending(Path(store)) > max_pending:
+    while _num_pending(Path(os.path.abspath(store))) > max_pending:
         left = end - time.monotonic()
         if left <= 0:
             return False
@@ -57,11 +62,27 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     return True
 
 
+_warned_of: set[Path] = set()
+
+
+def _warn_of_no_store(store: Path) -> None:
+    if store in _warned_of:
+        return
+    _warned_of.add(store)
+    others = sorted(found.parent.name for found in store.parent.glob("*/ledger.sqlite"))
+    beside = f"; stores beside it: {first_of(others, _MOST_NAMED)}" if others else ""
+    text = (
+        f"{store}: no result store yet, so wait_for_evaluations does not wait{beside}. Is it the store of your watch?"
+    )
+    warnings.warn(text, stacklevel=4)  # of the caller of `wait_for_evaluations`
+
+
 def _num_pending(store: Path) -> int:
     """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
     if not path_exists(store / "ledger.sqlite", kind="file"):
         if (error := no_store(store)).expected:  # a run's folder: its store would never be waited for
             raise error
+        _warn_of_no_store(store)
         return 0
     with Ledger.open(store, read_only=True) as ledger:
         return sum(not is_finished for _, _, is_finished in ledger.standings())

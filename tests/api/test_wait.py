@@ -23,7 +23,6 @@ def seen(ledger: Ledger, step: int) -> int:
 
 
 def test_what_is_neither_evaluated_nor_skipped_is_waited_for(tmp_path: Path) -> None:
-    assert lobench.wait_for_evaluations(tmp_path / "store", timeout=0), "no watch has begun"
     with Ledger.open(tmp_path / "store") as ledger:
         positions = [seen(ledger, step) for step in range(4)]
         ledger.set_admission(positions[0], "skipped")
@@ -32,6 +31,17 @@ def test_what_is_neither_evaluated_nor_skipped_is_waited_for(tmp_path: Path) -> 
         assert lobench.wait_for_evaluations(tmp_path / "store", max_pending=2, timeout=0)
         assert not lobench.wait_for_evaluations(tmp_path / "store", max_pending=1, timeout=0)
         assert not lobench.wait_for_evaluations(tmp_path / "store", max_pending=1, timeout=0.2)
+
+
+def test_store_that_does_not_exist_is_waited_for_by_nobody_and_warned_of_once(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "quick") as ledger:
+        seen(ledger, 1)
+    with pytest.warns(UserWarning) as warned:
+        for _ in range(2):
+            assert lobench.wait_for_evaluations(tmp_path / "quik")
+    (one,) = warned
+    assert str(tmp_path / "quik") in str(one.message) and "beside it: quick" in str(one.message)
+    assert one.filename == __file__, "the warning is at the trainer's line"
 
 
 def test_it_ends_when_the_watch_has_caught_up(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ __all__ = ["Intake", "skipped_line"]
 _DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between attempts, after a transient error
 _CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after other errors
 _POLL_SECONDS = 0.5  # longest time for which copying checkpoints delays results, deadlines and signals
+_GONE_SECONDS = 30.0
+_MOST_LINES = 3  # about checkpoints that are gone, at a start
 _PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 
 
@@ -111,6 +114,8 @@ class Intake:
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
         self._fingerprints = ledger.fingerprints()  # of checkpoints read in earlier starts
         self._retries: dict[str, _Retry] = {}  # by path
+        self._gone: dict[str, float] = {}  # thetas without a file, with the time until which they are not looked for
+        self._joined: list[str] | None = None  # lines that are logged together
         self._reported: set[str] = set()  # paths of checkpoints whose error was reported
         self._released: dict[str, int] = {}  # unneeded thetas, with `Ledger.place` at their release
 
@@ -127,8 +132,9 @@ class Intake:
           keep: Subjects whose thetas are kept for later starts.
         """
         self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
-        for subject in unfinished:
-            self.fetch(subject)
+        with self._recording(), self._joining_lines():
+            for subject in unfinished:
+                self.fetch(subject)
 
     def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
         """Returns the sightings that count with the current `config.gin` of each run below the folder.
@@ -205,17 +211,22 @@ class Intake:
         """Returns whether the spool has a subject's theta, after copying it again if it is missing."""
         if not subject.has_theta or self.holds(subject.sha256):
             return True
+        if self._clock() < self._gone.get(subject.sha256, -math.inf):
+            return False
         at = self._where_it_lies(subject)
         seen = self._seen_at(at.uri)
         if seen is not None:
             seen = dataclasses.replace(seen, run=at.run, generation=at.generation)
             with self._recording():
                 self._take(seen, dataclasses.replace(_given(at), sha256=at.sha256), is_fetched=True)
-        return self.holds(subject.sha256)
+        is_there = self.holds(subject.sha256)
+        if not is_there and not any(_exists(one.uri) for one in self._ledger.sightings(subject.sha256).values()):
+            self._gone[subject.sha256] = self._clock() + _GONE_SECONDS
+        return is_there
 
     def _where_it_lies(self, subject: Subject) -> Subject:
         """Returns the sighting of a subject's theta that can be read now: the subject itself, if it can, or if none."""
-        same = [one for one in self._ledger.sightings().values() if one.sha256 == subject.sha256]
+        same = [*self._ledger.sightings(subject.sha256).values()]
         if all(one.uri == subject.uri for one in same):
             return subject
         return next((one for one in (subject, *same) if holds_theta(one.uri, one.sha256)), subject)
@@ -305,6 +316,19 @@ class Intake:
             due += unbound.seen.values()
             del self._unbound[folder]
         return sorted(due, key=lambda seen: seen.index or 0)
+
+    @contextlib.contextmanager
+    def _joining_lines(self) -> Iterator[None]:
+        """Logs incidents in the body afterwards: a few of them, and the number of the others."""
+        lines = self._joined = list[str]()
+        try:
+            yield
+        finally:
+            self._joined = None
+            for line in lines[:_MOST_LINES]:
+                self._log(line)
+            if (more := len(lines) - _MOST_LINES) > 0:
+                self._log(f"and {counted(more, 'checkpoint')} more, which `lobench results --evaluations` lists")
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
@@ -515,7 +539,7 @@ class Intake:
         incident = (kind, seen.uri, str(error))
         if (kind, str(error)) not in self._logged:
             self._logged.add((kind, str(error)))
-            self._log(f"{kind}: {error}")
+            (self._log if self._joined is None else self._joined.append)(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)
             self._ledger.record_event(kind, uri=seen.uri, message=str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -144,6 +145,7 @@ class Chief:
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
         self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # caused by the chief's own actions
+        self._ended_leases: list[planner.Finished] = []  # whose theta is gone
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = self._has_cases = False
@@ -465,8 +467,13 @@ class Chief:
         self._handle_all([(event, None)])
 
     def _handle_all(self, events: Sequence[_EventAndCurves]) -> None:
-        """Acts at once on actions that need no record, and collects the others for `_commit`."""
-        for event, curves in events:
+        """Acts at once on actions that need no record, and collects the others for `_commit`.
+
+        Leases whose theta is gone end here too, so that thousands of them take one commit.
+        """
+        waiting = deque(events)
+        while waiting:
+            event, curves = waiting.popleft()
             for action in self._planner.handle(event):
                 if isinstance(action, _AT_ONCE):
                     self._act(action, None)  # a worker must not wait for the disk
@@ -476,6 +483,8 @@ class Chief:
                         self._subjects.need(action.position)  # leases that follow do not wait for the commit
                     is_result = isinstance(action, planner.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
+            waiting.extend((ended, None) for ended in self._ended_leases)
+            self._ended_leases.clear()
 
     def _commit(self) -> None:
         if outdated := self._planner.take_outdated():
@@ -500,7 +509,7 @@ class Chief:
                 self._workers.kill(worker)
             case planner.Lease():
                 if (ended := self._dispatch.lease(action)) is not None:
-                    self._own_events.append(ended)
+                    self._ended_leases.append(ended)
             case planner.LeaseCommand() if edited := self._arrivals.postponed_for(action.command):
                 if not self._suite_changed:
                     self._begin_anew(f"{edited} has changed")

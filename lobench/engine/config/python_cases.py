@@ -6,7 +6,6 @@ All that a case does with its bindings is thus done once: identity, overrides, w
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import inspect
 import itertools
@@ -20,6 +19,7 @@ import gin
 import numpy as np
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
+from lobench.core.code import CodeFingerprint
 from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError
 from lobench.core.phases import Phase
@@ -38,6 +38,7 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
+from lobench.engine.config.user_code import fingerprint_of, forget_modules_of
 from lobench.engine.retries import retried
 
 __all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins", "statements_of", "with_cells"]
@@ -104,15 +105,32 @@ def statements_of(spec: CaseSpec) -> list[Statement]:
     found = [] if retried(path.exists) else [test for test in tests if retried(test.is_file)]
     if not found:
         return parse_file(path)
-    texts = _texts_in(found[0], retried(found[0].stat).st_mtime_ns)
+    texts = _current_texts(found[0])
     if spec.scope not in texts:
         expected = ", ".join(texts) or "@cases(name=lobench.Case(...)) above a test"
         raise ConfigError("no such case in Python", where=str(found[0]), got=repr(spec.scope), expected=expected)
     return parse_text(texts[spec.scope], f"{path}: case {spec.name!r}")
 
 
-@functools.lru_cache(maxsize=64)
-def _texts_in(test_file: Path, changed_ns: int) -> dict[str, str]:
+def _current_texts(test_file: Path) -> dict[str, str]:
+    """Returns the gin text of each case in Python of a test file, by name.
+
+    The file, and all modules of the user that it imports, are imported again if the code of any of them has changed.
+    """
+    code = fingerprint_of([test_file], folders=[str(test_file.parent), str(test_file.parent.parent)], as_imported=False)
+    before, texts = _read.get(test_file, (None, {}))
+    if before is None or before.id != code.id:
+        if before is not None:
+            forget_modules_of({*before.files, *code.files})
+        texts = _texts_in(test_file)
+        _read[test_file] = code, texts
+    return texts
+
+
+_read: dict[Path, tuple[CodeFingerprint, dict[str, str]]] = {}
+
+
+def _texts_in(test_file: Path) -> dict[str, str]:
     """Returns the gin text of each case in Python of a test file, by name, after importing the file."""
     with isolated_gin(str(test_file.parent), str(test_file.parent.parent)):
         try:

@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -34,6 +34,7 @@ __all__ = [
     "fingerprint_of",
     "fingerprints_here",
     "forget_edited_code",
+    "forget_modules_of",
     "parts_run_otherwise",
     "tree_sha256",
     "united_fingerprint",
@@ -156,11 +157,20 @@ def forget_edited_code() -> bool:
     known = _remembered.values()
     if not any(edited_files(one.fingerprint) or stamps_of(one.fingerprint.data) != one.data for one in known):
         return False
-    dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in seen]
+    _remembered.clear()
+    return forget_modules_of(seen)
+
+
+def forget_modules_of(files: Collection[str]) -> bool:
+    """Makes this process import the modules of some files again. Returns whether there were such modules.
+
+    Args:
+      files: Real paths of the files.
+    """
+    dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in files]
     for name in dropped:
         del sys.modules[name]
     forget_configurables(dropped)
-    _remembered.clear()
     importlib.invalidate_caches()
     return bool(dropped)
 

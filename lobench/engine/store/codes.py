@@ -106,9 +106,22 @@ class Codes(LedgerPart):
 
     def counting_codes(self, todays: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
+        last, known = self._codes_until
         with store_errors(self.store):
-            there = [code for (code,) in self._db.execute("SELECT DISTINCT code FROM evaluations")]
-        return [code for code in there if self.counts(code, todays)]
+            (end,) = self._db.execute("SELECT COALESCE(MAX(id), 0) FROM evaluations").fetchone()
+            new = self._db.execute("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last,)).fetchall()
+        known = known | {code for (code,) in new}
+        self._codes_until = end, known
+        return sorted(code for code in known if self.counts(code, todays))
+
+    @functools.cached_property
+    def _codes_until(self) -> tuple[int, frozenset[str]]:
+        """Id of an evaluation, and the codes of the evaluations up to it."""
+        return 0, frozenset()
+
+    def codes_changed(self) -> None:
+        """Called after evaluations were removed, or their codes were changed."""
+        self.__dict__.pop("_codes_until", None)
 
     def outdated(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that do not count because the same work has results of more relevant code.

@@ -318,9 +318,9 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         with self.transaction():
             if replace and key.code:  # results of unknown code are replaced like those of the current code
                 where = " AND ".join(f"{column} = ?" for column in _IDENTITY[:-1])
-                self._db.execute(
-                    f"UPDATE OR IGNORE evaluations SET code = ? WHERE {where} AND code = ''", (key.code, *identity[:-1])
-                )
+                query = f"UPDATE OR IGNORE evaluations SET code = ? WHERE {where} AND code = ''"
+                if self._db.execute(query, (key.code, *identity[:-1])).rowcount:
+                    self.codes_changed()
             cursor = self._db.execute(
                 f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
                 "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
@@ -408,6 +408,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
+                    self.codes_changed()
                 where_case = columns.format("case_key")
                 self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
 

@@ -242,6 +242,28 @@ def test_a_theta_that_the_spool_lost_in_mid_run_is_copied_again(tmp_path: Path) 
     start.ledger.close()
 
 
+def test_recovery_of_many_vanished_checkpoints_takes_one_commit_and_few_lines(tmp_path: Path) -> None:
+    files, start = [write(tmp_path, step, step) for step in range(40)], Start(tmp_path)
+    start.take_all()
+    subjects = list(start.ledger.sightings().values())
+    start.ledger.close()
+    for file in files:
+        file.unlink()
+    shutil.rmtree(tmp_path / "store" / "spool")
+    clock = Clock()
+    start, statements = Start(tmp_path, clock=clock), list[str]()
+    start.ledger.connection.set_trace_callback(statements.append)
+    start.intake.recover(subjects)
+    assert statements.count("COMMIT") == 1 and len(start.ledger.events("expired")) == 40
+    assert len(start.output) == 4 and start.output[-1].startswith("and 37 checkpoints more")
+    assert not any("FROM subjects c  ORDER" in one for one in statements), "all checkpoints are read for one"
+    statements.clear()
+    assert not any(map(start.intake.fetch, subjects)) and not statements, "a lease looks for it again"
+    clock.seconds += 60
+    write(tmp_path, 7, 7)
+    assert [start.intake.fetch(one) for one in subjects] == [one.outer_step == 7 for one in subjects]
+
+
 def test_a_released_theta_goes_unless_it_is_needed_again(tmp_path: Path) -> None:
     write(tmp_path, 1, 1.0)
     start = Start(tmp_path)
