@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +16,12 @@ import numpy as np
 import pytest
 from commands import lobench_here as lobench
 from shown import texts_of
-from tiny import make_run, make_suite, results, write_checkpoint
+from tiny import make_run, make_suite, results, until, watch_command, write_checkpoint
 from tiny import watch_here as watch
 
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.errors import StoreError
+from lobench.engine.store.ledger import Ledger
 from lobench.extend import wandb_rows
 
 SHOWN = texts_of("lobench")
@@ -265,3 +270,36 @@ def test_best_reads_a_theta_at_any_path_at_which_it_was_seen(with_latest: tuple[
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert not record["gone"] and Path(record["candidates"][0]["uri"]).name == "latest.npz"
+
+
+def numbered(store: Path) -> dict[int, float]:
+    """Returns the outer step of each content of `latest.npz` that a watch has seen."""
+    with contextlib.suppress(StoreError), Ledger.open(store, read_only=True) as ledger:  # the watch may be creating it
+        return {position: who.outer_step for position, who in ledger.sightings().items()}
+    return {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("policy", "expected"), [("latest", [0, 1, 2, 3]), ("every:2", [0, 2, 3])])
+def test_policy_during_a_watch_counts_a_file_that_is_overwritten_by_its_contents(
+    tmp_path: Path, policy: str, expected: list[int]
+) -> None:
+    suite, run, store = make_suite(tmp_path), make_run(tmp_path), tmp_path / "store"
+    options = ("--checkpoints", policy, "--executor", "inline", "--store", str(store))
+    write_checkpoint(run / "latest.npz", -3.0)
+    with subprocess.Popen(watch_command(run, suite, *options), stdout=subprocess.PIPE, text=True) as process:
+        for number in range(4):
+            if number:
+                temporary = tmp_path / "new.npz"
+                write_checkpoint(temporary, -3.0 + 0.2 * number)
+                temporary.replace(run / "latest.npz")
+            until(lambda: len(numbered(store)) == number + 1, f"content {number}")  # noqa: B023
+            if policy == "latest" or number % 2 == 0:
+                until(lambda: len(results(store)) == 2 * (expected.index(number) + 1), f"results {number}")  # noqa: B023
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        process.stdout.read()
+    assert process.returncode == 130
+    assert watch(run, suite, *options, "--once").returncode == 0
+    assert sorted({one["checkpoint"]["outer_step"] for one in results(store)}) == expected
+    assert SHOWN["nothing-new"] in watch(run, suite, *options, "--once").stdout

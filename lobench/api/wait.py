@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -12,6 +13,7 @@ from lobench.core.errors import UsageError
 from lobench.core.wording import first_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store
+from lobench.engine.store.database import database_errors, open_to_read
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["wait_for_evaluations"]
@@ -62,6 +64,11 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     return True
 
 
+def _has_tables(database: Path) -> bool:
+    with contextlib.closing(open_to_read(database)) as connection, database_errors(database, "the result store"):
+        return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone())
+
+
 _warned_of: set[Path] = set()
 
 
@@ -84,5 +91,7 @@ def _num_pending(store: Path) -> int:
             raise error
         _warn_of_no_store(store)
         return 0
+    if not _has_tables(store / "ledger.sqlite"):
+        return 0  # a watch is creating it
     with Ledger.open(store, read_only=True) as ledger:
         return sum(not is_finished for _, _, is_finished in ledger.standings())

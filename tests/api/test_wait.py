@@ -44,6 +44,11 @@ def test_store_that_does_not_exist_is_waited_for_by_nobody_and_warned_of_once(tm
     assert one.filename == __file__, "the warning is at the trainer's line"
 
 
+def test_store_that_a_watch_is_creating_has_nothing_to_wait_for(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").touch()
+    assert lobench.wait_for_evaluations(tmp_path, timeout=0)
+
+
 def test_it_ends_when_the_watch_has_caught_up(tmp_path: Path) -> None:
     found: list[bool] = []
     waiter = threading.Thread(target=lambda: found.append(lobench.wait_for_evaluations(tmp_path)))
