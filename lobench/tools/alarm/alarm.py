@@ -89,7 +89,6 @@ def alarm(
     *,
     kinds: Sequence[str] = ("regress",),
     on_alarm: str = "",
-    sinks: Sequence[str] = (),
     is_over: Callable[[], bool] | None = None,
     name: str = "",
     store: str | Path | None = None,
@@ -114,13 +113,12 @@ def alarm(
         `stall`: no improvement for a window of checkpoints whose trend is significantly below `least_gain`.
       on_alarm: Shell command to run once for each new alarm. The environment variables LOBENCH_ALARM,
         LOBENCH_OUTER_STEP, LOBENCH_CHECKPOINT, LOBENCH_REFERENCE and LOBENCH_CASES describe the alarm.
-      sinks: Addresses of sinks that receive alarms.
       is_over: Waits for a moment, and returns whether the run is over. None: check the finished checkpoints once.
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Fields of `AlarmRules`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and further ones of
-        `WatchSettings`, such as `workers`, `executor`, and the `gin_files` and `gin_params` of the watch.
+        `WatchSettings`, such as `workers`, the `sinks` that receive alarms, and the `gin_params` of the watch.
     Raises:
       UsageError: An argument is invalid, or no case has fresh seeds, on which `regress` and `overfit` are confirmed.
       StoreError: The run has no store of a watch.
@@ -139,7 +137,7 @@ def alarm(
     if is_over is None and not is_store(folder):
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(places, progress)
-    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=tuple(sinks))
+    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=tuple(options.pop("sinks", ())))
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)

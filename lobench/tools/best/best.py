@@ -22,7 +22,6 @@ from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
-from lobench.api.settings import texts
 from lobench.api.watched_run import WatchedRun
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection, stored_spelling
@@ -49,8 +48,6 @@ def best(
     seeds: int | None = None,
     name: str = "",
     store: str | Path | None = None,
-    gin_files: Sequence[str | Path] = (),
-    gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Best:
@@ -69,9 +66,8 @@ def best(
       seeds: Number of fresh seeds per case, and of further seeds. None: the case's own number.
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
-      gin_files, gin_params: Bindings of the watch.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `keep_results`.
+      options: Further fields of `WatchSettings`, such as `workers`, and the `gin_files` and `gin_params` of the watch.
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
@@ -90,9 +86,7 @@ def best(
     run, places, store = watched.run, watched.suites, watched.store
     shown = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
-    evaluator = watched.evaluator(
-        "best", RoundProgress(shown), gin_params=gin_params, gin_files=texts(gin_files), **options
-    )
+    evaluator = watched.evaluator("best", RoundProgress(shown), **options)
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
         steps = ", ".join(str(one.outer_step) for one in chosen)
