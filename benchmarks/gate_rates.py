@@ -263,7 +263,7 @@ def _shift_for(harm: float, step: float) -> float:
     """Returns how far values are to be lowered before they are rounded to the step, for a mean harm after it."""
     if not step:
         return harm
-    grid = step * np.arange(-20, 21)
+    grid = step * np.arange(math.floor(-1 / step), math.ceil(2 / step) + 1)
 
     def mean(shift: float) -> float:
         edges = np.append(-np.inf, np.append((grid[1:] + grid[:-1]) / 2, np.inf))

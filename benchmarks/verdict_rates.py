@@ -213,11 +213,11 @@ def _rates_of(cells: Sequence[Cell], worlds: int, draw: np.random.Generator, wan
 class Losses:
     """Stored losses of two methods, whose scores are about 1 and some of whose seeds explode.
 
-    Every seed starts at 2, and a deviation of the values is .02 of the score.
+    Every seed starts at 2, and a deviation of the values is `spread` of the score.
     """
 
-    def __init__(self, cell: Cell) -> None:
-        self._cell = cell
+    def __init__(self, cell: Cell, spread: float = 0.02) -> None:
+        self._cell, self._spread = cell, spread
         self._cases = [_case(place, cell.num_seeds) for place in range(cell.num_cases)]
         good = np.full((cell.num_cases, cell.num_seeds), 0.02)
         self._scales = Scales.of([_subject_of(self._stored(good))])
@@ -237,15 +237,15 @@ class Losses:
     ) -> dict[str, Samples]:
         """Returns the samples that a comparison of the stored losses has."""
         ours, theirs = (
-            self._stored(np.where(lost, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + 0.02 * side))))
+            self._stored(np.where(lost, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + self._spread * side))))
             for side, lost in zip((a, b), exploded, strict=True)
         )
         pairs = (paired_values(one, other, None, self._scales) for one, other in zip(ours, theirs, strict=True))
         return {case.identity: pair.samples for case, pair in zip(self._cases, pairs, strict=True)}
 
     def subject(self, values: Floats, exploded: NDArray[np.bool_], name: str) -> StoredSubject:
-        """Returns a stored checkpoint with these values; its score is 1 plus .02 of them."""
-        losses = np.where(exploded, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + 0.02 * values)))
+        """Returns a stored checkpoint with these values; its score is 1 plus `spread` of them."""
+        losses = np.where(exploded, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + self._spread * values)))
         checkpoint = Checkpoint(uri=name, sha256=name, outer_step=0)
         return _subject_of(self._stored(losses), Subject.of_checkpoint(checkpoint))
 

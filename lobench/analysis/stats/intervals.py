@@ -43,7 +43,7 @@ _MOST_DIGITS = 6  # significant digits of a value that was logged as text
 _HALF_BITS = (8, 11)  # significant bits of bfloat16 and float16
 # Log variance above which the log-normal interval of a loss stops growing, so that seeds of other orders of magnitude
 # give bounds that can be read.
-_MOST_LOG_VARIANCE = 4.0
+_MOST_LOG_VARIANCE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
