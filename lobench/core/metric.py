@@ -15,6 +15,7 @@ __all__ = [
     "direction_of",
     "final_columns",
     "how_to_declare",
+    "is_named_loss",
     "is_of_batch",
     "metric_name",
     "split_name",
@@ -45,8 +46,10 @@ _WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
 
 # Directions of metrics that need no declaration, in every split.
 _KNOWN = {"loss": Direction.MIN, "accuracy": Direction.MAX}
+_LOSS = re.compile(r"(.*[^a-z])?loss|loss/.*", re.IGNORECASE)
+_ERRORS = "bpb|bpc|cer|error|error_rate|mae|mse|nll|perplexity|ppl|rmse|wer"
 _USUAL = {
-    Direction.MIN: re.compile(r"(.*[^a-z])?loss|loss/.*", re.IGNORECASE),
+    Direction.MIN: re.compile(rf"{_LOSS.pattern}|(.*[^a-z])?({_ERRORS})", re.IGNORECASE),
     Direction.MAX: re.compile(r"(.*[^a-z])?acc(uracy)?|acc(uracy)?/.*", re.IGNORECASE),
 }
 
@@ -70,11 +73,16 @@ def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | 
 
 
 def usual_direction(metric: str) -> Direction | None:
-    """Returns the direction that other programs' names imply: losses improve downwards, accuracies upwards.
+    """Returns the direction that other programs' names imply: losses and errors improve downwards, accuracies upwards.
 
-    Example: `val/box_loss` and TensorBoard's `Loss/test` are losses, `val/top5_acc` is an accuracy.
+    Example: `val/box_loss`, `val_bpb` and TensorBoard's `Loss/test` improve downwards, `val/top5_acc` upwards.
     """
     return next((direction for direction, names in _USUAL.items() if names.fullmatch(metric)), None)
+
+
+def is_named_loss(metric: str) -> bool:
+    """Returns whether a metric's name says that it is a loss, as `val/box_loss` does."""
+    return _LOSS.fullmatch(metric) is not None
 
 
 def is_of_batch(metric: str) -> bool:

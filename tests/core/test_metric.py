@@ -8,7 +8,14 @@ import pytest
 from shown import texts_of
 
 from lobench.core.errors import ConfigError
-from lobench.core.metric import Direction, UnknownDirection, direction_of, spread_directions
+from lobench.core.metric import (
+    Direction,
+    UnknownDirection,
+    direction_of,
+    is_named_loss,
+    spread_directions,
+    usual_direction,
+)
 
 SHOWN = texts_of("core")
 
@@ -19,6 +26,21 @@ def test_losses_fall_and_accuracies_rise_and_nothing_else_is_guessed() -> None:
     for name in ("train/return", "test/f1", "test/top5_accuracy", "test/not_a_loss", "lossy", "test/loss_ratio"):
         assert direction_of(name, {}) is None
     assert direction_of("train/return", {"train/return": Direction.MAX}) is Direction.MAX
+
+
+@pytest.mark.parametrize(
+    ("names", "direction"),
+    [
+        (("val/box_loss", "Loss/test", "val_bpb", "val/bpb", "perplexity", "test/error_rate"), Direction.MIN),
+        (("val/top5_acc", "acc"), Direction.MAX),
+        (("terror", "val/bleu", "errors_corrected", "accident"), None),
+    ],
+)
+def test_usual_direction_follows_the_name_of_a_loss_an_error_or_an_accuracy(
+    names: tuple[str, ...], direction: Direction | None
+) -> None:
+    assert {usual_direction(name) for name in names} == {direction}
+    assert not is_named_loss("val_bpb") and is_named_loss("val_loss")
 
 
 def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> None:

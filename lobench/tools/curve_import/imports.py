@@ -17,7 +17,7 @@ from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.json_numbers import record_from
-from lobench.core.metric import Direction, direction_of, usual_direction
+from lobench.core.metric import direction_of, is_named_loss
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
@@ -473,7 +473,7 @@ def _primary(case: str, collected: CollectedCurves) -> str:
 
 def _likely_primary(metrics: Sequence[str]) -> str:
     """Returns the metric to suggest: preferably a loss, and one of validation or test."""
-    losses = [name for name in metrics if usual_direction(name) is Direction.MIN] or list(metrics)
+    losses = [name for name in metrics if is_named_loss(name)] or list(metrics)
     return next((name for name in losses if re.search("val|test|eval", name, re.IGNORECASE)), losses[0])
 
 

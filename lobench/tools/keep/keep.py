@@ -23,7 +23,7 @@ from lobench.api.evaluate import evaluate_into
 from lobench.api.rounds import RoundProgress
 from lobench.api.settings import num_workers
 from lobench.core.errors import UsageError
-from lobench.core.metric import Direction, direction_of, metric_name
+from lobench.core.metric import Direction, direction_of, metric_name, usual_direction
 from lobench.core.result import Curves
 from lobench.core.settings_field import settings_from
 from lobench.core.subject import GivenCheckpoint
@@ -596,7 +596,7 @@ def _terms(settings: KeepSettings) -> Terms:
     if screen < LEAST_SCREEN:
         raise UsageError("--screen", got=str(screen), expected=f"at least {LEAST_SCREEN} seeds")
     if maximize is None:
-        known = direction_of(metric_name(metric), {})
+        known = direction_of(metric_name(metric), {}) or usual_direction(metric_name(metric))
         if known is None:
             raise UsageError(
                 "the direction of the metric is not known", got=metric, next_step="add --minimize or --maximize"

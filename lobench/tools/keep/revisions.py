@@ -158,6 +158,7 @@ class RevisionFiles:
             name
             for name in names
             if PurePosixPath(name).name not in _NEVER
+            and ".lobench" not in PurePosixPath(name).parts
             and root / name not in related
             and not (root / name).is_relative_to(store)
         )

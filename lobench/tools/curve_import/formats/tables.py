@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.errors import UsageError
-from lobench.core.metric import Direction, usual_direction
+from lobench.core.metric import is_named_loss
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.formats.json_files import STEPS, is_json, json_rows
@@ -513,7 +513,7 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
     if shape := _other_shape(path, found, numeric, step, missing):
         return shape
     values = [name for name in numeric if name not in (step, *_ROLES) and name.lower() not in _NOT_METRICS]
-    losses = [name for name in values if usual_direction(name) is Direction.MIN] or values
+    losses = [name for name in values if is_named_loss(name)] or values
     if "step" in missing and not step and ("metric" in missing or not values):
         return "it has no steps: a file of curves has a row for each step of a run"
     is_long = "metric" in found or "value" in found
