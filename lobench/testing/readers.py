@@ -118,6 +118,14 @@ class ReaderContract:
         theta = {"w": numbers.astype(_DTYPES[name]), "s": np.asarray(77.0, _DTYPES[name])}
         _assert_equal(self.open().read(epath.Path(self.write(tmp_path, theta))).leaves, theta)
 
+    def test_leaves_without_elements_are_kept(self, tmp_path: Path) -> None:
+        theta = {"w": np.ones(3, np.float32), "layers/empty": np.zeros((0, 3), np.float32)}
+        try:
+            path = self.write(tmp_path, theta)
+        except ValueError as error:
+            pytest.skip(f"the format holds no empty leaf: {error}")
+        _assert_equal(self.open().read(epath.Path(path)).leaves, theta)
+
     def test_the_outer_step_is_of_the_content(self, tmp_path: Path) -> None:
         """The number in the name does not matter. Outer step and generation are None if the content has none."""
         for step, generation in ((12, 3), (None, None), (0, 0)):

@@ -10,8 +10,9 @@
             key = [run, generation, step, suite, case, metric]
             return next((row["value"] for row in self.contents(store) if row["key"] == key), None)
 
-Run as a program (`python -m lobench.testing.sinks FACTORY STORE ARGUMENT COUNT`), it delivers and then kills itself, so
-that a test sees a sink die between a delivery and its acknowledgement.
+Run as a program (`python -m lobench.testing.sinks FACTORY STORE ARGUMENT COUNT [PART]`), it delivers and then kills
+itself, so that a test sees a sink die between a delivery and its acknowledgement. With PART it dies inside `deliver`,
+after this part of the calls that `deliver` makes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from abc import abstractmethod
 from collections import Counter
@@ -365,13 +367,23 @@ class SinkContract:
     def test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again(self, tmp_path: Path, count: int) -> None:
         deliveries = sample_deliveries()
         store = tmp_path / "killed"
-        command = [sys.executable, "-m", "lobench.testing.sinks", self.factory, str(store), self.argument, str(count)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        self._deliver_and_die(store, str(count))
         # Deliveries are durable when deliver() returns, without close().
         assert self.found(store) == self.expected(tmp_path / "first", deliveries[:count])
         assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
+
+    def test_killed_inside_a_delivery_it_takes_it_again_and_has_nothing_twice(self, tmp_path: Path) -> None:
+        """A watch that was killed delivers from the last acknowledged delivery, whatever the sink wrote of it."""
+        deliveries, store = sample_deliveries(), tmp_path / "killed"
+        for part in ("0.5", "0.9"):
+            self._deliver_and_die(store, str(len(deliveries) // 2), part)
+        assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
+
+    def _deliver_and_die(self, store: Path, *words: str) -> None:
+        command = [sys.executable, "-m", "lobench.testing.sinks", self.factory, str(store), self.argument, *words]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def _open(factory: str, store: Path, argument: str) -> ResultSink:
@@ -380,9 +392,34 @@ def _open(factory: str, store: Path, argument: str) -> ResultSink:
     return sink
 
 
-def _deliver_and_die(factory: str, store: str, argument: str, count: str) -> None:
-    _open(factory, Path(store), argument).deliver(sample_deliveries()[: int(count)])
+def _deliver_and_die(factory: str, store: str, argument: str, count: str, part: str = "") -> None:
+    deliveries = sample_deliveries()[: int(count)]
+    limit = 0
+    if part:
+        with tempfile.TemporaryDirectory() as folder:
+            sink = _open(factory, Path(folder) / "whole", argument)
+            limit = int(float(part) * _counting_calls(sink, deliveries, 0))
+            sink.close()
+    _counting_calls(_open(factory, Path(store), argument), deliveries, limit)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _counting_calls(sink: ResultSink, deliveries: Sequence[Delivery], limit: int) -> int:
+    """Delivers, and returns the number of calls that this took. Kills this process at call `limit`; 0: never."""
+    count = 0
+
+    def on_event(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+        if count == limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(on_event)
+    try:
+        sink.deliver(deliveries)
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 if __name__ == "__main__":
