@@ -330,6 +330,14 @@ def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str
         command.main([], standalone_mode=False)
 
 
+def test_a_command_of_a_plugin_that_ends_the_process_exits_with_3_and_is_named(tmp_path: Path) -> None:
+    code = "import os, click\nfrom lobench.cli.group import _guarded\n"
+    code += "command = click.Command('hello', callback=lambda: os._exit(0))\n"
+    code += "_guarded(command, 'hello', 'mine').main([])\n"
+    done = python("-c", code, cwd=tmp_path)
+    assert done.returncode == 3 and SHOWN["plugin-mine-hook-lobench-cli-ended"] in done.stderr, done.stderr
+
+
 def test_described_shows_any_value_in_one_line() -> None:
     shown = [described(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
     assert shown[0] == SHOWN["nonetype-none"] and all(len(text.splitlines()) == 1 for text in shown)

@@ -10,9 +10,10 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -145,21 +146,41 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
     """Returns a plugin's command, whose own errors name the plugin."""
     invoke = command.invoke
 
+    where = f"plugin {plugin!r}, hook lobench_cli_commands"
+
     def guarded(context: click.Context) -> Any:
         try:
-            return invoke(context)
+            with _ends_named(f"lobench: {where}: the command {name!r} ended the process"):
+                return invoke(context)
         except (LobenchError, OSError, EOFError, SystemExit, KeyboardInterrupt):
             raise
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BaseException as error:
-            where = f"plugin {plugin!r}, hook lobench_cli_commands"
             raise PluginFailure(f"the command {name!r} failed", where=where, got=headline(error)) from error
 
     if not hasattr(command, _GUARDED):  # a command that was not run before in this process
         setattr(command, _GUARDED, True)
         command.invoke = guarded  # type: ignore[method-assign, assignment]
     return command
+
+
+@contextlib.contextmanager
+def _ends_named(line: str) -> Iterator[None]:
+    """Has `os._exit` write a line to standard error, and exit with 3: 0 and 1 would look like verdicts."""
+    leave, ours = os._exit, os.getpid()
+
+    def leave_named(status: int) -> NoReturn:
+        if os.getpid() == ours:  # otherwise a process that was forked meanwhile
+            os.write(2, f"{line}; got os._exit({status})\n".encode())
+            leave(ExitCode.ERROR)
+        leave(status)
+
+    os._exit = leave_named
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _refuse_shared_name(name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ from lobench.extend import format_option
 
 __all__ = ["pbt"]
 
+_end_process = os._exit  # while a command runs, lobench has this function report an error
 _STORE = click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller.")
 _STUDY = click.option("--study", default="", help="Study, if the store has several.")
 
@@ -40,7 +43,10 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 
     security = security_from(token_file, tls_cert, tls_key)
     security.check(listen)
-    serve(read_study(study), store, listen=listen, security=security, log=click.echo)
+    waits = serve(read_study(study), store, listen=listen, security=security, log=click.echo)
+    if waits:  # Python's own exit would wait for its thread
+        sys.stdout.flush()
+        _end_process(0)
 
 
 @pbt.command()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import hmac
 import ipaddress
-import os
 import signal
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -269,9 +267,11 @@ def _request_threads() -> futures.ThreadPoolExecutor:
     return futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=_THREAD_NAMES)
 
 
-def serve(study: Study, store: Path, *, listen: str, security: Security, log: Callable[[str], None]) -> None:
+def serve(study: Study, store: Path, *, listen: str, security: Security, log: Callable[[str], None]) -> bool:
     """Serves a study until SIGINT or SIGTERM. Creates the study if it is new.
 
+    Returns:
+      Whether a request still hangs on a file system. Python's own exit would wait for its thread.
     Raises:
       ConfigError, Refused: The study is invalid, or another one has its name.
       StoreError: The store is busy.
@@ -305,19 +305,19 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
         lock.release()
     stopped.wait(_LAST_SECONDS)
     threads.shutdown(wait=False)  # grpc leaves idle threads waiting for requests
-    _end_whatever_waits(log)
+    return _is_request_left(log)
 
 
-def _end_whatever_waits(log: Callable[[str], None]) -> None:
-    """Ends this process if a request hangs on a file system. Python's own exit would wait for its thread."""
+def _is_request_left(log: Callable[[str], None]) -> bool:
+    """Returns whether a request hangs on a file system, after waiting for it."""
     deadline = time.monotonic() + _LAST_SECONDS
     waiting = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
     for thread in waiting:
         thread.join(max(0.0, deadline - time.monotonic()))
-    if any(thread.is_alive() for thread in waiting):
+    is_left = any(thread.is_alive() for thread in waiting)
+    if is_left:
         log("a request was still waiting for its files; it is given up, and nothing of it was taken")
-        sys.stdout.flush()
-        os._exit(0)
+    return is_left
 
 
 def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) -> None:
