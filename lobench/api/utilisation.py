@@ -32,7 +32,19 @@ class Measuring(WatchProgress):
         self._inner = inner
         self._uses: dict[str, CoreUse] = {}
         self._devices = _Devices() if devices else None
-        for name in ("log", "announce", "warn", "opened", "closed", "cases", "admitted", "step", "grown", "completed"):
+        for name in (
+            "log",
+            "announce",
+            "warn",
+            "opened",
+            "closed",
+            "cases",
+            "admitted",
+            "planned",
+            "step",
+            "grown",
+            "completed",
+        ):
             setattr(self, name, getattr(inner, name))
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:

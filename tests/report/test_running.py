@@ -79,6 +79,22 @@ def test_a_new_program_compiles_and_then_counts_its_steps() -> None:
     assert world.running.rows()[-1][1] == "0/10", "what has run before is compiled"
 
 
+def test_which_of_the_planned_programs_compiles_and_how_long_that_takes() -> None:
+    world = World()
+    world.running.planned([A.program_key, B.program_key])
+    command = dataclasses.replace(case_info("c", 2), evaluator="command")
+    world.running.planned([command.program_key])
+    world.running.leased(6, STEP, command)
+    world.running.leased(7, STEP, A)
+    assert [far for _, far in world.running.rows()] == ["runs for 0.0 s", "compiling 1 of 2 programs, 0.0 s"]
+    world.evaluate(A, 1.0, compiling=4.0)
+    world.evaluate(A, 1.0, compiling=0.1)
+    world.running.leased(9, STEP, B)
+    world.now += 3
+    assert world.running.rows()[-1][1] == "compiling 2 of 2 programs, 3.0 s of about 4.0 s"
+    assert world.running.rows(is_narrow=True)[-1][1] == "compiling 3.0 s"
+
+
 def test_names_and_durations() -> None:
     member = dataclasses.replace(STEP, run="trial_2")
     assert [subject_name(one) for one in (STEP, dataclasses.replace(STEP, generation=4), member)] == [

@@ -45,6 +45,9 @@ class WatchProgress:
 
     def step(self, lease: int, step: int) -> None: ...
 
+    def planned(self, programs: Collection[str]) -> None:
+        """Called before a program runs for the first time, with the keys of the programs that are still needed."""
+
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...

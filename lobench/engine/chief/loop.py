@@ -143,6 +143,7 @@ class Chief:
             log=progress.log,
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
+        self._programs: set[str] = set()  # that were leased
         self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # caused by the chief's own actions
         self._ended_leases: list[planner.Finished] = []  # whose theta is gone
@@ -508,6 +509,9 @@ class Chief:
                 self._dispatch.forget(worker)
                 self._workers.kill(worker)
             case planner.Lease():
+                if action.case.program_key not in self._programs:
+                    self._programs.add(action.case.program_key)
+                    self._progress.planned(self._planner.left.evaluations.keys())
                 if (ended := self._dispatch.lease(action)) is not None:
                     self._ended_leases.append(ended)
             case planner.LeaseCommand() if edited := self._arrivals.postponed_for(action.command):

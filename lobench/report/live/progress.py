@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Self, TextIO
 
 from lobench.core.case import CaseInfo
@@ -42,6 +42,7 @@ _BEAT_SECONDS = 30.0  # without a line, after which a line on running work is lo
 _CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 _RED = "red"
 _ERROR_WIDTH = 100  # characters of a repeated error
+_WIDE = 80  # columns from which a row has room for the number of the program that is compiled
 _MARGIN = 6  # for the gap between columns, and for `^C` by the terminal, which must not wrap a row
 
 
@@ -143,6 +144,9 @@ class PlainProgress(SilentProgress):
             name = subject_name(subject)
             self.log(f"{name}: {subject.uri}" if subject.has_theta else name)
 
+    def planned(self, programs: Collection[str]) -> None:
+        self._running.planned(programs)
+
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self._running.leased(lease, subject, case)
 
@@ -207,7 +211,8 @@ class LiveProgress(PlainProgress):
         from rich.console import Group
         from rich.text import Text
 
-        rows = [(one_line(name), far) for name, far in self._running.rows()]
+        is_narrow = self._console.width < _WIDE
+        rows = [(one_line(name), far) for name, far in self._running.rows(is_narrow=is_narrow)]
         most = max(self._console.height - 4, 1)
         far_width = max((len(far) for _, far in rows), default=0)
         room = self._console.width - far_width - _MARGIN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lobench.core.case import CaseInfo
@@ -29,6 +29,7 @@ class _Lease:
       num_steps: Number of inner steps.
       since: Time of its start.
       is_new: Whether its program has not run before, so that it is compiled first.
+      number: Number of its program, in the order of their first runs; 0 for a command.
       step: Current inner step.
       is_command: Whether it is a command, whose steps are unknown.
     """
@@ -38,6 +39,7 @@ class _Lease:
     num_steps: int
     since: float
     is_new: bool
+    number: int
     step: int = 0
     is_command: bool = False
 
@@ -55,17 +57,30 @@ class Running:
         self._seconds: dict[str, tuple[float, int]] = {}  # by program: core-seconds without compilation, and runs
         self._compiled: dict[str, float] = {}  # by case, since the last line
         self._num_programs = 0
+        self._planned: set[str] = set()  # programs, also those of commands
+        self._numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
+        self._of_commands: set[str] = set()
+        self._compile_seconds: list[float] = []
         self.num_done = 0
 
+    def planned(self, programs: Iterable[str]) -> None:
+        """Adds programs of evaluations that are missing."""
+        self._planned.update(programs)
+
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        program = case.program_key
+        program, is_command = case.program_key, bool(case.evaluator)
+        if is_command:
+            self._of_commands.add(program)
+        else:
+            self._numbers.setdefault(program, len(self._numbers) + 1)
         self._leases[lease] = _Lease(
             name=f"{subject_name(subject)}  {case.suite}/{case.name}",
             program=program,
             num_steps=case.num_inner_steps,
             since=self._clock(),
             is_new=program not in self._seconds,
-            is_command=bool(case.evaluator),
+            number=self._numbers.get(program, 0),
+            is_command=is_command,
         )
 
     def step(self, lease: int, step: int) -> None:
@@ -82,6 +97,8 @@ class Running:
         took = max(self._clock() - running.since - compiling, event.curves.wall_seconds)
         self._seconds[running.program] = (total + took * max(event.case.num_cpus, 1), count + 1)
         if compiling > 0:
+            if compiling >= _WORTH_SECONDS and running.is_new:
+                self._compile_seconds.append(compiling)
             name = f"{event.case.suite}/{event.case.name}"
             self._compiled[name] = self._compiled.get(name, 0.0) + compiling
             self._num_programs += max(event.curves.num_compilations, 1)
@@ -117,19 +134,31 @@ class Running:
         typical = sum(means.values()) / len(means)
         return sum(means.get(program, typical) * count for program, count in left.evaluations.items()) / left.num_cores
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Returns the name and progress of each running evaluation."""
-        return [(one.name, self._far(one)) for one in list(self._leases.values())]
+    def rows(self, *, is_narrow: bool = False) -> list[tuple[str, str]]:
+        """Returns the name and progress of each running evaluation.
 
-    def _far(self, one: _Lease) -> str:
+        Args:
+          is_narrow: Whether the number of the program that is compiled, and the expected time, are left out.
+        """
+        return [(one.name, self._far(one, is_narrow=is_narrow)) for one in list(self._leases.values())]
+
+    def _far(self, one: _Lease, *, is_narrow: bool) -> str:
+        seconds = self._clock() - one.since
         if one.is_command:
-            return f"runs for {duration(self._clock() - one.since)}"
+            return f"runs for {duration(seconds)}"
         if one.step:
             return f"{one.step}/{one.num_steps}"
-        return f"compiling {duration(self._clock() - one.since)}" if one.is_new else f"0/{one.num_steps}"
+        if not one.is_new:
+            return f"0/{one.num_steps}"
+        total = len((self._planned | self._numbers.keys()) - self._of_commands)
+        if is_narrow or total < 2:
+            return f"compiling {duration(seconds)}"
+        known = self._compile_seconds
+        expected = f" of about {duration(sum(known) / len(known))}" if known else ""
+        return f"compiling {one.number} of {total} programs, {duration(seconds)}{expected}"
 
     def now(self) -> str:
-        """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 35 s`."""
+        """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 2 of 3 programs, 35 s`."""
         rows = self.rows()
         shown = [f"{name} {far}" for name, far in rows[:_MOST_NAMES]]
         shown += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
