@@ -28,6 +28,8 @@ from many_evaluations import NUM_CASES, make_store
 from playwright.sync_api import Page, sync_playwright
 from stores import add
 
+from lobench.engine.store.ledger import Ledger
+
 _PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _NEW = "() => document.querySelector('header').textContent.includes('{:,} evaluations')"
 _FILTER = """words => {
@@ -46,6 +48,7 @@ def main() -> None:
         playwright = stack.enter_context(sync_playwright())
         folder = Path(name)
         store = make_store(folder, evaluations)
+        Ledger.open(store).close()  # names the programs of its rows once, which changes all of them
         command = [sys.executable, "-m", "lobench.cli"]
         output = folder / "report.html"
         started = time.perf_counter()

@@ -103,7 +103,7 @@ SMALLEST = {
 # Benchmarks that are not run here: parts of others, and those that take minutes at their smallest size.
 NOT_RUN = {
     *("beside", "gpu", "harness", "idle_worker", "makespan", "plain_loop", "plain_optimizers", "simulated_seeds"),
-    *("fresh", "roofline", "run_chaos", "run_overhead", "torch_counting", "torch_kills"),
+    *("compiled_programs", "fresh", "roofline", "run_chaos", "run_overhead", "torch_counting", "torch_kills"),
 }
 
 

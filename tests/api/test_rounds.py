@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import pytest
 from stores import case_info
 
-from lobench.api.rounds import RoundProgress
+from lobench.api.rounds import RoundProgress, RunningProgress
 from lobench.api.utilisation import Measuring
 from lobench.core.case import CaseInfo
+from lobench.core.result import Outcome
+from lobench.core.subject import Subject
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.report.live.progress import SilentProgress
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.live.progress import PlainProgress, SilentProgress
+
+ADAM = Subject.of_optimizer("adam()")
 
 
 class Shown(WatchProgress):
@@ -34,6 +40,22 @@ def test_progress_of_a_round_shows_problems_and_no_plans() -> None:
     assert shown.lines == ["a worker died"]
     shown.announce("evaluating 1 subject")
     assert shown.lines[-1] == "evaluating 1 subject"
+
+
+def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_failures_itself() -> None:
+    file = io.StringIO()
+    shown = PlainProgress(file)
+    progress = Measuring(RunningProgress(shown), devices=False)
+    one, other = case_info("a"), case_info("b")
+    progress.planned({one.program_key, other.program_key})
+    progress.leased(1, ADAM, one)
+    assert "compiling 1 of 2 programs" in shown._running.now()
+    progress.log("a worker died")
+    failed = EvaluationFinished(
+        subject=ADAM, case=one, seed_block=one.blocks()[0], outcome=Outcome.ERROR, curves=None, message="no task"
+    )
+    progress.finished(failed, 1)
+    assert shown._running.rows() == [] and file.getvalue() == ""
 
 
 def test_progress_of_a_script_warns_of_results_that_are_kept() -> None:

@@ -18,6 +18,7 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.api.evaluate import StoreEvaluator
+from lobench.api.rounds import RunningProgress
 from lobench.api.settings import WatchSettings, check_options, command_text, texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import SessionBlocks
@@ -139,7 +140,7 @@ def ablate(
             store=sides.store,
             suites=sides.suites,
             name="ablate",
-            progress=WatchProgress(),  # no lines for each of a hundred variants
+            progress=RunningProgress(progress),  # no lines for each of a hundred variants
             gin_params=sides.gin_params,
             options={"import_folders": sides.import_folders, **options},
         ),

@@ -18,6 +18,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.compare import named_subjects
 from lobench.api.evaluate import StoreEvaluator
+from lobench.api.rounds import RunningProgress
 from lobench.api.settings import texts
 from lobench.core.case import SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError, UsageError
@@ -164,7 +165,7 @@ def falsify(
             store=folder,
             suites=(str(path),),
             name="falsify",
-            progress=WatchProgress(),  # no lines for the scores of single cells
+            progress=RunningProgress(progress),  # no lines for the scores of single cells
             gin_params=tuple(gin_params),
             options={"import_folders": layers.import_folders, **options},
         ),
