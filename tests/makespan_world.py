@@ -6,6 +6,8 @@ import heapq
 import itertools
 from collections.abc import Iterable, Sequence
 
+from case_infos import case_info
+
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
 from lobench.core.planner import (
@@ -86,13 +88,6 @@ class MakespanWorld:
 
 
 def _case(index: int) -> CaseInfo:
-    return CaseInfo(
-        identity=f"{index:064x}",
-        optimizer_hash="0" * 64,
-        suite="simulated",
-        name=f"case{index}",
-        node_id=f"case{index}",
-        num_inner_steps=1000,
-        num_seeds=1,
-        seed_block=None,
+    return case_info(
+        f"case{index}", identity=f"{index:064x}", optimizer_hash="0" * 64, suite="simulated", num_inner_steps=1000
     )

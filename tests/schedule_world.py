@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from case_infos import case_info
 from hypothesis import strategies as st
 
 from lobench.core.admission import every_checkpoint, every_nth, latest
@@ -47,17 +48,8 @@ POLICIES = {"latest": lambda: latest(""), "all": lambda: every_checkpoint(""), "
 
 
 def case(name: str, *, num_seeds: int = 2, seed_block: int | None = None, num_cpus: int = 1) -> CaseInfo:
-    return CaseInfo(
-        identity=name,
-        optimizer_hash="o",
-        suite="s",
-        name=name,
-        node_id=name,
-        num_inner_steps=10,
-        num_seeds=num_seeds,
-        seed_block=seed_block,
-        num_cpus=num_cpus,
-        timeout_seconds=5,
+    return case_info(
+        name, num_inner_steps=10, num_seeds=num_seeds, seed_block=seed_block, num_cpus=num_cpus, timeout_seconds=5
     )
 
 

@@ -6,25 +6,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+from case_infos import case_info
 from commands import lobench
 from reference import reference_curves
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
-CASE = CaseInfo(
-    identity="digits_ref",
-    optimizer_hash="o",
-    suite="reference",
-    name="digits_ref",
-    node_id="n",
-    num_inner_steps=500,
-    num_seeds=2,
-    seed_block=None,
-)
+CASE = case_info("digits_ref", suite="reference", node_id="n", num_inner_steps=500, num_seeds=2)
 
 
 def recorded_store(store: Path, *names: str) -> None:

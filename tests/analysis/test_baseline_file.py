@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from case_infos import case_info
 from shown import texts_of
 
 from lobench.analysis.scores.baseline_file import (
@@ -44,17 +45,7 @@ BASELINE = Baseline(optimizer="adam", protocol="velo", refresh="lobench baseline
 
 
 def info(name: str = "a", problem: str = "p1") -> CaseInfo:
-    return CaseInfo(
-        identity="i",
-        optimizer_hash="o",
-        suite="x",
-        name=name,
-        node_id="n",
-        num_inner_steps=100,
-        num_seeds=2,
-        seed_block=None,
-        problem=problem,
-    )
+    return case_info(name, identity="i", suite="x", node_id="n", num_inner_steps=100, num_seeds=2, problem=problem)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

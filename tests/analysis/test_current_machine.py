@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from case_infos import case_info
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
@@ -109,15 +110,14 @@ def value_of(done: Done) -> float:
 
 def case_at(place: str, form: Form) -> CaseInfo:
     suite, name = place.split("/")
-    return CaseInfo(
+    return case_info(
+        name,
         identity=f"{place} {form.case}",
         optimizer_hash=f"o{form.optimizer}",
         suite=suite,
-        name=name,
         node_id=f"test_{suite}.py::test[{name}]",
         num_inner_steps=10,
         num_seeds=2,
-        seed_block=None,
     )
 
 

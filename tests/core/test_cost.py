@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from case_infos import case_info
 
 from lobench.core.case import CaseInfo
 from lobench.core.cost import Usage, checkpoint_cost
 
 
 def case(name: str, *, steps: int = 100, seeds: int = 4, block: int | None = None, cpus: int = 1) -> CaseInfo:
-    return CaseInfo(
-        identity=name,
-        optimizer_hash="o",
-        suite="s",
-        name=name,
-        node_id=name,
-        num_inner_steps=steps,
-        num_seeds=seeds,
-        seed_block=block,
-        num_cpus=cpus,
-    )
+    return case_info(name, num_inner_steps=steps, num_seeds=seeds, seed_block=block, num_cpus=cpus)
 
 
 def test_what_ran_costs_what_it_took_and_the_rest_in_proportion() -> None:

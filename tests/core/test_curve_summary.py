@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from case_infos import case_info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown import texts_of
 
-from lobench.core.case import CaseInfo
 from lobench.core.curve_summary import NUM_SPARKS, CurveSummary, read_summary, summarize
 from lobench.core.metric import Direction, UnknownDirection, is_of_batch
 from lobench.core.result import Curves, Provenance
@@ -64,10 +64,7 @@ def test_summary_of_any_curves_has_the_bits_that_decoding_gives(
     decoded = Curves.from_payload(curves.to_payload())
     found = read_summary(*summarize(curves, primary), curves.whole)
     assert summarize(decoded, primary) == summarize(curves, primary)
-    case = CaseInfo(
-        identity="i", optimizer_hash="o", suite="s", name="c", node_id="n", num_inner_steps=9, num_seeds=2,
-        seed_block=None, primary_metric=primary, scale=scale,
-    )  # fmt: skip
+    case = case_info("c", identity="i", num_inner_steps=9, num_seeds=2, primary_metric=primary, scale=scale)
     assert set(found.kept) == {name for name, shape in decoded.shapes.items() if all(shape) and not is_of_batch(name)}
     for name in found.kept:
         assert bits(found.first(name)) == bits(decoded.first(name))

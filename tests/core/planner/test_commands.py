@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from case_infos import case_info
+
 from lobench.core.admission import every_checkpoint
-from lobench.core.case import CaseInfo
 from lobench.core.planner import (
     Action,
     CasesKnown,
@@ -26,9 +27,7 @@ from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
 
 WIDE, NARROW = CommandId("wide", 0), CommandId("narrow", 0)
-CASE = CaseInfo(
-    identity="i", optimizer_hash="o", suite="s", name="n", node_id="", num_inner_steps=1, num_seeds=1, seed_block=None
-)
+CASE = case_info("n", identity="i", node_id="")
 
 
 def of_kind(actions: tuple[Action, ...], *kinds: type) -> list[Action]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from case_infos import case_info
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
@@ -30,16 +31,7 @@ from lobench.core.planner import (
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
 
-PLAIN = CaseInfo(
-    identity="plain",
-    optimizer_hash="o",
-    suite="s",
-    name="plain",
-    node_id="plain",
-    num_inner_steps=10,
-    num_seeds=4,
-    seed_block=1,
-)
+PLAIN = case_info("plain", num_inner_steps=10, num_seeds=4, seed_block=1)
 WIDE = replace(PLAIN, identity="wide", name="wide", num_cpus=4, seed_block=None)
 DEVICE = replace(PLAIN, identity="device", name="device", num_gpus=1.0)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from case_infos import case_info
+
 from lobench.core import planner
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.history import EvaluationId
 from lobench.core.result import Curves, Outcome, Provenance
@@ -22,16 +24,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.states import owner_of, state_folder
 
-CASE = CaseInfo(
-    identity="i",
-    optimizer_hash="o",
-    suite="s",
-    name="a",
-    node_id="a",
-    num_inner_steps=1,
-    num_seeds=4,
-    seed_block=1,
-)
+CASE = case_info("a", identity="i", num_seeds=4, seed_block=1)
 CURVES = Curves(seeds=(0,), metrics={}, eval_steps=(), diverged_at=(-1,))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import gin.config as gin_state
 import pytest
+from case_infos import case_info
 
 from lobench.core.case import CaseInfo, LeftToDefault
 from lobench.engine.config.arguments import Settings
@@ -218,15 +219,6 @@ def test_a_case_without_an_optimizer_has_none(bound: Any) -> None:
 
 
 def test_cases_that_older_stores_know_have_a_program_of_their_own() -> None:
-    info = CaseInfo(
-        identity="i",
-        optimizer_hash="o",
-        suite="s",
-        name="n",
-        node_id="",
-        num_inner_steps=1,
-        num_seeds=1,
-        seed_block=None,
-    )
+    info = case_info("n", identity="i", node_id="")
     assert info.program_key == info.key == "i:o"
     assert dataclasses.replace(info, program_hash="p").program_key == "i:p"

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from case_infos import case_info
 from shown import texts_of
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.containment import plugins_contained
 from lobench.core.result import EvaluationKey, Outcome
@@ -29,16 +30,7 @@ SHOWN = texts_of("store")
 
 GATHER_SECONDS = 0.1  # between two deliveries
 PATIENCE = 600.0  # seconds until a test that waits for a thread gives up
-CASE = CaseInfo(
-    identity="i",
-    optimizer_hash="o",
-    suite="s",
-    name="c",
-    node_id="n",
-    num_inner_steps=1,
-    num_seeds=1,
-    seed_block=None,
-)
+CASE = case_info("c", identity="i", node_id="n")
 
 
 class Sink:

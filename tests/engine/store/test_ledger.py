@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from case_infos import case_info
 from shown import texts_of
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -29,16 +30,7 @@ from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
 SHOWN = texts_of("store")
 
-CASE = CaseInfo(
-    identity="i",
-    optimizer_hash="o",
-    suite="s",
-    name="c",
-    node_id="n",
-    num_inner_steps=1,
-    num_seeds=1,
-    seed_block=None,
-)
+CASE = case_info("c", identity="i", node_id="n")
 PROGRAM = Program(version="1").key
 BLOCK = SeedBlock(start=0, size=1)
 CURVES = Curves(
@@ -262,7 +254,7 @@ def test_a_lock_that_is_held_for_long_says_what_to_do(tmp_path: Path, monkeypatc
 WRITER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parents[1])]
 from test_ledger import *
 ledger = Ledger.open(Path(sys.argv[2]), name="writer")
 for step in range(1000):

@@ -8,9 +8,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from case_infos import case_info
 from shown import texts_of
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import ELSEWHERE, PROGRAM_VERSION, Program, describe_programs
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
@@ -22,16 +23,7 @@ from lobench.engine.workers.devices import instruction_set
 
 SHOWN = texts_of("store")
 
-CASE = CaseInfo(
-    identity="i",
-    optimizer_hash="o",
-    suite="s",
-    name="a",
-    node_id="a",
-    num_inner_steps=1,
-    num_seeds=1,
-    seed_block=None,
-)
+CASE = case_info("a", identity="i")
 BLOCK = SeedBlock(start=0, size=1)
 CURVES = Curves(seeds=(0,), metrics={}, eval_steps=(), diverged_at=(-1,))
 VERSIONS = {"jax": "0.7.0", "jaxlib": "0.7.0"}
