@@ -36,7 +36,7 @@ from lobench.core.planner import Plan
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
-from lobench.engine.store.current import forms_of
+from lobench.engine.store.current import codes_of, forms_of
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
@@ -68,6 +68,7 @@ class Done(NamedTuple):
     place: str
     form: Form
     machine: int
+    code: int
 
 
 class Start(NamedTuple):
@@ -77,6 +78,7 @@ class Start(NamedTuple):
     variant: str
     subjects: frozenset[str]
     forms: tuple[tuple[str, Form], ...]
+    codes: tuple[tuple[str, int], ...]
     machine: int
 
 
@@ -99,6 +101,10 @@ class Model:
         known = {one.form for one in mine} | {form for form in planned if form is not None and form.case == case}
         last = next((form for one in reversed(own) if (form := dict(one.forms).get(place)) in known), None)
         counting = [one for one in mine if one.form == last]
+        code = next((dict(one.codes)[place] for one in reversed(self.starts) if (place, last) in one.forms), -1)
+        if all(one.code != code for one in counting):  # no result of the code that was planned last
+            code = counting[-1].code if counting else -1
+        counting = [one for one in counting if one.code == code]
         counting.sort(key=lambda one: one.machine == own[-1].machine)  # stable: else in the order of recording
         return counting[-1] if counting else None
 
@@ -108,7 +114,7 @@ def value_of(done: Done) -> float:
     return float(np.float32(0.1 + int.from_bytes(digest[:3], "big") / (1 << 24)))
 
 
-def case_at(place: str, form: Form) -> CaseInfo:
+def case_at(place: str, form: Form, code: int) -> CaseInfo:
     suite, name = place.split("/")
     return case_info(
         name,
@@ -118,6 +124,8 @@ def case_at(place: str, form: Form) -> CaseInfo:
         node_id=f"test_{suite}.py::test[{name}]",
         num_inner_steps=10,
         num_seeds=2,
+        case_code=f"c{code}",
+        subject_code="s",
     )
 
 
@@ -147,6 +155,7 @@ class Changes(RuleBasedStateMachine):
         self.models: dict[str, Model] = {}
         self.places: dict[str, Path] = {}
         self.forms = dict.fromkeys(PLACES, Form(0, 0))
+        self.codes = dict.fromkeys(PLACES, 0)
         self.files: dict[int, str] = {}  # contents by outer step
         self.members: dict[str, tuple[int, str]] = {}  # generation and content of each member of a population
         self.clock, self.machine, self.count = 1e9, 0, 0
@@ -171,6 +180,10 @@ class Changes(RuleBasedStateMachine):
     @rule(place=st.sampled_from(PLACES), case=st.integers(0, 2), optimizer=st.integers(0, 1))
     def edit_or_return(self, place: str, case: int, optimizer: int) -> None:
         self.forms[place] = Form(case, optimizer)
+
+    @rule(place=st.sampled_from(PLACES), code=st.integers(0, 2))
+    def edit_code_or_return(self, place: str, code: int) -> None:
+        self.codes[place] = code
 
     @rule(step=st.integers(1, 3))
     def write_or_overwrite(self, step: int) -> None:
@@ -273,13 +286,15 @@ class Changes(RuleBasedStateMachine):
 
     def _start(self, store: str, subjects: list[Subject], places: set[str], most: int) -> None:
         forms = {place: self.forms[place] for place in sorted(places)}
-        cases = [case_at(place, form) for place, form in forms.items()]
+        codes = {place: self.codes[place] for place in forms}
+        cases = [case_at(place, form, codes[place]) for place, form in forms.items()]
+        todays = {case.key: case.code for case in cases}
         program, model = MACHINES[self.machine], self.models[store]
         variant = subjects[0].variant.key if subjects else ""
         with Ledger.open(self.places[store], name="test") as ledger:
             plan = suite_plan(cases, {})
             events = len(ledger.events("plan")) + len(ledger.events("current plan"))
-            ledger.record_current(variant, forms_of(cases), lambda: plan, [program.key])
+            ledger.record_current(variant, forms_of(cases), lambda: plan, [program.key], codes_of(cases))
             is_new = len(ledger.events("plan")) + len(ledger.events("current plan")) > events
             history = ledger.history(ledger.accepted_programs([program]))
             for subject in subjects:
@@ -291,10 +306,11 @@ class Changes(RuleBasedStateMachine):
                         most -= 1
                         self._evaluate(ledger, model, subject, evaluation, case, position)
                 ledger.finish_checkpoint(
-                    position, programs=ledger.accepted_programs([program]), case_keys=[case.key for case in cases]
+                    position, programs=ledger.accepted_programs([program]), case_keys=todays, codes=todays
                 )
         hashes = frozenset(one.sha256 for one in subjects)
-        start = Start(len(model.starts) + 1000 * self.count, variant, hashes, tuple(forms.items()), self.machine)
+        number = len(model.starts) + 1000 * self.count
+        start = Start(number, variant, hashes, tuple(forms.items()), tuple(codes.items()), self.machine)
         self.count += 1
         self._note(model, start, is_new=is_new)
         with sqlite3.connect(self.places[store] / "ledger.sqlite") as database:
@@ -305,9 +321,10 @@ class Changes(RuleBasedStateMachine):
         """Takes a start into the model, if it changes what is current."""
         own = [one for one in model.starts if one.variant == start.variant]
         forms = {place: form for one in own for place, form in one.forms}
-        is_same = all(
-            forms.get(place) == form and model.form_at(place) == form.case for place, form in start.forms
-        ) and (bool(own) and own[-1].machine == start.machine)
+        codes = {place: code for one in own for place, code in one.codes}
+        is_same = all(forms.get(place) == form and model.form_at(place) == form.case for place, form in start.forms)
+        is_same = is_same and all(codes.get(place) == code for place, code in start.codes)
+        is_same = is_same and bool(own) and own[-1].machine == start.machine
         # A start that is like what is current writes nothing: a store does not grow by being looked after.
         assert is_new != is_same
         if is_same:
@@ -327,7 +344,7 @@ class Changes(RuleBasedStateMachine):
         position: int,
     ) -> None:
         place = f"{case.suite}/{case.name}"
-        done = Done(subject.sha256, place, self.forms[place], self.machine)
+        done = Done(subject.sha256, place, self.forms[place], self.machine, self.codes[place])
         program = MACHINES[self.machine]
         key = EvaluationKey.of(subject.sha256, case, evaluation.block, program.key)
         curves = curves_of(value_of(done), self.machine)
@@ -416,11 +433,12 @@ class Changes(RuleBasedStateMachine):
         assert shown([pair.a, pair.b]) == of_both
 
     def _check_history(self, store: Path, snapshot: Snapshot, expected: Expected, model: Model) -> None:
-        (run,) = history([store])
-        assert run.num_checkpoints == len({row.key.checkpoint_sha256 for row in snapshot.rows})
-        assert run.num_evaluations == len(snapshot.rows)
-        shown_last = snapshot.subjects[snapshot.shown]
-        assert run.num_seeds == 2 * sum(sha256 == shown_last.who.sha256 for sha256, _ in expected)
+        runs = history([store])  # one for each version of the code
+        assert sum(run.num_evaluations for run in runs) == len(model.done)
+        if len(runs) == 1:
+            assert runs[0].num_checkpoints == len({row.key.checkpoint_sha256 for row in snapshot.rows})
+            shown_last = snapshot.subjects[snapshot.shown]
+            assert runs[0].num_seeds == 2 * sum(sha256 == shown_last.who.sha256 for sha256, _ in expected)
         labels = [one.label for one in snapshot.subjects]
         for one in snapshot.subjects:
             for cell in one.cells.values():
@@ -428,13 +446,13 @@ class Changes(RuleBasedStateMachine):
                 done = model.current(one.who.variant.key, one.who.sha256, place)
                 if done is None or labels.count(one.label) > 1:
                     continue  # a name that several have
-                runs = history_of([store], place, subject=one.label).runs
-                alike = (each for each in model.done if each._replace(machine=done.machine) == done)
-                assert {run.program for run in runs} == {MACHINES[each.machine] for each in alike}
+                found = history_of([store], place, subject=one.label).runs
+                alike = (each for each in model.done if each._replace(machine=done.machine, code=done.code) == done)
+                assert {run.program for run in found} == {MACHINES[each.machine] for each in alike}
 
     @staticmethod
     def key_of(done: Done) -> tuple[str, str]:
-        case = case_at(done.place, done.form)
+        case = case_at(done.place, done.form, done.code)
         return case.identity, case.optimizer_hash
 
 
