@@ -247,11 +247,15 @@ def _watch(folder: Path) -> int:
     return _passed(watch_text(folder))
 
 
-def _compare(folder: Path) -> int:
+def _compare(folder: Path, *subjects: str) -> int:
     before = _num_stored(folder / ".lobench" / "compare" / "suite")
-    subjects = ("signs()", "signs(); signs.learning_rate = 0.2")
+    subjects = subjects or ("signs()", "signs(); signs.learning_rate = 0.2")
     _lobench(folder, "lobench.cli", "compare", *subjects, "--suite", "suite", "--workers", "1", codes=(0, 1))
     return _num_stored(folder / ".lobench" / "compare" / "suite") - before
+
+
+def _torch_by_compare(folder: Path) -> int:
+    return _compare(folder, TORCH, f"{TORCH}; torch_optimizer.lr = 0.2")
 
 
 def _pytest(folder: Path, optimizer: str = "signs()") -> int:
@@ -291,6 +295,7 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "compare": _compare,
     "pytest": _pytest,
     "torch by pytest": _torch_by_pytest,
+    "torch by compare": _torch_by_compare,
     "best": _best,
 }
 

@@ -32,6 +32,7 @@ OF_ONE_COMMAND = {
     "script": ("script", "script's helper in Method.files", "script's comment"),
     "torch": TORCH_EDITS,
     "torch by pytest": TORCH_EDITS,
+    "torch by compare": TORCH_EDITS,
 }
 CHEAP = (("run", "helper two imports away"), ("run", "docstring"), ("script", "script"), ("watch", "task"))
 
