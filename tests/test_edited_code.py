@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -275,6 +276,21 @@ def test_reader_after_an_edit_says_which_results_other_code_made(
     assert SHOWN["made-by-other-code-tiny-tasks"] in text, text
     if words == ("alarm",):
         assert done.returncode == 3, text  # nothing is left to compare
+
+
+def test_reader_of_a_moved_project_finds_the_edited_code_and_none_says_so_without_the_code(
+    edited_watch: tuple[Path, Path], tmp_path: Path
+) -> None:
+    suite, run = edited_watch
+    moved = shutil.copytree(suite.parent, tmp_path / "moved")
+    store = moved / run.name / "lobench_results" / suite.name
+    hidden = suite.rename(suite.with_name("hidden"))
+    try:
+        assert SHOWN["made-by-other-code-tiny-tasks"] in lobench_here("results", "--store", store).stdout
+        (moved / suite.name).rename(moved / "hidden")
+        assert SHOWN["made-by-other-code-tiny-tasks"] not in lobench_here("results", "--store", store).stdout
+    finally:
+        hidden.rename(suite)
 
 
 def test_best_and_bisect_after_an_edit_use_no_result_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:

@@ -83,17 +83,23 @@ class _PresentFiles:
             canonical = same.get(fingerprint, fingerprint)
             alike = [fingerprint, *(one for one, other in same.items() if other == canonical and one != fingerprint)]
             known = [parts for one in alike if (parts := self._ledger.code_parts(one)) is not None]
-            changed = [tuple(name for name in sorted(parts) if self._differs(name, parts[name])) for parts in known]
+            changed = [self._differing(parts) for parts in known]
             self._changed[fingerprint] = changed[0] if changed and all(changed) else ()
         return self._changed[fingerprint]
 
-    def _differs(self, name: str, recorded: str) -> bool:
+    def _differing(self, parts: Mapping[str, str]) -> tuple[str, ...]:
+        """Returns the names of parts that differ now; () if no file is found, as for another machine's code."""
+        files = {name: hashes for name in parts if (hashes := self._hashes_of(name))}
+        packages = [name for name in parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]
+        found = [name for name, hashes in files.items() if parts[name] not in hashes]
+        found += [name for name in packages if files and name not in files and _version_differs(name, parts[name])]
+        return tuple(sorted(found))
+
+    def _hashes_of(self, name: str) -> set[str]:
+        """Returns the hashes of the files that may have a name in a fingerprint; empty if none is found."""
         paths = [one for one in self._by_name.get(os.path.basename(name), ()) if f"/{one}".endswith(f"/{name}")]
-        hashes = {_sha256_of(path) for path in paths} or {_sha256_of(f"{one}/{name}") for one in self._folders}
-        hashes.discard("")
-        if not hashes and "/" not in name and not name.endswith(tuple(CODE_SUFFIXES)):
-            return _version_differs(name, recorded)
-        return bool(hashes) and recorded not in hashes
+        hashes = {_sha256_of(path) for path in paths} - {""}
+        return hashes or {_sha256_of(f"{folder}/{name}") for folder in self._folders} - {""}
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, list[str]]:
