@@ -300,15 +300,15 @@ class PluginManager(pluggy.PluginManager):
         It is for commands that use all declarations: a conflict between two plugins must not stop commands that need
         neither.
         """
-        found, problems = self._collected(hook)
+        declarations, problems = self._collected(hook)
         for problem in problems.values():
             plugin = problem.where.removeprefix("plugin ").strip("'")
             self._note_broken(plugin or hook, hook, str(problem))
-        return found
+        return declarations
 
     def _collected(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
         """Returns the declarations of a hook by name, and the errors of names or plugins that cannot be used."""
-        found: dict[str, Registered] = {}
+        declarations: dict[str, Registered] = {}
         problems: dict[str, PluginError] = {}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
             plugin = implementation.plugin_name
@@ -321,7 +321,7 @@ class PluginManager(pluggy.PluginManager):
                 problems[f"plugin {plugin}"] = error
                 continue
             for declaration in declared:
-                other = found.get(declaration.name)
+                other = declarations.get(declaration.name)
                 if other is not None:
                     problems[declaration.name] = PluginError(
                         f"{hook}: two plugins declare {declaration.name!r}: {other.plugin!r} "
@@ -329,10 +329,10 @@ class PluginManager(pluggy.PluginManager):
                         next_step="remove or rename one",
                     )
                 else:
-                    found[declaration.name] = Registered(
+                    declarations[declaration.name] = Registered(
                         declaration=declaration, plugin=plugin, module=implementation.plugin
                     )
-        return {name: one for name, one in sorted(found.items()) if name not in problems}, problems
+        return {name: one for name, one in sorted(declarations.items()) if name not in problems}, problems
 
     def _note_broken(self, plugin: str, hook: str, cause: str) -> None:
         failed = BrokenPlugin(name=plugin, distribution=hook, cause=cause, imports=True)

@@ -109,9 +109,9 @@ def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: 
 
 
 CONFIGS = {
-    "Case.learned_optimizer = @LearnableSDG()": "unknown name 'LearnableSDG'; did you mean 'LearnableSGD'?",
-    "Case.learned_optimizer = @LearnableSGD(": "gin syntax error",
-    "": "no optimizer; put `Case.learned_optimizer",
+    "Case.learned_optimizer = @LearnableSDG()": SHOWN["unknown-name-learnablesdg-did-you"],
+    "Case.learned_optimizer = @LearnableSGD(": SHOWN["gin-syntax-error"],
+    "": SHOWN["no-optimizer-put-case-learned"],
 }
 
 
@@ -135,12 +135,12 @@ def test_a_trainers_own_config_gin_is_accepted(tmp_path: Path, suite: Path) -> N
 
 
 SUITES = {
-    GIN.replace("@Bowl()", "@Bwol()"): "unknown name 'Bwol'; did you mean 'Bowl'?",
+    GIN.replace("@Bowl()", "@Bwol()"): SHOWN["unknown-name-bwol-did-you"],
     GIN.replace("num_seeds = 2", "num_seeds = (2"): "tiny.gin:",
-    GIN.replace("num_seeds = 2", "num_seeds = 0"): "Case.num_seeds; got 0; expected an integer >= 1",
-    GIN.replace("num_seeds", "num_sedes"): "'Case' has no parameter 'num_sedes'",
-    GIN.replace("import tiny_tasks", "import tiny_taks"): "cannot import 'tiny_taks'",
-    "Case.num_seeds = 1\n": "holds no case",
+    GIN.replace("num_seeds = 2", "num_seeds = 0"): SHOWN["case-num-seeds-got-0"],
+    GIN.replace("num_seeds", "num_sedes"): SHOWN["case-has-no-parameter-num"],
+    GIN.replace("import tiny_tasks", "import tiny_taks"): SHOWN["cannot-import-tiny-taks"],
+    "Case.num_seeds = 1\n": SHOWN["holds-no-case"],
 }
 
 

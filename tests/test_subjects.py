@@ -116,7 +116,7 @@ def test_a_subject_that_is_asked_for_no_more_counts_no_more(done: Path) -> None:
     ("text", "error", "output"),
     [
         ("adam(); adam.learning_rate = ", ConfigError, "'adam.learning_rate ='"),
-        ("nothing.npz", UsageError, "neither a checkpoint nor an optimizer"),
+        ("nothing.npz", UsageError, SHOWN["neither-a-checkpoint-nor-an"]),
         ("missing.gin", ConfigError, "missing.gin"),
     ],
 )

@@ -96,7 +96,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     manager = plugins_of(settings.suites, progress)
     manager.usable_declarations("lobench_metrics")  # workers compute them; what is wrong with one is logged below
     policy, _, argument = settings.checkpoints.partition(":")
-    make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
+    make_policy = manager.find(_POLICIES, policy, kind="admission policy", where="--checkpoints").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
     executor, _, executor_argument = settings.executor.partition(":")
     if executor in HERE and executor_argument:

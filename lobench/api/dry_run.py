@@ -104,7 +104,7 @@ def collected(
       SuiteError: The suites cannot be collected, or a case cannot be bound or traced.
     """
     deadline = time.monotonic() + _COLLECT_SECONDS
-    found: dict[str, Sequence[CaseInfo]] = {}
+    cases_by_variant: dict[str, Sequence[CaseInfo]] = {}
     called = {variant.key: label for variant, label in labels.items()}
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -116,29 +116,29 @@ def collected(
                 for event in pool.wait(1.0):
                     if isinstance(event, WorkerExited):
                         raise LobenchError(f"the worker that collects the suites {event.message}")
-                    num_found = len(found)
+                    num_found = len(cases_by_variant)
                     match FROM_WORKER.from_bytes(event.message) if isinstance(event, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
                                 asked = Describe(variant=variant, is_traced=variant in traced, names=tuple(names))
                                 pool.send(0, asked.to_bytes())
                         case Described(variant_key=key, cases=cases):
-                            found[key] = cases
+                            cases_by_variant[key] = cases
                         case Failed(messages=messages, variant_key=failed):
                             if failed is None:
                                 raise SuiteError("; ".join(messages))
                             problems[called.get(failed, "")] = "; ".join(messages)
-                            found[failed] = ()
-                    if len(found) > num_found:
+                            cases_by_variant[failed] = ()
+                    if len(cases_by_variant) > num_found:
                         deadline = time.monotonic() + _COLLECT_SECONDS
-                if len(found) == len(labels):
+                if len(cases_by_variant) == len(labels):
                     if problems:
                         raise joined_problems(problems)
-                    return found
+                    return cases_by_variant
         finally:
             pool.close()
-    late = next((label for variant, label in labels.items() if variant.key not in found), "")
+    late = next((label for variant, label in labels.items() if variant.key not in cases_by_variant), "")
     raise SuiteError(
-        f"{late!r} was not bound" if late and found else "the suites were not collected",
+        f"{late!r} was not bound" if late and cases_by_variant else "the suites were not collected",
         got=f"nothing after {_COLLECT_SECONDS:g} s",
     )

@@ -131,7 +131,7 @@ def run_rounds(
                 "no checkpoint to evaluate",
                 where=settings.location or ", ".join(one.uri for one in given),
                 got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
-                next_step=_hint_of_runs(settings, named) or "see `lobench list readers`",
+                next_step=_hint_of_runs(settings, named) or "`lobench list readers` shows the formats that can be read",
             )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     width = num_workers(settings.workers)

@@ -75,21 +75,21 @@ def evaluate(
     """
     from lobench.evaluation.notebook import evaluate as evaluated
 
-    own = _case_of(suite, case, task, optimizer)
+    case_name = _case_of(suite, case, task, optimizer)
     optimizer = optimizer if isinstance(optimizer, str) else ""
-    found = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
+    trained = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
     if bool(checkpoint) != bool(optimizer):
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
-        found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+        trained = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
     return evaluated(
         str(suite or ""),
         case=case if isinstance(case, str) else None,
-        own=own,
-        checkpoint=found.checkpoint or None,
-        optimizer=found.optimizer,
+        own=case_name,
+        checkpoint=trained.checkpoint or None,
+        optimizer=trained.optimizer,
         gin_files=gin_files,
-        gin_params=(*found.gin_params, *gin_params),
-        variant=found.variant,
+        gin_params=(*trained.gin_params, *gin_params),
+        variant=trained.variant,
         test=test,
         allow_pickle=allow_pickle,
     )

@@ -76,15 +76,15 @@ def load_learned(
 
     Arguments and errors are those of `load_optimizer`.
     """
-    found = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
+    trained = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
     manager = load_plugins()
-    _, theta = ThetaLeaves.read(found.checkpoint, manager, allow_pickle=allow_pickle)
+    _, theta = ThetaLeaves.read(trained.checkpoint, manager, allow_pickle=allow_pickle)
     named = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
     layers = layers_at(
-        found.checkpoint, manager, gin_params=(*found.gin_params, *named, *gin_params), variant=found.variant
+        trained.checkpoint, manager, gin_params=(*trained.gin_params, *named, *gin_params), variant=trained.variant
     )
     layers = dataclasses.replace(layers, own_bindings=theta.own_bindings)
     bound: Any
-    bound, part = bind_learned_optimizer(layers, where=found.checkpoint)
+    bound, part = bind_learned_optimizer(layers, where=trained.checkpoint)
     learned = as_learned_optimizer(bound)
     return learned, matched_theta(theta, learned, part), type(bound).__name__

@@ -122,16 +122,16 @@ def play(
     while True:
         log(f"{counted(look * rules.block, 'seed')} a case of {counted(len(racing), 'method')}")
         goes_on = evaluate(racing, look)
-        found = decided(entrants(), rules, places, until=look)
-        if found.ending is not None or not goes_on:
-            return found
-        if found.looks < look:
+        standing = decided(entrants(), rules, places, until=look)
+        if standing.ending is not None or not goes_on:
+            return standing
+        if standing.looks < look:
             raise LobenchError(
                 "a round is incomplete, and a race decides on complete rounds only",
-                got=_few(found.missing),
+                got=_few(standing.missing),
                 next_step="see the lines above; the same command tries again",
             )
-        racing, look = found.racing, look + 1
+        racing, look = standing.racing, look + 1
 
 
 def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) -> None:

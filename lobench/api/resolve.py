@@ -327,7 +327,7 @@ def _is_below(uri: str, folder: str) -> bool:
 def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
     """Returns the session folders of commands by name, those of the latest experiment first."""
     with Ledger.open(store, read_only=True) as ledger:
-        found: dict[str, list[Path]] = {}
+        sessions: dict[str, list[Path]] = {}
         for form in sorted(ledger.experiments(), key=lambda row: -row.last_at):
             labels = _labels_in(form.config)
             mine: dict[str, list[Path]] = {}
@@ -337,8 +337,8 @@ def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
                     for name in dict.fromkeys((row.method, labels.get(row.method, row.method))):
                         for called_so in (name, f"{name}-{path.name}"):
                             mine.setdefault(called_so, []).append(path)
-            found = {**mine, **found}
-    return found
+            sessions = {**mine, **sessions}
+    return sessions
 
 
 def _labels_in(config: str) -> dict[str, str]:
@@ -387,11 +387,11 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
             has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
     except StoreError:
         return []  # the command that writes to the store reports the reason
-    found = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
+    namesakes = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
     if has_scope:
         snapshot = snapshot_with(store, text)
-        found += [snapshot.subjects[place].who for place in called(snapshot, text).places]
-    return [who for who in found if not _same(given, who)]
+        namesakes += [snapshot.subjects[place].who for place in called(snapshot, text).places]
+    return [who for who in namesakes if not _same(given, who)]
 
 
 def _is_explicit(text: str) -> bool:

@@ -16,6 +16,7 @@ from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.files import exists
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.paths import similar_path
 from lobench.engine.retries import retried
 from lobench.report.live.notebook_progress import default_progress
 from lobench.report.live.progress import SilentProgress
@@ -82,9 +83,8 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
 
 def _require_location(settings: WatchSettings) -> None:
     if not _is_there(settings):
-        raise UsageError(
-            "there is nothing here", where=settings.location, next_step="without --once, watch waits for it"
-        )
+        advice = similar_path(settings.location) or "without --once, watch waits for it"
+        raise UsageError("no such file or folder", where=settings.location, next_step=advice)
 
 
 def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:

@@ -129,22 +129,35 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     details = options.pop("details")
     if details and kind != "table":
         raise UsageError("--details is of --format table", got=f"--format {kind}")
-    found = logged_aside(compared, *subjects, **options)
+    comparisons = logged_aside(compared, *subjects, **options)
     if kind == "json":
-        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
+        emit(
+            "compare",
+            comparison_records(
+                comparisons.pairs, scale=comparisons.scale, steps=comparisons.steps, costs=comparisons.costs
+            ),
+        )
     elif kind == "markdown":
         from lobench.report.tables.comparison_markdown import comparison_markdown
 
-        emit_text(comparison_markdown(found.pairs, scale=found.scale, steps=found.steps))
+        emit_text(comparison_markdown(comparisons.pairs, scale=comparisons.scale, steps=comparisons.steps))
     else:
-        show(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs, details=details))
+        show(
+            comparison_text(
+                comparisons.pairs,
+                scale=comparisons.scale,
+                steps=comparisons.steps,
+                costs=comparisons.costs,
+                details=details,
+            )
+        )
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
-    empty = found.compared_nothing()
+    empty = comparisons.compared_nothing()
     if empty:
-        first = found.pairs[0]
+        first = comparisons.pairs[0]
         reason = f"no {first.replicate} has results of {first.a.label} and of {', '.join(empty)}"
         click.echo(f"nothing was compared: {reason}", err=True)
-    if bad.intersection(found.verdicts()):
+    if bad.intersection(comparisons.verdicts()):
         sys.exit(ExitCode.VERDICT)
     sys.exit(ExitCode.ERROR if empty else ExitCode.OK)
 
@@ -159,11 +172,11 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     _refuse(given, "of no race, which has no A and no verdict")
     options |= {name: options[name] or default for name, default in _OF_RACES.items()}
     options["margin"] = options["margin"] or 0.0
-    found = logged_aside(race, *methods, **options)
+    race_result = logged_aside(race, *methods, **options)
     if kind == "json":
-        emit("compare.race", race_record(found, options["alpha"]))
+        emit("compare.race", race_record(race_result, options["alpha"]))
     else:
-        show(race_text(found, options["alpha"], options["margin"]))
+        show(race_text(race_result, options["alpha"], options["margin"]))
 
 
 def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, strict: bool, kind: str) -> None:
@@ -177,12 +190,12 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     flags = {param.name: param.opts[0] for param in context.command.params}
     _refuse([flags[name] for name in given if name not in _OF_RULES], "not of --rule, which defines all but the target")
     asked = parse_target(target) if target is not None else None
-    found = judge([find_stored(name, store).subject for name in names], asked)
+    verdicts = judge([find_stored(name, store).subject for name in names], asked)
     if kind == "json":
-        emit("compare.track3", track3_record(found))
+        emit("compare.track3", track3_record(verdicts))
     else:
-        show(track3_text(found))
-    tests = [one.test for one in found.results] + [pair.test for pair in found.pairs if strict]
+        show(track3_text(verdicts))
+    tests = [one.test for one in verdicts.results] + [pair.test for pair in verdicts.pairs if strict]
     sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 
 

@@ -85,13 +85,13 @@ def _inner(entries: list[Path]) -> Iterator[Path]:
 
 def _below(entries: list[Path]) -> Iterator[Path]:
     """Yields the possible places of stores below a folder: in it, and in the folders of runs."""
-    for one in entries:
-        if one.name in _STORES:
-            for below in _entries(one):
+    for entry in entries:
+        if entry.name in _STORES:
+            for below in _entries(entry):
                 yield below
                 yield from _entries(below)  # .lobench/compare/SUITE
-        elif _is_folder(one):
-            yield from _entries(one / "lobench_results")
+        elif _is_folder(entry):
+            yield from _entries(entry / "lobench_results")
 
 
 def _is_suite(folder: Path) -> bool:

@@ -64,19 +64,19 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in own_commands():
             return fit_help(with_checks(_own_command(cmd_name)))
-        found = plugin_commands().get(cmd_name)
-        if found is None:
+        plugin_command = plugin_commands().get(cmd_name)
+        if plugin_command is None:
             _refuse_shared_name(cmd_name)
             return None
-        command = found.load()
+        command = plugin_command.load()
         if not isinstance(command, click.Command):
             raise PluginError(
                 f"the command {cmd_name!r} is not a click command",
-                where=f"plugin {found.plugin!r}",
+                where=f"plugin {plugin_command.plugin!r}",
                 got=described(command),
                 next_step="decorate it with click.command()",
             )
-        return fit_help(with_checks(_guarded(command, cmd_name, found.plugin)))
+        return fit_help(with_checks(_guarded(command, cmd_name, plugin_command.plugin)))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:

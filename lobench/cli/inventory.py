@@ -116,7 +116,7 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
     if kind == "parameters" and not case:
         raise UsageError("the parameters of which case?", expected="lobench list parameters SUITE/CASE")
     if case and kind != "parameters":
-        raise UsageError(f"lobench list {kind} takes no case", got=case)
+        raise UsageError(f"`lobench list {kind}` takes no further argument", got=repr(case))
     if kind == "kinds":
         items = _list_kinds()
     elif kind == "parameters":
@@ -147,15 +147,20 @@ def _list_declared(hook: str) -> list[Item]:
 
     manager = load_plugins()
     hidden = own_commands() if hook == "lobench_cli_commands" else {}
-    found = {name: one for name, one in manager.usable_declarations(hook).items() if name not in hidden}
-    if found:
-        show(described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in found.items()))
+    declarations = {name: one for name, one in manager.usable_declarations(hook).items() if name not in hidden}
+    if declarations:
+        show(
+            described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in declarations.items())
+        )
     else:
         show("none: no installed plugin adds any")
     manager.declarations(hook)  # raises for a wrong declaration; the list above has the others
     if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
         raise PluginFailure(failed[0].cause)
-    return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]
+    return [
+        {"name": name, "summary": each.declaration.summary, "plugin": each.plugin}
+        for name, each in declarations.items()
+    ]
 
 
 def _list_parameters(case: str) -> list[Item]:
@@ -210,15 +215,15 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     from lobench.report.tables.text import described_list
 
     items = list[Item]()
-    for found in load_plugins().usable_declarations("lobench_gin_modules").values():
-        module_name, _, _ = found.declaration.factory.partition(":")
+    for gin_module in load_plugins().usable_declarations("lobench_gin_modules").values():
+        module_name, _, _ = gin_module.declaration.factory.partition(":")
         try:
             with plugins_contained():
                 module = importlib.import_module(module_name)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the others are listed)
-            where = f"plugin {found.plugin!r}, hook lobench_gin_modules"
+            where = f"plugin {gin_module.plugin!r}, hook lobench_gin_modules"
             failure = PluginFailure(f"cannot import {module_name!r}", where=where, got=headline(error))
             click.echo(f"lobench: {failure}; going on", err=True)
             continue
@@ -284,10 +289,10 @@ def plugins(form: str) -> None:
     from lobench.plugins import load_plugins
 
     manager = load_plugins()
-    found = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
-    for one in found:
+    listed = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
+    for one in listed:
         show(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(str(broken), err=True)
     if form == "json":
-        emit("plugins", PluginsRecord(plugins=found, broken=manager.broken))
+        emit("plugins", PluginsRecord(plugins=listed, broken=manager.broken))

@@ -75,22 +75,22 @@ def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
             found = found | ({"description": annotation} if isinstance(annotation, str) else annotation)
         return found
     if origin in (Union, types.UnionType):
-        several = [_schema(one, defs) for one in arguments if one is not types.NoneType]
-        one = several[0] if len(several) == 1 else {"anyOf": several}
-        return _or_null(one) if types.NoneType in arguments else one
+        several = [_schema(schema, defs) for schema in arguments if schema is not types.NoneType]
+        schema = several[0] if len(several) == 1 else {"anyOf": several}
+        return _or_null(schema) if types.NoneType in arguments else schema
     if origin is Literal:
-        values = [one.value if isinstance(one, enum.Enum) else one for one in arguments]
+        values = [schema.value if isinstance(schema, enum.Enum) else schema for schema in arguments]
         return {"const": values[0]} if len(values) == 1 else {"enum": values}
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"enum": [one.value for one in kind]}
+        return {"enum": [schema.value for schema in kind]}
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
         defs[kind.__name__] = defs.get(kind.__name__) or _record(kind, defs)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     holds = origin or kind
     if isinstance(holds, type) and issubclass(holds, Mapping):
-        key, value = [_schema(one, defs) for one in arguments or (str, Any)]
+        key, value = [_schema(schema, defs) for schema in arguments or (str, Any)]
         names = {"propertyNames": key} if "enum" in key else {}
         return {"type": "object", **names, **({"additionalProperties": value} if value else {})}
     if isinstance(holds, type) and issubclass(holds, Collection) and arguments:
@@ -102,19 +102,19 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _or_null(found: Schema) -> Schema:
-    if "enum" in found:
-        return {**found, "enum": [*found["enum"], None]}
-    if isinstance(found.get("type"), str):
-        return {**found, "type": [found["type"], "null"]}
-    return found if "null" in found.get("type", ()) else {"anyOf": [found, {"type": "null"}]}
+def _or_null(schema: Schema) -> Schema:
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    return schema if "null" in schema.get("type", ()) else {"anyOf": [schema, {"type": "null"}]}
 
 
 def _attributes(kind: Any) -> dict[str, str]:
     """Returns the lines below `Attributes:` of a dataclass and its bases, by attribute."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         _, _, lines = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
         for names, text in re.findall(r"^  (\w+(?:, \w+)*): ((?:.|\n(?=    ))+)", lines, re.MULTILINE):
-            found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
-    return found
+            descriptions |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return descriptions

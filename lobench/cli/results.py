@@ -146,31 +146,31 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
             with output.open("w", encoding="utf-8", newline="") as file:
                 file.writelines([content] if isinstance(content, str) else content)
 
-    asked = ResultsSettings(**options).complete(kind)
-    if asked.patch is not None:
+    settings = ResultsSettings(**options).complete(kind)
+    if settings.patch is not None:
         from lobench.analysis.comparisons.run_history import patch_of
 
-        write(patch_of(store, asked.patch))
+        write(patch_of(store, settings.patch))
         return
     if kind == "every-eval-ever":
         export_every_eval_ever(store, output)
         return
     if kind in _EXPORTS:
-        export(store, kind, output, asked.pattern)
+        export(store, kind, output, settings.pattern)
         return
-    if asked.by is None and not asked.history and kind == "json":
+    if settings.by is None and not settings.history and kind == "json":
         gc.enable()  # no data is kept, and the JSON encoder leaves a cycle per record
-        with records_text(store, asked.pattern, curves=asked.curves) as parts:
+        with records_text(store, settings.pattern, curves=settings.curves) as parts:
             write(parts)
         return
-    if asked.by is not None:
+    if settings.by is not None:
         text = by_method_text(
-            store, kind, asked.experiment, every=asked.every, table=asked.table, metrics=asked.metrics
+            store, kind, settings.experiment, every=settings.every, table=settings.table, metrics=settings.metrics
         )
-    elif asked.history:
+    elif settings.history:
         text = history_text(store, kind)
-    elif not asked.evaluations:
-        text = ranked_text(store, every=asked.every)
+    elif not settings.evaluations:
+        text = ranked_text(store, every=settings.every)
     else:
-        text = table_text(store, asked.pattern, sort=asked.sort or "case", metrics=asked.metrics)
+        text = table_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
     write((wrapped(text) if kind == "table" else text) + "\n")

@@ -79,11 +79,11 @@ def export_every_eval_ever(store: Path, folder: Path | None) -> None:
     if folder is None or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         got = "no --output" if folder is None else str(folder)
         raise UsageError("--format every-eval-ever", got=got, expected="--output with a folder, missing or empty")
-    found = dict(every_eval_ever_records(summary_of(store)))
-    if not found:
+    records_by_file = dict(every_eval_ever_records(summary_of(store)))
+    if not records_by_file:
         raise UsageError("no subject has a value", where=str(store))
-    require_writable(folder / next(iter(found)))
-    for name, record in found.items():
+    require_writable(folder / next(iter(records_by_file)))
+    for name, record in records_by_file.items():
         write_whole(folder / f"{name}.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
@@ -120,11 +120,11 @@ def _stored(metrics: Sequence[str], known: Collection[str]) -> list[str]:
     Raises:
       UsageError: There is no such metric.
     """
-    found = [stored_spelling(metric, known) for metric in metrics]
-    for metric in found:
+    metric_names = [stored_spelling(metric, known) for metric in metrics]
+    for metric in metric_names:
         if metric not in known:
             raise UsageError("no evaluation has this metric", got=repr(metric), expected=", ".join(sorted(known)))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(metric_names))
 
 
 def _more_metrics(hidden: Collection[str]) -> list[str]:

@@ -49,16 +49,16 @@ def schema(name: str, kind: str) -> None:
     names its schema: "lobench/run/1". The number increases when a field is removed or changes its meaning, not when a
     field is added.
     """
-    found = documents()
+    schemas = documents()
     if name:
-        emit_text(json.dumps(document_schema(_known(name, found)), indent=1) + "\n")
+        emit_text(json.dumps(document_schema(_known(name, schemas)), indent=1) + "\n")
         return
     if kind == "json":
-        emit("schema", SchemaRecord(schemas=[_entry(each, place) for each, place in found.items()]))
+        emit("schema", SchemaRecord(schemas=[_entry(each, place) for each, place in schemas.items()]))
         return
     from lobench.report.tables.text import described_list
 
-    click.echo(described_list((each, document_schema(each)["title"]) for each in found))
+    click.echo(described_list((each, document_schema(each)["title"]) for each in schemas))
 
 
 def document_schema(name: str) -> Schema:

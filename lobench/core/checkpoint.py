@@ -163,13 +163,13 @@ def _plain(leaf: np.ndarray) -> np.ndarray:
 
 def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Returns the leaves of theta by their paths below it, with `OWN_BINDINGS`; all leaves if theta is not clear."""
-    own = {path: leaf for path, leaf in leaves.items() if path == OWN_BINDINGS}
-    theta = {path: leaf for path, leaf in leaves.items() if path not in own}
+    bindings_leaf = {path: leaf for path, leaf in leaves.items() if path == OWN_BINDINGS}
+    theta = {path: leaf for path, leaf in leaves.items() if path not in bindings_leaf}
     place = _place_of_theta(theta)
     theta = _below(theta, place) if place else theta
     while wrapper := next((name for name in WRAPPER_NAMES if _are_below(theta, name)), None):
         theta = _below(theta, wrapper)
-    return {**theta, **own}
+    return {**theta, **bindings_leaf}
 
 
 def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:

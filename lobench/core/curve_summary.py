@@ -188,13 +188,13 @@ def packed_ends(summaries: Sequence[CurveSummary], metric: str) -> tuple[bytes, 
     """
     first, last = list[bytes](), list[bytes]()
     head, at, width = None, 0, 0
-    for one in summaries:
-        if one._head is not head:
-            head = one._head
+    for summary in summaries:
+        if summary._head is not head:
+            head = summary._head
             at, width = head.places[metric], head.column.size
         middle = at + width
-        first.append(one._numbers[at:middle])
-        last.append(one._numbers[middle : middle + width])
+        first.append(summary._numbers[at:middle])
+        last.append(summary._numbers[middle : middle + width])
     return b"".join(first), b"".join(last)
 
 

@@ -158,15 +158,20 @@ def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns advice if a known name is similar, such as "did you mean 'x'?"; "" if none is similar.
 
-    A name that differs only in case comes first: `Adam` suggests `adam`, not `NNAdam`.
+    A name that differs only in case comes first: `Adam` suggests `adam`, not `NNAdam`. Then one with the same words and
+    others between them.
 
     >>> suggestion("adm", ["adam", "sgd"])
     "did you mean 'adam'?"
+    >>> suggestion("num_steps", ["num_seeds", "num_inner_steps"])
+    "did you mean 'num_inner_steps'?"
     """
     import difflib  # here, because the import takes a millisecond and is seldom needed
 
     others = list(known)
     same = [one for one in others if one == name] or [one for one in others if one.casefold() == name.casefold()]
+    words = set(name.casefold().split("_"))
+    same = same or [one for one in others if len(words) > 1 and words < set(one.casefold().split("_"))]
     by_case = {one.casefold(): one for one in reversed(others)}
     close = same or difflib.get_close_matches(name, others, n=1)
     close = close or [by_case[one] for one in difflib.get_close_matches(name.casefold(), list(by_case), n=1)]

@@ -263,17 +263,17 @@ class SessionBlocks:
                 return cls(first_seed=None if first is None else int(first), widths=sizes), tuple(lines[:-count])
         return None, tuple(lines)
 
-    def cut(self, case: CaseInfo, own: Sequence[str]) -> CaseInfo:
+    def cut(self, case: CaseInfo, own_bindings: Sequence[str]) -> CaseInfo:
         """Returns a case with these blocks in place of those that it has. One with fixed seeds keeps its own.
 
         Args:
-          own: gin lines of a subject, which take precedence over the blocks.
+          own_bindings: gin lines of a subject, which take precedence over the blocks.
         """
         if case.fixed_seeds:
             return case
-        if self.first_seed is not None and not any(line.startswith("Case.first_seed") for line in own):
+        if self.first_seed is not None and not any(line.startswith("Case.first_seed") for line in own_bindings):
             case = replace(case, first_seed=self.first_seed)
-        if not any(line.startswith("Case.block_sizes") for line in own):
+        if not any(line.startswith("Case.block_sizes") for line in own_bindings):
             case = replace(case, block_sizes=self.widths, num_seeds=sum(self.widths))
         return case
 

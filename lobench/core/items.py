@@ -28,11 +28,11 @@ def seeds_of_items(names: Iterable[str]) -> dict[int, str]:
     Raises:
       ValueError: Two items have one name, or the same number.
     """
-    found: dict[int, str] = {}
+    names_by_seed: dict[int, str] = {}
     for name in names:
         seed = item_seed(name)
-        if seed in found:
-            other = found[seed]
+        if seed in names_by_seed:
+            other = names_by_seed[seed]
             raise ValueError(f"item {name!r} occurs twice" if other == name else f"{name!r} and {other!r} collide")
-        found[seed] = name
-    return dict(sorted(found.items()))
+        names_by_seed[seed] = name
+    return dict(sorted(names_by_seed.items()))

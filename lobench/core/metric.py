@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Iterable, Mapping
 
-from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.errors import ConfigError, LobenchError, UsageError, suggestion
 
 __all__ = [
     "EVALUATED_SPLITS",
@@ -21,6 +21,7 @@ __all__ = [
     "split_name",
     "spread_directions",
     "stored_spelling",
+    "unknown_metric",
     "usual_direction",
 ]
 
@@ -92,11 +93,11 @@ def is_of_batch(metric: str) -> bool:
 
 def metric_name(name: str) -> str:
     """Returns lobench's name of a metric: `val_loss` is `val/loss`, `validation/acc` is `val/accuracy`."""
-    found = _WITH_SPLIT.fullmatch(name.strip())
-    if found is None:
+    match = _WITH_SPLIT.fullmatch(name.strip())
+    if match is None:
         return name.strip().replace("batch/", "per_batch/")
-    rest = found[2].strip()
-    return f"{_SPLITS[found[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
+    rest = match[2].strip()
+    return f"{_SPLITS[match[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
 
 
 def split_name(name: str) -> str:
@@ -113,6 +114,20 @@ def stored_spelling(name: str, known: Iterable[str]) -> str:
     if name in names:
         return name
     return next((one for one in names if metric_name(one) == metric_name(name)), name)
+
+
+def unknown_metric(name: str, known: Iterable[str], *, where: str = "") -> UsageError:
+    """Returns the error for a metric that no subject has. It suggests a similar one, first of the training loss.
+
+    >>> unknown_metric("loss", ["test/loss", "train/loss"]).next_step
+    "did you mean 'train/loss'?"
+    """
+    names = sorted(known)
+    of_split = [one for one in (f"train/{name}", f"test/{name}") if one in names]
+    advice = f"did you mean {of_split[0]!r}?" if of_split else suggestion(name, names)
+    return UsageError(
+        "no subject has this metric", where=where, got=repr(name), expected=", ".join(names), next_step=advice
+    )
 
 
 def how_to_declare(metric: str) -> str:

@@ -76,15 +76,15 @@ def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]
     Example: of two phases with 10 steps, the second keeps the state and has new schedules. At its first update the
     state has made 10 updates, and the schedules start at 10.
     """
-    found = []
+    phase_clocks = []
     seen = scheduled = 0
     for phase in phases:
         seen = seen if phase.opt_state == "keep" else 0
         scheduled = scheduled if phase.schedule == "continue" else 0
-        found.append(Clock(seen, seen - scheduled))
+        phase_clocks.append(Clock(seen, seen - scheduled))
         length = (phase.num_inner_steps or 0) * updates_per_step
         seen, scheduled = seen + length, scheduled + length
-    return found
+    return phase_clocks
 
 
 def prefix_sha256s(common: Iterable[str], phases: Sequence[Iterable[str]]) -> tuple[str, ...]:
@@ -94,12 +94,12 @@ def prefix_sha256s(common: Iterable[str], phases: Sequence[Iterable[str]]) -> tu
       common: Lines that describe what all phases share.
       phases: Lines that describe each phase.
     """
-    found = []
+    hashes = []
     so_far = _sha256(common)
     for lines in phases:
         so_far = _sha256((so_far, *lines))
-        found.append(so_far)
-    return tuple(found)
+        hashes.append(so_far)
+    return tuple(hashes)
 
 
 def state_prefix(prefix: str, theta_sha256: str, program: str) -> str:

@@ -53,20 +53,20 @@ class StepSeconds:
     @classmethod
     def of(cls, costs: Iterable[StepCost]) -> StepSeconds:
         """Returns the time over all samples of evaluations on one class of machines."""
-        own = [cost for cost in costs if cost.samples]
-        assert len({cost.machine_class for cost in own}) <= 1, "of several classes of machines"
-        samples = [seconds for cost in own for seconds in cost.samples]
+        sampled = [cost for cost in costs if cost.samples]
+        assert len({cost.machine_class for cost in sampled}) <= 1, "of several classes of machines"
+        samples = [seconds for cost in sampled for seconds in cost.samples]
         if not samples:
             return cls(median=math.nan, spread=math.nan, busy=math.nan, num_samples=0)
         median, spread = statistics.median(samples), math.nan
         if len(samples) > 1:
             lower, _, upper = statistics.quantiles(samples, n=4, method="inclusive")
             spread = (upper - lower) / median if median > 0 else math.nan
-        share = own[0].num_together
+        share = sampled[0].num_together
         return cls(
             median=median / share,
             spread=spread,
-            busy=statistics.median(cost.busy for cost in own),
+            busy=statistics.median(cost.busy for cost in sampled),
             num_samples=len(samples),
         )
 
@@ -142,7 +142,7 @@ class StepCost:
 
     def header(self) -> dict[str, Any]:
         """Returns the fields as stored in a payload's header."""
-        found = {
+        fields = {
             "machine": self.machine,
             "num_together": self.num_together,
             "samples": [float(f"{seconds:.4g}") for seconds in _thinned(self.samples)],
@@ -151,7 +151,7 @@ class StepCost:
             "peak_bytes": self.peak_bytes,
             "gradient": self.gradient.header() if self.gradient is not None else None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> StepCost:

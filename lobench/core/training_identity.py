@@ -29,12 +29,12 @@ def training_of(bindings: str) -> str:
     """
     lines = [line.partition(" = ")[::2] for line in bindings.splitlines() if " = " in line]
     scope = next((name.rpartition("lobench.Case.task")[0] for name, _ in lines if name.endswith("Case.task")), "")
-    own = [(name.removeprefix(scope), value.replace(f"@{scope}", "@")) for name, value in lines]
+    own_lines = [(name.removeprefix(scope), value.replace(f"@{scope}", "@")) for name, value in lines]
     wanted = {f"lobench.Case.{field}" for field in _OF_TRAINING}
-    kept = {(name, value) for name, value in own if name in wanted}
+    kept = {(name, value) for name, value in own_lines if name in wanted}
     kept |= {
         (name, value)
-        for name, value in own
+        for name, value in own_lines
         if "Phase." in name and not name.endswith((".num_inner_steps", "optimizer"))
     }
     if not any(name == "lobench.Case.task" for name, _ in kept):
@@ -42,7 +42,7 @@ def training_of(bindings: str) -> str:
     fresh = set(kept)
     while fresh:
         references = {match for _, value in fresh for match in _REFERENCE.findall(value)}
-        fresh = {line for line in own if line not in kept and _is_of(line[0], references)}
+        fresh = {line for line in own_lines if line not in kept and _is_of(line[0], references)}
         kept |= fresh
     return hashlib.sha256("\n".join(f"{name} = {value}" for name, value in sorted(kept)).encode()).hexdigest()[:16]
 

@@ -163,12 +163,12 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
     known = [worth for number, worth in so_far.items() if number <= last and worth is not None]
     if not known:
         return {}
-    median, found = statistics.median(known), {}
+    median, reasons = statistics.median(known), {}
     for trial in wave:
         worth = so_far[trial.number]
         if worth is not None and worth < median:
-            found[trial.number] = f"fitness {worth:.4g} after {after}, below {median:.4g}, the median of {len(known)}"
-    return found
+            reasons[trial.number] = f"fitness {worth:.4g} after {after}, below {median:.4g}, the median of {len(known)}"
+    return reasons
 
 
 def stopped_between(note: str) -> tuple[float, float] | None:

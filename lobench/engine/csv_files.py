@@ -110,9 +110,9 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found = self._file.read(len(buffer))
-        buffer[: len(found)] = found
-        self._num_read += len(found)
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._num_read += len(data)
         if self._num_read > self._most:
             raise UsageError(
                 "the file unpacks to far more than a table does",
@@ -120,7 +120,7 @@ class _Unpacked(io.RawIOBase):
                 got=f"over {self._num_read:,} bytes from {self._path.stat().st_size:,}",
                 next_step="unpack it, check it, and import the file in it",
             )
-        return len(found)
+        return len(data)
 
     def close(self) -> None:
         self._file.close()

@@ -25,12 +25,12 @@ def stamp_of(file: str | Path) -> FileStamp | None:
       OSError: The disk fails, perhaps for a moment.
     """
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError as error:
         if is_transient(error, may_forbid=False):
             raise
         return None
-    return found.st_size, found.st_ctime_ns
+    return status.st_size, status.st_ctime_ns
 
 
 def stamps_of(files: Iterable[str | Path]) -> dict[str, FileStamp | None]:

@@ -6,9 +6,10 @@ import errno
 from pathlib import Path
 from typing import Literal
 
+from lobench.core.errors import suggestion
 from lobench.engine.retries import retried_briefly
 
-__all__ = ["WHOLE_SUFFIX", "identity_in", "path_exists"]
+__all__ = ["WHOLE_SUFFIX", "identity_in", "path_exists", "similar_path"]
 
 WHOLE_SUFFIX = ".files"  # suffix of a spool's folder with an unchanged copy of a checkpoint
 
@@ -32,6 +33,21 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
         if error.errno != errno.ENAMETOOLONG:
             raise
         return False
+
+
+def similar_path(path: str | Path) -> str:
+    """Returns advice if the folder of a missing path has a similar name; "" otherwise.
+
+    A file that lacks only its suffix comes first: `theta_20` suggests `theta_20.npz`.
+    """
+    missing = Path(path)
+    try:
+        names = sorted(other.name for other in missing.parent.iterdir())
+    except OSError:
+        return ""
+    of_suffix = [name for name in names if Path(name).stem == missing.name]
+    near = suggestion(missing.name, of_suffix[:1] or names)
+    return near.replace("did you mean '", f"did you mean '{missing.parent}/") if missing.parent != Path() else near
 
 
 def identity_in(path: str) -> str:

@@ -128,7 +128,7 @@ class IsolatedRunner:
           EditedCode: The child imported other code, or read other gin files.
           LobenchError: The child raised an error, raised here in its class and as one line; or the child died.
         """
-        asked = Train(
+        request = Train(
             layers=layers,
             spec=spec,
             test=test,
@@ -141,27 +141,27 @@ class IsolatedRunner:
             perturbation=perturbation,
         )
         try:
-            return self._run(asked, theta)
+            return self._run(request, theta)
         except WrongThreads:
             self.close()  # it computed a case with another number of cores before
-            return self._run(asked, theta)
+            return self._run(request, theta)
 
-    def _run(self, asked: Train, theta: ThetaLeaves) -> Curves:
+    def _run(self, request: Train, theta: ThetaLeaves) -> Curves:
         connection = self._connect()
         with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
             if theta.leaves is not None:
                 path = Path(folder) / "theta.npz"
                 path.write_bytes(dump_theta(theta.leaves))
-                asked = dataclasses.replace(asked, theta=str(path))
+                request = dataclasses.replace(request, theta=str(path))
             try:
-                connection.send_bytes(asked.to_bytes())
+                connection.send_bytes(request.to_bytes())
                 answer = _ANSWERS.from_bytes(connection.recv_bytes())
             except (EOFError, OSError) as error:
                 code = self._child.wait() if self._child else None
                 self.close()
                 raise LobenchError(
                     "the evaluating process died",
-                    where=f"{asked.spec.path}: case {asked.spec.name!r}",
+                    where=f"{request.spec.path}: case {request.spec.name!r}",
                     got=f"exit status {code}",
                 ) from error
             except BaseException:
@@ -205,16 +205,16 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     runner_of = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
     # Interrupting a notebook also interrupts its child, which must not print a traceback.
     with contextlib.suppress(KeyboardInterrupt):
-        while (asked := requests.get()) is not None:
+        while (request := requests.get()) is not None:
             try:
-                theta = ThetaLeaves.at(asked.theta, where=asked.where)
-                runner = runner_of(asked.layers)
+                theta = ThetaLeaves.at(request.theta, where=request.where)
+                runner = runner_of(request.layers)
                 curves = runner.repeat(
-                    *(asked.spec, asked.test, theta, asked.seed_block),
-                    together=asked.together,
-                    perturbation=asked.perturbation,
+                    *(request.spec, request.test, theta, request.seed_block),
+                    together=request.together,
+                    perturbation=request.perturbation,
                 )
-                _refuse_other_code(asked, runner)
+                _refuse_other_code(request, runner)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
@@ -222,14 +222,14 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
             caller.send(answer)
 
 
-def _refuse_other_code(asked: Train, runner: BlockRunner) -> None:
+def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     """Raises EditedCode if a file was edited after the caller imported or read it and before this process did."""
-    bound = runner.bind(asked.spec, asked.test)
-    if asked.key and bound.info.whole_key != asked.key:
-        raise EditedCode.of(asked.spec, ["its gin files"])
+    bound = runner.bind(request.spec, request.test)
+    if request.key and bound.info.whole_key != request.key:
+        raise EditedCode.of(request.spec, ["its gin files"])
     here = {**bound.code_parts, **parts_run_otherwise(bound.info)}
-    if edited := [name for name, sha256 in asked.code.items() if here.get(name, sha256) != sha256]:
-        raise EditedCode.of(asked.spec, edited)
+    if edited := [name for name, sha256 in request.code.items() if here.get(name, sha256) != sha256]:
+        raise EditedCode.of(request.spec, edited)
 
 
 if __name__ == "__main__":

@@ -36,18 +36,18 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
     metrics, problems, directions = dict(curves.metrics), list(curves.problems), dict(curves.directions)
     for name, registered in declared.items():
         try:
-            found = _computed(registered, shown)
-            for metric in found:
+            computed = _computed(registered, shown)
+            for metric in computed:
                 if metric in metrics:
                     raise LobenchError(f"there is a metric {metric!r} already")
             where = f"plugin {registered.plugin!r}"
-            declared_directions = spread_directions(registered.declaration.metric_directions, found, where=where)
+            declared_directions = spread_directions(registered.declaration.metric_directions, computed, where=where)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the rest goes on)
             problems.append(f"metric {name!r} of plugin {registered.plugin!r}: {headline(error)}")
         else:
-            metrics |= found
+            metrics |= computed
             directions |= declared_directions
     return dataclasses.replace(
         curves,
@@ -67,7 +67,7 @@ def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[fl
         raise LobenchError(
             "it returned no metrics", got=type(returned).__name__, expected="a mapping from names to a value a seed"
         )
-    found: dict[str, memoryview[float]] = {}
+    rows_by_metric: dict[str, memoryview[float]] = {}
     for key, values in returned.items():
         column = np.asarray(values, np.float32)
         if not isinstance(key, str) or column.shape != (len(curves.seeds),):
@@ -79,5 +79,5 @@ def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[fl
         # `<split>/<metric>` as the task's own have it; a bare name goes below the declaration's.
         name = key if "/" in key else f"{registered.declaration.name}/{key}"
         rows: Any = np.ascontiguousarray(column.reshape(-1, 1), "<f4").data
-        found[name] = rows
-    return found
+        rows_by_metric[name] = rows
+    return rows_by_metric

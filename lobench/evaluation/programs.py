@@ -85,7 +85,7 @@ def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Warm:
-    """A program, and what makes its steppers."""
+    """Compiled program of a case, with the function that makes its steppers."""
 
     maker: StepperMaker
     program: TrainingProgram

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Result"]
 
 
+class _Metrics(dict[str, np.ndarray]):
+    """Values by metric. The error for an unknown metric lists the known ones."""
+
+    def __missing__(self, metric: str) -> np.ndarray:
+        __tracebackhide__ = True  # pytest shows the line of the test
+        raise KeyError(f"no metric {metric!r}; there are {', '.join(sorted(self))}")
+
+
 class Result:
     """Curves of one case over its seeds.
 
@@ -44,7 +52,8 @@ class Result:
         names = [name for name in blocks[0].metrics if all(name in block.metrics for block in blocks)]
         self._case = case
         self.blocks = tuple(blocks)
-        self.metrics = {name: np.concatenate([np.asarray(block.metrics[name]) for block in blocks]) for name in names}
+        values = {name: np.concatenate([np.asarray(block.metrics[name]) for block in blocks]) for name in names}
+        self.metrics = _Metrics(values)
         self.eval_steps = np.asarray(blocks[0].eval_steps)
         self.log_steps = np.asarray(blocks[0].log_steps)
         self.diverged_at = np.concatenate([np.asarray(block.diverged_at) for block in blocks])
@@ -154,9 +163,9 @@ class Result:
         return self.log_steps if is_of_batch(metric) else self.eval_steps
 
     def _metric(self, metric: str) -> np.ndarray:
-        if metric not in self.metrics:
-            why = " (Case.eval_batches = 0 evaluates nothing)" if self.case and not self.case.eval_batches else ""
-            raise KeyError(f"no metric {metric!r}{why}; there are {', '.join(sorted(self.metrics))}")
+        if metric not in self.metrics and self.case and not self.case.eval_batches:
+            known = ", ".join(sorted(self.metrics))
+            raise KeyError(f"no metric {metric!r} (Case.eval_batches = 0 evaluates nothing); there are {known}")
         return self.metrics[metric]
 
     def __repr__(self) -> str:

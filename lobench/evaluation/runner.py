@@ -42,12 +42,12 @@ _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled pr
 
 
 def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
-    """Returns the error, which names what made jax's backend before lobench could."""
+    """Returns the error for a jax backend with another number of threads. It names the creator of the backend."""
     maker = foreign_maker()
     return WrongThreads(
-        f"this process's jax backend was made otherwise than for {num_cpus} thread(s)",
+        f"this process's jax backend was not created for {num_cpus} thread(s)",
         where=where,
-        got=f"one that was made by {maker}" if maker else "",
+        got=f"one that {maker} created" if maker else "",
     )
 
 
@@ -70,11 +70,11 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
 
 
 @contextlib.contextmanager
-def late_flags(found: set[str]) -> Iterator[None]:
+def late_flags(flags: set[str]) -> Iterator[None]:
     """Collects flags of jax's backend that are set while the body runs, too late if the backend exists."""
     before = {name: os.environ.get(name) for name in _FLAGS}
     yield
-    found |= {name for name in _FLAGS if os.environ.get(name) != before[name]}
+    flags |= {name for name in _FLAGS if os.environ.get(name) != before[name]}
 
 
 class BlockRunner:
@@ -191,15 +191,15 @@ class BlockRunner:
           DeadlinePassed: The time limit for all has passed.
           WrongThreads, ThetaMismatch, ConfigError: As of `run`.
         """
-        found = self._run(spec, test, thetas, block, on_progress, timeout_seconds)
+        curves_of_jobs = self._run(spec, test, thetas, block, on_progress, timeout_seconds)
         return [
             dataclasses.replace(
                 curves,
                 # All of them share the compilations, which are counted once.
                 num_compilations=curves.num_compilations if place == 1 else 0,
-                provenance=dataclasses.replace(curves.provenance, together=f"{place} of {len(found)}"),
+                provenance=dataclasses.replace(curves.provenance, together=f"{place} of {len(curves_of_jobs)}"),
             )
-            for place, curves in enumerate(found, 1)
+            for place, curves in enumerate(curves_of_jobs, 1)
         ]
 
     def repeat(
@@ -300,23 +300,23 @@ class BlockRunner:
             moved = program.run_perturbed(
                 matched[0], block, perturbation, settings=values, end=end, should_stop=is_past
             )
-            found = [moved] if moved is not None else None
+            curves_of_jobs = [moved] if moved is not None else None
         elif len(matched) == 1:
             saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
             curves = program.run(
                 matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
             )
-            found = [curves] if curves is not None else None
+            curves_of_jobs = [curves] if curves is not None else None
         else:
-            found = program.run_many(
+            curves_of_jobs = program.run_many(
                 matched, block, settings=values, end=end, on_progress=on_progress, should_stop=is_past
             )
-        if found is None:
+        if curves_of_jobs is None:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         num_compilations = self._shared.compilations.count - compiled_before
         if bound.case.time_gradient and not perturbation and time.monotonic() < deadline:
-            found = self._with_gradient(found, bound, block)
+            curves_of_jobs = self._with_gradient(curves_of_jobs, bound, block)
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
         return [
@@ -327,18 +327,18 @@ class BlockRunner:
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
-            for curves in found
+            for curves in curves_of_jobs
         ]
 
-    def _with_gradient(self, found: list[Curves], bound: BoundCase, block: SeedBlock) -> list[Curves]:
+    def _with_gradient(self, curves_of_jobs: list[Curves], bound: BoundCase, block: SeedBlock) -> list[Curves]:
         """Returns curves whose costs have the time of a bare gradient step."""
         try:
-            gradient = self._shared.gradient_cost(bound, block, len(found) if len(found) > 1 else 0)
+            gradient = self._shared.gradient_cost(bound, block, len(curves_of_jobs) if len(curves_of_jobs) > 1 else 0)
         except Exception as error:  # noqa: BLE001  (an error of the task, or no memory: the curves are kept)
             line = f"the time of a gradient step was not measured: {headline(error)}"
-            return [dataclasses.replace(curves, problems=(*curves.problems, line)) for curves in found]
-        costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in found]
-        return [dataclasses.replace(curves, cost=cost) for curves, cost in zip(found, costs, strict=True)]
+            return [dataclasses.replace(curves, problems=(*curves.problems, line)) for curves in curves_of_jobs]
+        costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in curves_of_jobs]
+        return [dataclasses.replace(curves, cost=cost) for curves, cost in zip(curves_of_jobs, costs, strict=True)]
 
     def _saves(
         self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram

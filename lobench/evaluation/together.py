@@ -63,7 +63,7 @@ class JobRunner:
         self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
     ) -> dict[tuple[CaseSpec, str, SeedBlock, str], Curves]:
         """Returns the curves of the whole group by job; empty if they cannot be computed together."""
-        found = {job.theta_path: theta}
+        theta_by_path = {job.theta_path: theta}
         if not self._runner.fits(spec, test, theta):
             return {}
         loaded = {path: _loaded(uri, path) for uri, path in job.companions}
@@ -71,10 +71,10 @@ class JobRunner:
         alike = {path: other for path, other in others.items() if other.own_bindings == theta.own_bindings}
         if others and not alike:
             return {}  # each has bindings, and so a program, of its own
-        found |= {path: other for path, other in alike.items() if self._runner.fits(spec, test, other)}
+        theta_by_path |= {path: other for path, other in alike.items() if self._runner.fits(spec, test, other)}
         num_thetas = 1 + len(job.companions)
         # One that cannot take part is stood in for, since every other number of thetas is a program to compile.
-        thetas: Sequence[ThetaLeaves] = [*found.values(), *[theta] * (num_thetas - len(found))]
+        thetas: Sequence[ThetaLeaves] = [*theta_by_path.values(), *[theta] * (num_thetas - len(theta_by_path))]
         seconds = self._runner.bind(spec, test).case.timeout_seconds * (num_thetas - 1)  # leaves the job its own
         try:
             curves = self._runner.run_many(
@@ -83,7 +83,7 @@ class JobRunner:
         except Exception as error:  # noqa: BLE001  (a job that causes it raises it again when it runs alone)
             self._apart[spec, test] = headline(error)
             return {}
-        return {(spec, test, job.seed_block, path): each for path, each in zip(found, curves, strict=False)}
+        return {(spec, test, job.seed_block, path): each for path, each in zip(theta_by_path, curves, strict=False)}
 
 
 def _loaded(uri: str, path: str) -> ThetaLeaves | None:

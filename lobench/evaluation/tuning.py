@@ -202,11 +202,11 @@ def _run(
     block, values = SeedBlock(start=0, size=num_seeds), bound.settings.values
     if thetas == [{}]:
         only = program.run({}, block, settings=values)
-        found = [only] if only is not None else None
+        curves_of_settings = [only] if only is not None else None
     else:
-        found = program.run_many(thetas, block, settings=values)
-    assert found is not None, "nobody stops it"
-    return found
+        curves_of_settings = program.run_many(thetas, block, settings=values)
+    assert curves_of_settings is not None, "nobody stops it"
+    return curves_of_settings
 
 
 class _PointMaker(StepperMaker):
@@ -230,13 +230,13 @@ def _evaluated(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCas
     shown = ["Case.log_every = 0"]
     if number_of("eval_batches", spec, layers) is not None:
         shown.append(f"Case.eval_every = {case.eval_every}")
-    found = []
+    evaluated = []
     for index in case.best:
         text = point_text(optimizer, case.grid[index].values)
         asked = dataclasses.replace(layers, optimizer=text, gin_params=(*layers.gin_params, *shown))
         with _training(spec, optimizer):
-            found.append(BlockRunner(asked).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
-    return found
+            evaluated.append(BlockRunner(asked).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
+    return evaluated
 
 
 def _knows_horizon(case: Case) -> bool:

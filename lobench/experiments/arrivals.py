@@ -92,13 +92,13 @@ class Trials(CommandRuns):
 
     def growths(self) -> dict[str, list[str]]:
         """Returns the progress of running scripts, by the name of their method."""
-        found: dict[str, list[str]] = {}
+        growths: dict[str, list[str]] = {}
         for run, growth in self._growing:
             if self.states[run.id] != "running":
                 continue
             name = run.method.name.partition("/")[0]
-            found.setdefault(name, []).append("" if growth is None else growth.text)
-        return found
+            growths.setdefault(name, []).append("" if growth is None else growth.text)
+        return growths
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         if not run.is_script:

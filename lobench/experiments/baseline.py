@@ -103,12 +103,12 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
     from lobench.evaluation.tuning import tune, tuned_again
 
     grids, layers = {name: _tuned_over(command, name) for name in command.optimizers}, default_layers()
-    found = list(_bound_cases(suite, command, layers))
+    bound_cases = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
         require_writable(path)
         baseline = _start(path, suite, command, optimizer, grid)
-        for spec, bound in found:
+        for spec, bound in bound_cases:
             name = case_key(spec, suite)
             before = _kept(baseline, spec, bound, command, grid)
             if before is None and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None:
@@ -143,7 +143,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
             log(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
-            known = {case_key(spec, suite) for spec, _ in found}
+            known = {case_key(spec, suite) for spec, _ in bound_cases}
             kept = {name: case for name, case in baseline.cases.items() if name in known}
             if kept.keys() != baseline.cases.keys():
                 baseline = dataclasses.replace(baseline, cases=kept)
@@ -164,7 +164,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
     problems: list[str] = []
     grids = {name: _tuned_over(command, name) for name in command.optimizers}
-    found = list(_bound_cases(suite, command, default_layers()))
+    bound_cases = list(_bound_cases(suite, command, default_layers()))
     for optimizer, grid in grids.items():
         path, refresh = baseline_path(suite, optimizer, grid.name), _refreshing(command, suite, optimizer)
         if not path.is_file():
@@ -172,7 +172,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
             continue
         baseline = Baseline.load(path)
         is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)
-        for spec, bound in found:
+        for spec, bound in bound_cases:
             case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
             if case is None or not baseline.has(bound.info.problem) or not case.is_of_code(bound.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")

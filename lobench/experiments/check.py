@@ -251,19 +251,21 @@ class _Wanted:
                 self.waiting[method.name] = variants[0]
                 open_trials = [one for one in self.trials_of(method) if not is_over(one.state)]
                 is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
-                own = [self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text]
-                self.subjects[method.name] = own
+                subjects_of_trials = [
+                    self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text
+                ]
+                self.subjects[method.name] = subjects_of_trials
                 if method.kind == "checkpoint":
                     self._subject_of(tried[0])  # it can be read
             elif method.kind == "command":
-                own = self.subjects[method.name] = self.trainings.brought(method)
+                subjects_of_trials = self.subjects[method.name] = self.trainings.brought(method)
                 self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
                 variants = [self.waiting[method.name]] if self.trainings.num_expected(method) else []
             else:
-                own = self.subjects[method.name] = [self._subject_of(method)]
+                subjects_of_trials = self.subjects[method.name] = [self._subject_of(method)]
                 variants = []
-                self.traced.update(one.variant for one in own)
-            for variant in (*(one.variant for one in own), *variants):
+                self.traced.update(one.variant for one in subjects_of_trials)
+            for variant in (*(one.variant for one in subjects_of_trials), *variants):
                 self.labels.setdefault(variant, method.title)
 
     def trials_of(self, method: Method) -> Sequence[Trial]:
@@ -279,16 +281,16 @@ class _Wanted:
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
     """Returns points of a space which together have each of its parameters, unless a few draws miss one."""
-    found: list[Mapping[str, Value]] = []
+    samples: list[Mapping[str, Value]] = []
     seen = set[str]()
     for seed in range(_DRAWS):
         values = space.sample(seed)
-        if not found or not seen.issuperset(values):
-            found.append(values)
+        if not samples or not seen.issuperset(values):
+            samples.append(values)
             seen.update(values)
         if len(seen) == len(space.parameters):
             break
-    return found
+    return samples
 
 
 def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
@@ -364,20 +366,20 @@ class _Planner:
 
     def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
         """Returns the plans in the order of the methods. `repeated` of each counts evaluations of earlier methods."""
-        found, seen = list[MethodPlan](), set[SubjectKey]()
+        method_plans, seen = list[MethodPlan](), set[SubjectKey]()
         for method in methods:
             if method.kind == "script":
-                found.append(self._of_script(method))
+                method_plans.append(self._of_script(method))
                 continue
             if method.search is not None:
-                found.append(self._of_search(method, self.wanted.searches[method.name]))
+                method_plans.append(self._of_search(method, self.wanted.searches[method.name]))
                 continue
-            own = self.wanted.subjects[method.name]
-            plan = self._of(method, own, self.wanted.trainings.num_expected(method))
-            repeated = self._of(method, [one for one in own if one.key in seen], 0)
-            found.append(replace(plan, repeated=repeated))
-            seen.update(one.key for one in own)
-        return found
+            wanted_subjects = self.wanted.subjects[method.name]
+            plan = self._of(method, wanted_subjects, self.wanted.trainings.num_expected(method))
+            repeated = self._of(method, [one for one in wanted_subjects if one.key in seen], 0)
+            method_plans.append(replace(plan, repeated=repeated))
+            seen.update(one.key for one in wanted_subjects)
+        return method_plans
 
     def _of_script(self, method: Method) -> MethodPlan:
         """Returns the plan of a script, which has one curve per session."""

@@ -96,15 +96,15 @@ def cases_of(
       SuiteError: The cases cannot be collected, bound or traced.
     """
     settings = settings.found()
-    config, found = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()
+    config, cases_by_variant = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()
     if ledger is not None:
         known = KnownCases(ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location))
         stamps: dict[str, tuple[str, int, int] | None] = {}
         recalled = ((variant, known.recall(variant, stamps)) for variant in labels)
-        found = {variant.key: cases for variant, cases in recalled if cases is not None}
-    unknown = {variant: label for variant, label in labels.items() if variant.key not in found}
+        cases_by_variant = {variant.key: cases for variant, cases in recalled if cases is not None}
+    unknown = {variant: label for variant, label in labels.items() if variant.key not in cases_by_variant}
     if unknown and not is_offline:
         is_inline = settings.executor == "inline"
-        found |= collected(config, unknown, traced=traced, names=settings.cases, is_inline=is_inline)
+        cases_by_variant |= collected(config, unknown, traced=traced, names=settings.cases, is_inline=is_inline)
     names = set(settings.cases)
-    return {key: [one for one in cases if not names or names & {*one.names}] for key, cases in found.items()}
+    return {key: [one for one in cases if not names or names & {*one.names}] for key, cases in cases_by_variant.items()}

@@ -96,14 +96,14 @@ class ExperimentCurves:
 
             changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in collected.sources)
             settings = replace(settings, replace=changed)
-            found = import_into(
+            imported = import_into(
                 ledger, collected, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
             )
-            members = _members(method, found, {case.identity for case in cases})
+            members = _members(method, imported, {case.identity for case in cases})
             ledger.add_memberships(form, members, programs=[IMPORTED.key])
-            others = sorted({case.name for _, case in found.keys} - {case.name for case in cases})
+            others = sorted({case.name for _, case in imported.keys} - {case.name for case in cases})
             notes = [f"its curves on {', '.join(others)} are of no case of the experiment"] if others and cases else []
-            for note in (*found.notes, *notes):
+            for note in (*imported.notes, *notes):
                 log(f"{method.name}: {note}")
 
 
@@ -124,7 +124,7 @@ def _named(method: Method, name: str, collected: CollectedCurves) -> str:
     )
 
 
-def _members(method: Method, found: Imported, own: Collection[str]) -> list[SessionMember]:
+def _members(method: Method, imported: Imported, own_cases: Collection[str]) -> list[SessionMember]:
     return [
         SessionMember(
             method=method.name,
@@ -132,6 +132,6 @@ def _members(method: Method, found: Imported, own: Collection[str]) -> list[Sess
             session=key.seed_block.start,
             evaluation=EvaluationId(key.checkpoint_sha256, case.key, key.seed_block),
         )
-        for key, case in found.keys
-        if case.identity in own
+        for key, case in imported.keys
+        if case.identity in own_cases
     ]

@@ -272,7 +272,7 @@ class ExperimentRecord:
 
     def snapshot(self, rows: Sequence[EvaluationRow]) -> Snapshot:
         """Returns a snapshot of evaluations by method, as tables of the store read them."""
-        found = [
+        memberships = [
             Membership(
                 method=role.name,
                 trial=role.trial,
@@ -290,7 +290,7 @@ class ExperimentRecord:
         if self._ledger is not None:  # rows of events do not say where the suites lie
             rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
         current = self._ledger.current_cases(rows) if self._ledger is not None else None
-        return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, found)
+        return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, memberships)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns the number of evaluations of each method on these cases, by its title, and those that are stored."""

@@ -171,21 +171,21 @@ def multiply(metafunc: pytest.Metafunc) -> None:
 
 def _values(arguments: Iterable[Any]) -> list[Any]:
     """Returns the values of a parametrize mark, without `pytest.param`."""
-    found: list[Any] = []
+    parameter_values: list[Any] = []
     for values in arguments:
         for value in values if isinstance(values, list | tuple) else ():
             inner = getattr(value, "values", value)
-            found += inner if isinstance(inner, list | tuple) else [inner]
-    return found
+            parameter_values += inner if isinstance(inner, list | tuple) else [inner]
+    return parameter_values
 
 
 def member_of(item: pytest.Item) -> ItemMember | None:
     """Returns the member that an item of an experiment evaluates, or None."""
-    own: ItemMember | None = getattr(item, "member", None)
-    if own is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+    member: ItemMember | None = getattr(item, "member", None)
+    if member is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
         params: dict[str, Any] = item.callspec.params
-        own = params.get(_ARGUMENT)
-    return own
+        member = params.get(_ARGUMENT)
+    return member
 
 
 def rename(item: pytest.Item, spec: CaseSpec | None) -> None:

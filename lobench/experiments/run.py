@@ -216,16 +216,16 @@ class ExperimentRun:
         if self._unfit:
             raise joined_problems(self._unfit)
         settings = self._watched()
-        found = components_of(settings.found(), progress)
+        components = components_of(settings.found(), progress)
         for sink in settings.sinks:
-            found.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
+            components.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
         with read_curves(() if is_offline else self._curves) as curves:
             plan = plan_of(
                 self._file,
                 self._chosen,
                 self._searches,
                 settings,
-                found.manager,
+                components.manager,
                 curves=curves,
                 is_offline=is_offline,
             )
@@ -406,15 +406,15 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 def _together(rounds: Sequence[Ending]) -> Ending:
     """Returns the summary of a race: that of its last round, with the work of methods that had left before."""
     recorded = Counter[Outcome]()
-    for one in rounds:  # each has all of the rounds before it, of who was in
-        recorded |= Counter(one.recorded)
+    for job_round in rounds:  # each has all of the rounds before it, of who was in
+        recorded |= Counter(job_round.recorded)
     return replace(
         rounds[-1],
-        outcomes=sum((Counter(one.outcomes) for one in rounds), Counter[Outcome]()),
+        outcomes=sum((Counter(job_round.outcomes) for job_round in rounds), Counter[Outcome]()),
         recorded=recorded,
-        core_seconds=sum(one.core_seconds for one in rounds),
-        subjects=tuple(dict.fromkeys(subject for one in rounds for subject in one.subjects)),
-        cases={variant: cases for one in rounds for variant, cases in one.cases.items()},
+        core_seconds=sum(job_round.core_seconds for job_round in rounds),
+        subjects=tuple(dict.fromkeys(subject for job_round in rounds for subject in job_round.subjects)),
+        cases={variant: cases for job_round in rounds for variant, cases in job_round.cases.items()},
     )
 
 

@@ -94,13 +94,13 @@ class Growth:
 
     def cut(self, point: int) -> dict[str, int] | None:
         """Returns the last step up to `point`, by case. None until each case has reached the point or diverged."""
-        found = {}
+        last_steps = {}
         for case, curve in self.curves.items():
             before = curve.steps[curve.steps <= point]
             if not before.size or not (curve.steps[-1] >= point or curve.ends_diverged):
                 return None
-            found[case] = int(before[-1])
-        return found
+            last_steps[case] = int(before[-1])
+        return last_steps
 
 
 class ScriptCurves:
@@ -146,20 +146,20 @@ class ScriptCurves:
         name, subject = f"{script_name(run.method)}{part}", _script_subject(run.method, part)
         cut = None if until is None else max(until.values())
         try:
-            with self._read(run, name, until=cut) as found:
-                ends = self._ends(run, found) if until is None else until
+            with self._read(run, name, until=cut) as session_curves:
+                ends = self._ends(run, session_curves) if until is None else until
                 session = Session(seed=run.session, num_steps=run.method.until_step if cut is None else cut, ends=ends)
                 with self._ledger.transaction():
                     done = import_into(
                         self._ledger,
-                        found,
-                        found.settings,
+                        session_curves,
+                        session_curves.settings,
                         own_cases=self._own_cases,
                         until_option=_UNTIL,
                         session=session,
                     )
                     self._ledger.record_sighting(subject)  # with its label
-                for note in found.notes:
+                for note in session_curves.notes:
                     self._say(note)
         except LobenchError as error:
             return str(error)
@@ -231,13 +231,13 @@ class ScriptCurves:
         self._looked[run.folder] = now, time.monotonic() + took / _SHARE * max(self.num_running, 1)
         return self._growth.get(run.folder)
 
-    def _text(self, run: CommandRun, found: SessionCurves) -> str:
+    def _text(self, run: CommandRun, session_curves: SessionCurves) -> str:
         from lobench.tools.curve_import.imports import curves_in
 
-        made = list(curves_in(self._ledger, found, own_cases=self._own_cases, seed=run.session))
+        made = list(curves_in(self._ledger, session_curves, own_cases=self._own_cases, seed=run.session))
         case, curves = made[-1]
         block = SeedBlock(start=run.session, size=1)
-        subject = Subject.of_imported(found.settings.method)
+        subject = Subject.of_imported(session_curves.settings.method)
         rows = [
             row_of(
                 EvaluationFinished(subject=subject, case=one, seed_block=block, outcome=Outcome.PASSED, curves=its), 0.0

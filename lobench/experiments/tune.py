@@ -69,8 +69,8 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(space_of(name, own, bindings))
     count = num_trials_of(strategy, space, settings.num_trials, where="--search")
     num_trials = settings.num_trials
-    found = strategy.next_wave(space, (), seed=search_seed(0, name), width=1, num_trials=num_trials)
-    if len(found) != count:
+    settings_of_wave = strategy.next_wave(space, (), seed=search_seed(0, name), width=1, num_trials=num_trials)
+    if len(settings_of_wave) != count:
         raise UsageError(
             "a search that learns from its trials does not race them",
             where="--search",
@@ -80,7 +80,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     lines = _head(settings, folder)
     lines += [f"Experiment.num_sessions = {settings.sessions or 24}", "Experiment.race = @race()"]
     optimizer, fixed = _optimizer(settings)
-    for number, values in enumerate(found):
+    for number, values in enumerate(settings_of_wave):
         settings_text = ", ".join(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in values.items())
         own_lines = [optimizer, f"Method.label = {f'{name} {number}: {settings_text}'!r}", *fixed]
         own_lines += [f"{path} = {value!r}" for path, value in values.items()]

@@ -190,13 +190,13 @@ def _processor() -> str:
 
     Virtual machines give different processors the same name, so the numbers are needed too.
     """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
-            found.setdefault(name.strip(), value.strip())
-    numbers = "-".join(found[name] for name in ("cpu family", "model") if name in found)
-    name = found.get("model name") or platform.processor() or platform.machine()
+            fields.setdefault(name.strip(), value.strip())
+    numbers = "-".join(fields[name] for name in ("cpu family", "model") if name in fields)
+    name = fields.get("model name") or platform.processor() or platform.machine()
     return f"{name} ({numbers})" if numbers else name
 
 

@@ -104,14 +104,14 @@ def _inside(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
 
 def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
     """Returns the paths with leaves of expected names below them, with the number of these leaves."""
-    found: Counter[str] = Counter()
+    names: Counter[str] = Counter()
     for name in expected:
         for path in leaves:
             if path == name:
-                found[""] += 1
+                names[""] += 1
             elif path.endswith(f"/{name}"):
-                found[path[: -len(name) - 1]] += 1
-    return found
+                names[path[: -len(name) - 1]] += 1
+    return names
 
 
 def _fits_at(place: str, leaves: _Leaves, expected: _Expected) -> bool:

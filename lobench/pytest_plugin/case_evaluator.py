@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import operator
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.code import parts_of_code
+from lobench.core.code_origin import Origin, origin_of_file
 from lobench.core.containment import plugins_contained
-from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
 from lobench.engine.config.command_case import is_command
@@ -38,12 +41,12 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         variant = variant_of(item)
         info = known_info(item, variant)
         blocks = blocks_of(item, info) if info is not None and case == case_of(item) else []
-        found = reused(item, info, blocks) if info is not None and blocks else None
-        if found is not None:
-            item.stash.setdefault(DONE, []).extend(zip(blocks, found, strict=True))
+        stored_curves = reused(item, info, blocks) if info is not None and blocks else None
+        if stored_curves is not None:
+            item.stash.setdefault(DONE, []).extend(zip(blocks, stored_curves, strict=True))
             if is_command(case):
-                return Result(found, lambda: bound_command(item, case, variant).case)
-            return Result(found, lambda: runners_of(item.config, variant).here.bind(case, test_name(item)).case)
+                return Result(stored_curves, lambda: bound_command(item, case, variant).case)
+            return Result(stored_curves, lambda: runners_of(item.config, variant).here.bind(case, test_name(item)).case)
         if is_command(case):
             from lobench.pytest_plugin.commanded import commanded
 
@@ -55,6 +58,9 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     def evaluate(case: CaseSpec) -> Result:
         """Evaluates a case. Tracebacks of lobench's own errors end at the line of the test that called it."""
         __tracebackhide__ = operator.methodcaller("errisinstance", LobenchError)
+        if not isinstance(case, CaseSpec):
+            expected = "the argument `case` of a test with @lobench.cases(FILE)"
+            raise UsageError("evaluate() takes a case", got=repr(case), expected=expected)
         try:
             # A worker that ends is noticed, and its job is tried again; a session would end as if it had passed.
             with contextlib.nullcontext() if CURRENT_JOB in item.config.stash else plugins_contained():
@@ -164,4 +170,11 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
         return Outcome.OOM, message
     if isinstance(error, AssertionError | pytest.fail.Exception):
         return Outcome.FAILED, message
-    return Outcome.ERROR, message
+    return Outcome.ERROR, message if isinstance(error, LobenchError) else f"{message}{_user_line(error)}"
+
+
+def _user_line(error: BaseException) -> str:
+    """Returns the line of the user's code that an error comes from, such as " (valley.py:16)"; "" if there is none."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    lines = [f" ({Path(file).name}:{line})" for file, line in frames if origin_of_file(file) is Origin.USER]
+    return lines[-1] if lines else ""

@@ -56,23 +56,23 @@ _PREFIX = "lobench-case-"  # of the folders of commands, below the folder for te
 def commanded(item: pytest.Item, case: CaseSpec) -> Result:
     """Evaluates a command's case for an item: once for each seed that the store lacks."""
     bound, job = bound_command(item, case, variant_of(item)), item.config.stash.get(CURRENT_JOB, None)
-    info, done, own = with_item(bound, item), item.stash.setdefault(DONE, []), []
+    info, done, own_blocks = with_item(bound, item), item.stash.setdefault(DONE, []), []
     subject = None if job is not None else loaded_subject(item).subject
     for block in blocks_of(item, info):
         curves = None if subject is None else stored_curves(item.config, subject, info, block)
         if curves is None:
             curves = _run(bound, block, _values(item, block))
-        own.append(curves)
+        own_blocks.append(curves)
         done.append((block, curves))
     if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
         raise EditedCode.of(case, edited)
-    if len({curves.eval_steps for curves in own}) > 1:
+    if len({curves.eval_steps for curves in own_blocks}) > 1:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",
             where=_where(bound),
-            got=", ".join(f"seed {one.seeds[0]}: up to step {one.eval_steps[-1]}" for one in own),
+            got=", ".join(f"seed {one.seeds[0]}: up to step {one.eval_steps[-1]}" for one in own_blocks),
         )
-    return Result(own, bound.case)
+    return Result(own_blocks, bound.case)
 
 
 def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
@@ -219,16 +219,16 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
     """Returns the metrics that a command wrote, of which one is the primary one."""
     place = folder / filled(curves, values)
     try:
-        found = read_curves(place, primary)
+        read = read_curves(place, primary)
     except LobenchError as error:
         if not glob.glob(str(place)) and not place.exists():
             raise _no_file(curves, values) from error
         raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
-    name = stored_spelling(primary, found)
-    if name not in found:
-        got = first_of(sorted(found), _MOST_SHOWN)
+    name = stored_spelling(primary, read)
+    if name not in read:
+        got = first_of(sorted(read), _MOST_SHOWN)
         raise LobenchError(f"the command wrote no {primary}", where=curves, got=got, expected=primary)
-    return {primary if one == name else one: curve for one, curve in found.items()}
+    return {primary if one == name else one: curve for one, curve in read.items()}
 
 
 def read_curves(path: Path, primary: str) -> _Metrics:

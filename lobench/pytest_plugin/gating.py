@@ -165,13 +165,13 @@ class GateReporter:
 
         Skipped cases were not planned.
         """
-        found = {}
+        lost_by_case = {}
         for name, results in sorted(self._evaluated.items()):
             lost = [one for one in results if one.outcome is not Outcome.SKIPPED]
             if name not in self._measured and lost:
                 outcomes = ", ".join(sorted({str(one.outcome) for one in lost}))
-                found[name] = (outcomes, sum(one.seed_block.size for one in lost))
-        return found
+                lost_by_case[name] = (outcomes, sum(one.seed_block.size for one in lost))
+        return lost_by_case
 
     def _note(self, case: str) -> str:
         """Returns the note on a case, or its outcome if it has no result."""
@@ -388,7 +388,10 @@ def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) 
         reference_of(config, items)
     except LobenchError as error:
         return f"--lobench-against: {error}"
-    return "; ".join(dict.fromkeys(filter(None, (_problem_with_scale(config, item) for item in items))))
+    cases: dict[str, list[str]] = {}
+    for problem in filter(None, (_problem_with_scale(config, item) for item in items)):
+        cases.setdefault(str(problem).removeprefix(f"{problem.where}: "), []).append(problem.where)
+    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in cases.items())
 
 
 def _info_of(item: pytest.Item) -> CaseInfo | None:
@@ -400,16 +403,16 @@ def _info_of(item: pytest.Item) -> CaseInfo | None:
     return None
 
 
-def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> str:
-    """Returns why a case has no scale, which a gate's margin needs; "" if it has one, or cannot be evaluated."""
+def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> LobenchError | None:
+    """Returns why a case has no scale, which a gate's margin needs; None if it has one, or cannot be evaluated."""
     spec, info = case_of(item), _info_of(item)
     if spec is None or info is None:
-        return ""
+        return None
     try:
         scale_of(spec, info, option(config, "against"))
     except LobenchError as problem:
-        return str(problem)
-    return ""
+        return problem
+    return None
 
 
 def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateReporter | None:

@@ -82,10 +82,10 @@ def _names_of(mark: pytest.Mark) -> list[str]:
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
 
 
-def _own_id(item: pytest.Function, own: Mapping[str, object]) -> str:
+def _own_id(item: pytest.Function, own_params: Mapping[str, object]) -> str:
     """Returns the part of an item's name that comes from some of its parameters."""
     callspec = item.callspec
-    if own.keys() == callspec.params.keys():
+    if own_params.keys() == callspec.params.keys():
         return str(callspec.id)
     groups = [names for mark in item.iter_markers("parametrize") if len(names := _names_of(mark)) > 1]
     seen, calls = set[str](), list[list[str]]()  # names per call of parametrize, each with one part of the id
@@ -96,4 +96,4 @@ def _own_id(item: pytest.Function, own: Mapping[str, object]) -> str:
     parts = list(callspec._idlist)
     if len(parts) != len(calls):
         return str(callspec.id)
-    return "-".join(part for part, names in zip(parts, calls, strict=True) if not own.keys().isdisjoint(names))
+    return "-".join(part for part, names in zip(parts, calls, strict=True) if not own_params.keys().isdisjoint(names))

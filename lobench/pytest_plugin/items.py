@@ -185,13 +185,13 @@ def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
 
 def files_of_test(item: pytest.Item) -> list[str]:
     """Returns the files of an item's test, of the conftest modules around it and of the user's other pytest plugins."""
-    found = [str(item.path)] if item.path.suffix == ".py" else []
+    paths = [str(item.path)] if item.path.suffix == ".py" else []
     plugins = item.config.pluginmanager.get_plugins()
     files = [Path(file) for one in plugins if isinstance(one, ModuleType) and (file := file_of(one))]
     conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
     others = sorted(str(file) for file in files if file.name != "conftest.py")
     of_user = [file for file in others if origin_of_file(file) is Origin.USER]  # by `-p`, or installed as editable
-    return [*found, *(conftests[folder] for folder in item.path.parents if folder in conftests), *of_user]
+    return [*paths, *(conftests[folder] for folder in item.path.parents if folder in conftests), *of_user]
 
 
 def _metric_modules(config: pytest.Config) -> list[str]:

@@ -144,7 +144,7 @@ class Gate:
         spec: CaseSpec,
         info: CaseInfo,
         margin: float | None,
-        own: Sequence[tuple[SeedBlock, Curves]],
+        own_blocks: Sequence[tuple[SeedBlock, Curves]],
         train: TrainBlock,
         more: Iterator[tuple[SeedBlock, Curves]],
     ) -> Measured:
@@ -154,11 +154,11 @@ class Gate:
           spec: The case.
           info: Description of the case.
           margin: Margin of the case. None: that of the session.
-          own: Curves of the case's own seed blocks.
+          own_blocks: Curves of the case's own seed blocks.
           train: Trains the reference.
           more: Trains further seed blocks.
         """
-        baseline, blocks = self.scale(spec, info), list(own)
+        baseline, blocks = self.scale(spec, info), list(own_blocks)
         direction = blocks[0][1].direction(info.primary_metric)
         if direction is None and info.primary_metric in blocks[0][1].metrics:
             raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
@@ -170,21 +170,21 @@ class Gate:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
-            found = _paired(Finals.of(blocks, info), reference, scale, info.primary_metric)
-            count = usable(len(found.samples), self.rules)
-            shifted = with_margin(found.samples.first(count), margin, self.rules)
-            if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
+            paired = _paired(Finals.of(blocks, info), reference, scale, info.primary_metric)
+            count = usable(len(paired.samples), self.rules)
+            shifted = with_margin(paired.samples.first(count), margin, self.rules)
+            if count < size or paired.is_signed or is_settled(shifted, self.rules, self._num_cases):
                 break
-        note = _note(found, scale, count, sum(block.size for block, _ in blocks))
+        note = _note(paired, scale, count, sum(block.size for block, _ in blocks))
         return Measured(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
-            a=list(found.samples.a[:count]),
-            b=list(found.samples.b[:count]),
-            step=found.samples.step,
-            precision=found.samples.precision,
-            may_vary=found.samples.may_vary,
-            seeds=list(found.samples.seeds_a[:count]),
+            a=list(paired.samples.a[:count]),
+            b=list(paired.samples.b[:count]),
+            step=paired.samples.step,
+            precision=paired.samples.precision,
+            may_vary=paired.samples.may_vary,
+            seeds=list(paired.samples.seeds_a[:count]),
             shared=sorted(self._shared(blocks)),
             test_harm=_test_harm(Finals.of(blocks, info), reference, baseline, info),
             margin=margin,
@@ -192,7 +192,7 @@ class Gate:
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks), _code_note(reference)))),
-            missing=_missing(self.reference, reference, own, info.primary_metric),
+            missing=_missing(self.reference, reference, own_blocks, info.primary_metric),
             against=self.reference.name(spec, info),
             is_itself=self.reference.sha256 in self._candidates,
             choices=[choice.to_event() for choice in self.reference.choices],
@@ -218,14 +218,14 @@ def gate_of(item: pytest.Item) -> Gate:
 def _cases(session: pytest.Session) -> list[CaseInfo]:
     from lobench.pytest_plugin.items import case_info
 
-    found: dict[CaseInfo, None] = {}  # items that a plugin repeats are one case
+    cases: dict[CaseInfo, None] = {}  # items that a plugin repeats are one case
     for item in session.items:
         if case_of(item) is not None:
             try:
-                found[case_info(item, Variant())] = None
+                cases[case_info(item, Variant())] = None
             except LobenchError:
                 continue  # the item's own report has the error
-    return list(found)
+    return list(cases)
 
 
 def adaptive_maximum(config: pytest.Config) -> int:
@@ -311,12 +311,12 @@ def _are_one(new: Finals, old: Finals) -> bool:
 
 
 def _missing(
-    reference: GateReference, found: Finals, own: Sequence[tuple[SeedBlock, Curves]], metric: str
+    reference: GateReference, finals: Finals, own_blocks: Sequence[tuple[SeedBlock, Curves]], metric: str
 ) -> list[int]:
     """Returns the case's own seeds that the reference lacks. Baselines, which have their own plan, lack none."""
     if not reference.has_own_seeds:
         return []
-    return sorted({seed for block, _ in own for seed in block.seeds} - found.metrics.get(metric, {}).keys())
+    return sorted({seed for block, _ in own_blocks for seed in block.seeds} - finals.metrics.get(metric, {}).keys())
 
 
 def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:
@@ -341,17 +341,17 @@ def _code_note(reference: Finals) -> str:
     return f"of the reference, {reference.other_code}" if reference.other_code else ""
 
 
-def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
+def _note(paired: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
     notes = []
     if count < num_seeds:
-        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(found.samples)} of them")
-    if found.is_signed:
+        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(paired.samples)} of them")
+    if paired.is_signed:
         notes.append(SIGNED)
     elif scale is None:
         notes.append("the baseline lacks the case's primary metric")
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
-    if silent := sum(found.silent[:count]):
+    if silent := sum(paired.silent[:count]):
         notes.append(silence(silent, count))
     if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")

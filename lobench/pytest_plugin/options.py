@@ -128,11 +128,11 @@ def resolve_names(config: pytest.Config) -> None:
         from lobench.api.resolve import find_trained
 
         try:
-            found = find_trained(text, kind, Path(store) if store else None)
+            trained = find_trained(text, kind, Path(store) if store else None)
         except LobenchError as error:
             raise pytest.UsageError(f"--lobench-{kind}: {error}") from None
-        setattr(config.option, f"lobench_{kind}", found.checkpoint or found.optimizer)
-        config.option.lobench_gin_param = [*found.gin_params, *config.option.lobench_gin_param]
+        setattr(config.option, f"lobench_{kind}", trained.checkpoint or trained.optimizer)
+        config.option.lobench_gin_param = [*trained.gin_params, *config.option.lobench_gin_param]
 
 
 def refuse_no_subject(config: pytest.Config) -> None:

@@ -39,12 +39,15 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
         return
     config.stash[_IS_SENT] = True
     cases, specs = list[CaseInfo](), dict[CaseSpec, None]()
-    for one in item.session.items:
-        spec = case_of(one)
+    for session_item in item.session.items:
+        spec = case_of(session_item)
         if spec is not None:
             # A case that cannot be bound has no identity and no result; its own report has the error.
             with contextlib.suppress(Exception):
-                cases.append(known_info(one, variant_of(one)) or case_info(one, variant_of(one)))
+                cases.append(
+                    known_info(session_item, variant_of(session_item))
+                    or case_info(session_item, variant_of(session_item))
+                )
                 specs[spec] = None
     cases = list(dict.fromkeys(cases))  # items that a plugin repeats are one case
     report.lobench_plan = suite_plan(cases, _digests(specs, layers_of(config).gin_files))  # type: ignore[attr-defined]

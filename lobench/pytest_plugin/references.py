@@ -124,7 +124,7 @@ class GateReference(Protocol):
         """Returns its label with the start of its sha256."""
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
-        """Returns its final values on the seeds of these blocks, as far as it has them."""
+        """Returns the reference's final values on the seeds of these blocks. Seeds without a result are missing."""
 
 
 @dataclass(slots=True)
@@ -238,12 +238,12 @@ class _BaselineReference:
         return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
-        found = _first_with(info, self._files(spec), spec)
+        baseline_case = _first_with(info, self._files(spec), spec)
         wanted = {seed for block in blocks for seed in block.seeds}
         return Finals(
             metrics={
-                metric: {s: v for s, v in zip(found.seeds, values, strict=True) if s in wanted}
-                for metric, values in found.tuned.items()
+                metric: {s: v for s, v in zip(baseline_case.seeds, values, strict=True) if s in wanted}
+                for metric, values in baseline_case.tuned.items()
             }
         )
 
@@ -412,16 +412,16 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
       BaselineError: The suite has no baseline. The message names the command that makes it.
     """
     files = find_baselines(Path(spec.path))
-    found = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
-    if (found.scale, found.minimum) != (info.scale, info.minimum):
+    baseline_case = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+    if (baseline_case.scale, baseline_case.minimum) != (info.scale, info.minimum):
         raise StaleBaseline(
             "the case is scored on another scale than its baseline",
             where=f"{info.suite}/{info.name}",
-            got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
+            got=f"scale {baseline_case.scale}, minimum {baseline_case.minimum} in the baseline",
             expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
             next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`, which takes seconds",
         )
-    return found
+    return baseline_case
 
 
 def _has(path: Path, info: CaseInfo) -> bool:
@@ -449,7 +449,7 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
             next_step=f"select one kind with -k, or run `lobench compare OLD NEW --suite {suite}`",
         )
     raise BaselineError(
-        "the suite has no baseline, and a gate's margin is on the scale from untrained to tuned",
+        "the suite has no tuned baseline, on whose scale a gate's margin is",
         where=f"{info.suite}/{info.name}",
         next_step=f"run `lobench baseline {suite}`",
     )

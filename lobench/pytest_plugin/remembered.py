@@ -42,11 +42,11 @@ class _Collected:
 
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
     """Returns the stored case of an item; None if it is not stored, or something has changed since."""
-    spec, found = case_of(item), item.config.stash.setdefault(_FOUND, {})
+    spec, infos = case_of(item), item.config.stash.setdefault(_FOUND, {})
     assert spec is not None
-    if (store, variant) not in found:
-        found[store, variant] = _recall(item.config, store, variant)
-    info = found[store, variant].get((item.path.resolve(), _name_in_file(item, spec.name)))
+    if (store, variant) not in infos:
+        infos[store, variant] = _recall(item.config, store, variant)
+    info = infos[store, variant].get((item.path.resolve(), _name_in_file(item, spec.name)))
     if info is None or info.suite != spec.suite:
         return None
     return dataclasses.replace(info, name=spec.name, node_id=plain_node_id(item))

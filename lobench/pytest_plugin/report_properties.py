@@ -38,19 +38,19 @@ def properties(path: str, case: CaseInfo, done: Done) -> list[tuple[str, object]
     It includes the score, equal to that in reports of a store, if the suite has a tuned baseline.
     """
     blocks = [curves for _, curves in done]
-    found: list[tuple[str, object]] = [
+    pairs: list[tuple[str, object]] = [
         ("lobench_case", f"{case.suite}/{case.name}"),
         ("lobench_seeds", " ".join(str(seed) for block in blocks for seed in block.seeds)),
     ]
     score = _score(path, case, done)
-    found += [("lobench_score", f"{score:.4f}")] if math.isfinite(score) else []
+    pairs += [("lobench_score", f"{score:.4f}")] if math.isfinite(score) else []
     for name in dict.fromkeys([case.primary_metric, *_METRICS]):
         if all(name in block.metrics for block in blocks):
             values = [value for block in blocks for value in block.final(name)]
-            found.append((f"lobench_final:{name}", f"{mean_of(values):.7g}"))
-            found.append((f"lobench_final_by_seed:{name}", " ".join(f"{value:.7g}" for value in values)))
+            pairs.append((f"lobench_final:{name}", f"{mean_of(values):.7g}"))
+            pairs.append((f"lobench_final_by_seed:{name}", " ".join(f"{value:.7g}" for value in values)))
     return [
-        *found,
+        *pairs,
         ("lobench_diverged", sum(block.num_diverged for block in blocks)),
         ("lobench_compile_seconds", f"{sum(block.compile_seconds for block in blocks):.3f}"),
         ("lobench_wall_seconds", f"{sum(block.wall_seconds for block in blocks):.3f}"),

@@ -111,12 +111,12 @@ def _read(store: Path, sha256: str) -> _Stored:
         return {}, {}
     with Ledger.open(store, read_only=True) as ledger:
         programs = ledger.accepted_programs([program_here(num_gpus=1.0)])  # a pytest process uses a visible GPU
-        found: dict[_Key, list[EvaluationRow]] = {}
+        rows_by_key: dict[_Key, list[EvaluationRow]] = {}
         for row in ledger.evaluations(sha256, all_codes=True):
             has_result = row.payload is not None and row.outcome in (Outcome.PASSED, Outcome.FAILED)
             if row.key.program_version in programs and has_result:
-                found.setdefault((row.case.key, row.key.seed_block), []).insert(0, row)  # latest first
-        return found, ledger.accepted_code
+                rows_by_key.setdefault((row.case.key, row.key.seed_block), []).insert(0, row)  # latest first
+        return rows_by_key, ledger.accepted_code
 
 
 def leave_out_hypothesis(config: pytest.Config) -> None:

@@ -30,13 +30,13 @@ def joined(args: Sequence[str]) -> list[str]:
     >>> joined(["--lobench-checkpoint", "/", "quick"])
     ['--lobench-checkpoint=/', 'quick']
     """
-    found: list[str] = []
+    arguments: list[str] = []
     for arg in args:
-        if found and found[-1] in WITH_VALUE and not arg.startswith("-") and _exists(arg):
-            found[-1] += f"={arg}"
+        if arguments and arguments[-1] in WITH_VALUE and not arg.startswith("-") and _exists(arg):
+            arguments[-1] += f"={arg}"
         else:
-            found.append(arg)
-    return found
+            arguments.append(arg)
+    return arguments
 
 
 def prepare_restart(config: pytest.Config, args: list[str]) -> None:

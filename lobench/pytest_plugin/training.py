@@ -74,16 +74,18 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         gate.scale(case, info)
     theta, blocks = _theta(item), blocks_of(item, info)
     done = item.stash.setdefault(DONE, [])
-    own = []
+    own_blocks = []
     for block in blocks:
         known = _known(item, info, block, partial(train, theta, block)) if job is None else None
-        own.append((block, known or train(theta, block)))
-        done.append(own[-1])
+        own_blocks.append((block, known or train(theta, block)))
+        done.append(own_blocks[-1])
     if gate is not None:
         more = _further(info, train, theta, done)
-        measured = gate.measure(case, info, bound.expectations.margin, own, _GateTraining(item, case, train), more)
+        measured = gate.measure(
+            case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), more
+        )
         item.stash.setdefault(MEASURED, []).append(measured.to_record())
-    return Result([curves for _, curves in own], bound.case)
+    return Result([curves for _, curves in own_blocks], bound.case)
 
 
 class _GateTraining:

@@ -62,16 +62,16 @@ class VariantCases:
         with self._binding:
             return self._known(variant)
 
-    def problems_of_training(self, asked: Describe) -> tuple[str, ...]:
+    def problems_of_training(self, request: Describe) -> tuple[str, ...]:
         """Returns why cases of a variant cannot be trained. Equal problems of several cases are listed once.
 
         Each case is traced with one optimizer, and each optimizer on one case, because tracing all pairs would take too
         long.
         """
-        found: dict[tuple[str, ...], list[LobenchError]] = {}
-        known = self.of(asked.variant)
+        problems: dict[tuple[str, ...], list[LobenchError]] = {}
+        known = self.of(request.variant)
         for info in known.cases:
-            is_asked = not asked.names or {*info.names} & {*asked.names}
+            is_asked = not request.names or {*info.names} & {*request.names}
             if not is_asked or {info.identity, info.optimizer_hash} <= self._traced:
                 continue
             item = known.items[info.key]
@@ -80,14 +80,14 @@ class VariantCases:
             if info.evaluator:
                 continue  # binding it has checked all that can be checked
             try:
-                runners_of(item.config, asked.variant).here.trace(spec, test_name(item), info.blocks()[0])
+                runners_of(item.config, request.variant).here.trace(spec, test_name(item), info.blocks()[0])
             except LobenchError as error:
-                found.setdefault((error.what, error.got, error.expected), []).append(error)
+                problems.setdefault((error.what, error.got, error.expected), []).append(error)
             else:
                 self._traced |= {info.identity, info.optimizer_hash}
         return tuple(
             f"{same[0]} (and {counted(len(same) - 1, 'more case')})" if same[1:] else str(same[0])
-            for same in found.values()
+            for same in problems.values()
         )
 
     def _bound(self, variant: Variant) -> VariantFields:

@@ -150,16 +150,16 @@ class Loop:
         self._chief.send(Ready())
         self._chief.listen(self._take)
         idle = _Idle.from_parent(session, name="idle")
-        while (asked := self._waiting.get()) is not None:
-            match asked:
+        while (request := self._waiting.get()) is not None:
+            match request:
                 case Job():
-                    companions = tuple((uri, self._here(path)) for uri, path in asked.companions)
-                    theta_path = self._here(asked.theta_path)
-                    self._run(dataclasses.replace(asked, theta_path=theta_path, companions=companions), idle)
+                    companions = tuple((uri, self._here(path)) for uri, path in request.companions)
+                    theta_path = self._here(request.theta_path)
+                    self._run(dataclasses.replace(request, theta_path=theta_path, companions=companions), idle)
                 case Command():
-                    self._chief.send(self._commands.run(asked))
+                    self._chief.send(self._commands.run(request))
                 case Describe():
-                    self._describe(asked)
+                    self._describe(request)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -172,21 +172,21 @@ class Loop:
         else:
             self._waiting.put(None if isinstance(message, Exit) else message)
 
-    def _describe(self, asked: Describe) -> None:
+    def _describe(self, request: Describe) -> None:
         from lobench.pytest_plugin.variants import files_of
 
         assert self._cases is not None
-        known = self._cases.of(asked.variant)
-        problems = known.problems or (self._cases.problems_of_training(asked) if asked.is_traced else ())
+        known = self._cases.of(request.variant)
+        problems = known.problems or (self._cases.problems_of_training(request) if request.is_traced else ())
         if problems:
-            self._chief.send(Failed(messages=problems, variant_key=asked.variant.key))
+            self._chief.send(Failed(messages=problems, variant_key=request.variant.key))
             return
         code = fingerprints_here(known.cases)
         whole = united_fingerprint(code.values())
         files = files_of(self._configure.arguments, self._configure.layers, whole.files)
         self._chief.send(
             Described(
-                variant_key=asked.variant.key,
+                variant_key=request.variant.key,
                 cases=known.cases,
                 files=files,
                 missing=tuple(sorted(whole.missing)),

@@ -50,14 +50,14 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     waiting: queue.Queue[ToWorker | None] = queue.Queue()
     chief.send(protocol.Ready())
     chief.listen(waiting.put)
-    while (asked := waiting.get()) is not None and not isinstance(asked, protocol.Exit):
-        match asked:
+    while (request := waiting.get()) is not None and not isinstance(request, protocol.Exit):
+        match request:
             case protocol.Describe():
-                names = (*asked.variant.bindings, *configure.layers.gin_params)
+                names = (*request.variant.bindings, *configure.layers.gin_params)
                 cases = tuple(case_named(name, int(os.environ["NPROC"])) for name in names)
-                chief.send(protocol.Described(variant_key=asked.variant.key, cases=cases, files=()))
+                chief.send(protocol.Described(variant_key=request.variant.key, cases=cases, files=()))
             case Job():
-                _run(chief, configure, asked)
+                _run(chief, configure, request)
 
 
 def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:

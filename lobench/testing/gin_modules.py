@@ -50,14 +50,14 @@ class GinModuleContract:
         return answer
 
     def test_names_and_bindings_work_after_its_import(self) -> None:
-        found = self.found()
+        bound = self.found()
         assert self.names, "names says nothing"
-        assert not found["unknown"], f"no such names after `import {self.module}`: {found['unknown']}"
-        assert not found["problem"], found["problem"]
-        assert not found["ambiguous"], f"several modules have these names: {found['ambiguous']}"
-        assert not found["has_backend"], "its import starts a jax backend, before the number of threads is set"
-        assert not found["printed"], f"its import prints: {found['printed']!r}"
-        assert not found["lazy_problem"], found["lazy_problem"]
+        assert not bound["unknown"], f"no such names after `import {self.module}`: {bound['unknown']}"
+        assert not bound["problem"], bound["problem"]
+        assert not bound["ambiguous"], f"several modules have these names: {bound['ambiguous']}"
+        assert not bound["has_backend"], "its import starts a jax backend, before the number of threads is set"
+        assert not bound["printed"], f"its import prints: {bound['printed']!r}"
+        assert not bound["lazy_problem"], bound["lazy_problem"]
 
 
 def _main(module: str, words: Sequence[str]) -> None:

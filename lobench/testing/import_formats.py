@@ -149,13 +149,15 @@ class ImportFormatContract:
             for size in (0, len(whole) // 3, len(whole) // 2):
                 os.truncate(file, size)
                 try:
-                    found = self.read(path)
+                    read_curves = self.read(path)
                 except LobenchError as error:
                     assert "\n" not in str(error)
                 else:
                     # A truncated number is another number, which formats without an end mark cannot detect.
                     wrong = sum(
-                        repr(point) not in map(repr, curves.get(key, ())) for key in found for point in found[key]
+                        repr(point) not in map(repr, curves.get(key, ()))
+                        for key in read_curves
+                        for point in read_curves[key]
                     )
                     assert wrong <= 1, "values that were never written"
                 file.write_bytes(whole)
@@ -190,12 +192,12 @@ class ImportFormatContract:
         np.testing.assert_allclose(sorted(finals, key=repr), sorted(expected, key=repr), rtol=1e-6)
 
 
-def _assert_equal(found: Mapping[CurveKey, Curve], expected: Mapping[CurveKey, Curve]) -> None:
-    assert set(found) == set(expected), "other methods, cases, seeds or metrics"
+def _assert_equal(curves: Mapping[CurveKey, Curve], expected: Mapping[CurveKey, Curve]) -> None:
+    assert set(curves) == set(expected), "other methods, cases, seeds or metrics"
     for key, curve in expected.items():
-        assert [step for step, _ in found[key]] == [step for step, _ in curve], f"steps of {key}"
+        assert [step for step, _ in curves[key]] == [step for step, _ in curve], f"steps of {key}"
         np.testing.assert_allclose(
-            [value for _, value in found[key]], [value for _, value in curve], rtol=1e-6, err_msg=str(key)
+            [value for _, value in curves[key]], [value for _, value in curve], rtol=1e-6, err_msg=str(key)
         )
 
 

@@ -133,15 +133,15 @@ class MetricContract:
             pytest.skip("the metric is computed from more than training losses")
         run = write_run(tmp_path)
         watched = watch_with(tmp_path, "lobench_metrics", self.factory, run, directions=self.directions)
-        (found,) = watched.curves
+        (stored_curves,) = watched.curves
         installed = load_plugins().usable_declarations("lobench_metrics").values()
         if all(one.declaration.factory != self.factory for one in installed):  # otherwise it is computed twice
-            assert not found.problems, found.problems
-        assert names <= set(found.metrics), f"not stored: {names - set(found.metrics)}"
-        rows = np.asarray(found.metrics["train/loss"]).tolist()
+            assert not stored_curves.problems, stored_curves.problems
+        assert names <= set(stored_curves.metrics), f"not stored: {names - set(stored_curves.metrics)}"
+        rows = np.asarray(stored_curves.metrics["train/loss"]).tolist()
         for name in names:
             known = [self.value_of(name.removeprefix(f"{NAME}/"), row) for row in rows]
-            np.testing.assert_allclose(found.final(name), known, rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(stored_curves.final(name), known, rtol=1e-5, err_msg=name)
 
     def test_its_names_are_the_same_whatever_happened(self) -> None:
         """A metric that is missing for some seeds would have no column and no direction in tables."""

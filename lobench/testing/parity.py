@@ -114,15 +114,15 @@ def write(
         for one, leaves in made_of.items():
             leaves.append(np.asarray(now[one]))
     about = {"optimizer": name, "jax": jax.__version__}
-    found = Parity(
+    parity = Parity(
         about=about,
         initial=start,
         gradients=gradients,
         losses=losses,
         expected={one: np.stack(leaves).astype(np.float32) for one, leaves in made_of.items()},
     )
-    _save(Path(path), found)
-    return found
+    _save(Path(path), parity)
+    return parity
 
 
 def _save(path: Path, parity: Parity) -> None:
@@ -147,7 +147,7 @@ def read(path: str | Path) -> Parity:
                 if part in parts:
                     parts[part][own] = file[name]
             version = about.pop("format")
-            found = Parity(about=about, losses=file["losses"], **parts)
+            parity = Parity(about=about, losses=file["losses"], **parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         expected = "what lobench.testing.parity.write wrote"
         raise LobenchError("not a parity file", where=str(path), got=repr(error), expected=expected) from error
@@ -155,7 +155,7 @@ def read(path: str | Path) -> Parity:
         raise LobenchError(
             "a file of parity of another format", where=str(path), got=repr(version), expected=str(_FORMAT)
         )
-    return found
+    return parity
 
 
 def check(

@@ -287,12 +287,12 @@ def _copy(path: Path, folder: Path) -> Path:
     return target
 
 
-def _assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    assert set(found) == set(expected)
+def _assert_equal(leaves: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    assert set(leaves) == set(expected)
     for path, leaf in expected.items():
-        assert isinstance(found[path], np.ndarray), f"{path} is a {type(found[path]).__name__}, not an array"
-        assert (found[path].shape, found[path].dtype) == (leaf.shape, leaf.dtype), path
-        assert same_bits(found[path], leaf), f"{path} has other values"
+        assert isinstance(leaves[path], np.ndarray), f"{path} is a {type(leaves[path]).__name__}, not an array"
+        assert (leaves[path].shape, leaves[path].dtype) == (leaf.shape, leaf.dtype), path
+        assert same_bits(leaves[path], leaf), f"{path} has other values"
 
 
 def _main(factory: str, path: str, allow_pickle: str) -> int:

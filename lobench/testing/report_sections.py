@@ -83,9 +83,9 @@ class ReportSectionContract:
 
     @pytest.mark.parametrize("name", _SAMPLES)
     def test_it_returns_sections_of_any_store(self, name: str) -> None:
-        found = self.drawn(name)
-        assert isinstance(found, list | tuple), f"it returned a {type(found).__name__}, not a list of sections"
-        for section in found:
+        sections = self.drawn(name)
+        assert isinstance(sections, list | tuple), f"it returned a {type(sections).__name__}, not a list of sections"
+        for section in sections:
             assert isinstance(section, Section), section
             assert re.fullmatch(r"[A-Za-z][\w-]*", section.id), f"{section.id!r} is not a valid id of an element"
             assert isinstance(section.title, str) and section.title
@@ -93,7 +93,7 @@ class ReportSectionContract:
             assert section.view in get_args(View), f"unknown view {section.view!r}"
             assert isinstance(section.figures, tuple)
             assert all(isinstance(figure, Figure) for figure in section.figures)
-        ids = [section.id for section in found]
+        ids = [section.id for section in sections]
         assert len(set(ids)) == len(ids), f"two sections have one id: {ids}"
 
     @pytest.mark.parametrize("name", _SAMPLES)

@@ -52,11 +52,11 @@ def sample_spaces() -> dict[str, Space]:
 def quadratic(params: Mapping[str, Value]) -> float:
     """Returns a fitness with one optimum in each sample space."""
     value = 0.0
-    for path, found in params.items():
-        if isinstance(found, str):
-            value -= {"sgd": 2.0, "momentum": 0.5, "adam": 1.0}[found]
+    for path, parameter in params.items():
+        if isinstance(parameter, str):
+            value -= {"sgd": 2.0, "momentum": 0.5, "adam": 1.0}[parameter]
         else:
-            number = math.log10(found) if path == "rate.x" else float(found)
+            number = math.log10(parameter) if path == "rate.x" else float(parameter)
             value -= (number - {"rate.x": -2.2, "depth.x": 4, "width.x": 16, "shift.x": 0.7}.get(path, 0.4)) ** 2
     return value
 

@@ -88,13 +88,13 @@ class SourceContract:
         source = self.open(tmp_path)
         for index in (1, 2, 3):
             self.publish(tmp_path, index)
-        found = self.polled(source)
-        assert len(found) == len({seen.uri for seen in found}) == 3
-        indices = [seen.index for seen in found if seen.index is not None]
+        checkpoints = self.polled(source)
+        assert len(checkpoints) == len({seen.uri for seen in checkpoints}) == 3
+        indices = [seen.index for seen in checkpoints if seen.index is not None]
         assert indices == sorted(indices)
         self.publish(tmp_path, 10)
-        found += self.polled(source)
-        assert len({seen.uri for seen in found}) == len(found) == 4
+        checkpoints += self.polled(source)
+        assert len({seen.uri for seen in checkpoints}) == len(checkpoints) == 4
         assert self.polled(source) == []
 
     def test_twelve_at_once_are_found_in_the_order_in_which_they_were_written(self, tmp_path: Path) -> None:

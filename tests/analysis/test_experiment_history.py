@@ -122,9 +122,9 @@ def test_a_dirty_tree_comes_back_from_its_patch(store: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        (("--history", "--patch", "7"), "no such experiment; got 7; expected 1"),
-        (("--history", "--patch", "1"), "the experiment has no patch; got its checkout was clean"),
-        (("--patch", "1"), "--patch needs --history"),
+        (("--history", "--patch", "7"), SHOWN["no-such-experiment-got-7"]),
+        (("--history", "--patch", "1"), SHOWN["experiment-has-no-patch-got"]),
+        (("--patch", "1"), SHOWN["patch-needs-history"]),
     ],
 )
 def test_a_patch_that_is_not_there(store: Path, arguments: tuple[str, ...], output: str) -> None:

@@ -196,12 +196,12 @@ def test_nothing_but_the_document_is_on_standard_output_whoever_prints(tmp_path:
 @pytest.mark.parametrize(
     ("words", "what", "where"),
     [
-        (["results", "--store", "nowhere"], "no result store found", "nowhere"),
-        (["results", "--stor", "x"], "No such option '--stor'", "lobench results"),
-        (["resluts"], "No such command 'resluts'; did you mean 'results'?", "lobench"),
-        (["watch", "here"], "Missing option '--suite'.", "lobench watch"),
-        (["tune", "here"], "Missing option '--optimizer'.", "lobench tune"),
-        (["new", "suite", "class"], "this cannot be the name", ""),
+        (["results", "--store", "nowhere"], SHOWN["no-result-store-found"], "nowhere"),
+        (["results", "--stor", "x"], SHOWN["no-such-option-stor"], "lobench results"),
+        (["resluts"], SHOWN["no-such-command-resluts-did"], "lobench"),
+        (["watch", "here"], SHOWN["missing-option-suite-2"], "lobench watch"),
+        (["tune", "here"], SHOWN["missing-option-optimizer-2"], "lobench tune"),
+        (["new", "suite", "class"], SHOWN["this-cannot-be-the-name"], ""),
     ],
 )
 def test_an_error_is_a_document_too_and_a_line_for_people(

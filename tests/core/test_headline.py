@@ -6,9 +6,12 @@ import errno
 import os
 
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.core.wording import cause, counted, headline
+
+SHOWN = texts_of("core")
 
 _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 and int32\nand much more"
 
@@ -16,20 +19,20 @@ _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 
 @pytest.mark.parametrize(
     ("error", "output", "why"),
     [
-        (KeyError("relu"), "KeyError: 'relu'", "'relu'"),
-        (ValueError("first\nsecond"), "ValueError: first", "first"),
+        (KeyError("relu"), SHOWN["keyerror-relu"], "'relu'"),
+        (ValueError("first\nsecond"), SHOWN["valueerror-first"], "first"),
         (ValueError("\n  \n"), "ValueError:", "ValueError"),
         (MemoryError(), "MemoryError:", "MemoryError"),
         (
             TypeError(_ANNOUNCED),
-            "TypeError: the branches must have equal types, but they differ: float32 and int32",
-            "the branches must have equal types, but they differ: float32 and int32",
+            SHOWN["typeerror-the-branches-must-have"],
+            SHOWN["branches-must-have-equal-types"],
         ),
-        (ConfigError("no such task", where="a.gin"), "a.gin: no such task", "a.gin: no such task"),
+        (ConfigError("no such task", where="a.gin"), SHOWN["gin-no-such-task"], SHOWN["gin-no-such-task"]),
         (
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/store"),
-            "OSError: [Errno 28] No space left on device: '/data/store'",
-            "No space left on device",
+            SHOWN["oserror-errno-28-no-space"],
+            SHOWN["no-space-left-on-device"],
         ),
     ],
 )

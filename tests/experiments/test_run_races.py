@@ -127,12 +127,12 @@ def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("lines", "output"),
     [
-        ("race.block = 3", "8 sessions in blocks of 3"),
+        ("race.block = 3", SHOWN["sessions-in-blocks-of-3"]),
         ("race.margin = -1", "race.margin"),
-        ("race.looks = 3", "nothing reads race.looks"),
+        ("race.looks = 3", SHOWN["nothing-reads-race-looks"]),
         ("Experiment.race = @races()", "expected @race()"),
-        ("Experiment.fixed = []", "a race needs cases that are equal for all methods"),
-        ("slow/Method.search = @random()\nslow/sgd.learning_rate = @rate/Real()", "method 'slow' does not race"),
+        ("Experiment.fixed = []", SHOWN["race-needs-cases-that-are"]),
+        ("slow/Method.search = @random()\nslow/sgd.learning_rate = @rate/Real()", SHOWN["method-slow-does-not-race"]),
     ],
 )
 def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, output: str) -> None:

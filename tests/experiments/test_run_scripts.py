@@ -286,15 +286,15 @@ def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_
 @pytest.mark.parametrize(
     ("old", "new", "output"),
     [
-        ("--lr {lr}", "--lr {rate}", "nothing stands for {rate}"),
-        ("{out}/curves.jsonl", "curves.jsonl", "its curves do not say {out}"),
-        ("--out {out}", "--out x", "its command does not say {out}"),
-        ("mine/Method.until_step = 40\n", "", "nothing defines how long it trains"),
-        ("--lr {lr} ", "", "nothing reads"),
+        ("--lr {lr}", "--lr {rate}", SHOWN["unknown-placeholder"]),
+        ("{out}/curves.jsonl", "curves.jsonl", SHOWN["its-curves-do-not-say"]),
+        ("--out {out}", "--out x", SHOWN["its-command-does-not-say"]),
+        ("mine/Method.until_step = 40\n", "", SHOWN["nothing-defines-how-long-it"]),
+        ("--lr {lr} ", "", SHOWN["nothing-reads"]),
         (
             "mine/Method.wave",
             "mine/Method.checkpoints = 'all'\nmine/Method.wave",
-            "nothing reads mine/Method.checkpoints",
+            SHOWN["nothing-reads-mine-method-checkpoints"],
         ),
     ],
 )

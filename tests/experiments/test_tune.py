@@ -107,8 +107,11 @@ def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "output"),
     [
-        (("--search", "ic_grid", "--vary", "b1 = [0.5, 0.9]", "--vary", "b2 = [0.5, 0.9]"), "does not race them"),
-        (("--report-sessions", "3"), "--report-sessions needs a search"),
+        (
+            ("--search", "ic_grid", "--vary", "b1 = [0.5, 0.9]", "--vary", "b2 = [0.5, 0.9]"),
+            SHOWN["does-not-race"],
+        ),
+        (("--report-sessions", "3"), SHOWN["report-sessions-needs-a-search"]),
     ],
 )
 def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], output: str) -> None:

@@ -152,7 +152,7 @@ def takers() -> dict[str, Callable[..., Any]]:
 
 
 TAKERS = takers()
-REFUSED = {"optax.optimistic_adam": "does not support learning rate schedules"}  # says optax
+REFUSED = {"optax.optimistic_adam": SHOWN["does-not-support-learning-rate"]}  # says optax
 NEEDS: dict[str, dict[str, Any]] = {
     "optax.contrib.schedule_free": {"base_optimizer": optax.sgd(0.1)},
     "optax.noisy_sgd": {"key": 0},

@@ -133,10 +133,10 @@ def _changed(world: tuple[Path, Path, Path], folder: Path, change: Callable[[sql
 @pytest.mark.parametrize(
     ("members", "named"),
     [
-        ("method = 'one'", "why experiment 'mine' has no result of one"),
+        ("method = 'one'", SHOWN["why-experiment-mine-has-no"]),
         (
             "method = 'one' AND session = 0",
-            "why experiment 'mine' leaves out results of its methods on its seeds: a (seed 0)",
+            SHOWN["why-experiment-mine-leaves-out"],
         ),
     ],
 )

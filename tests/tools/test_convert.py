@@ -137,14 +137,14 @@ def test_what_pylo_keeps_in_a_class_is_in_the_checkpoint(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("leaves", "options", "output"),
     [
-        ({"a": META["network.input.bias"]}, (), "unknown published weights; got without"),
-        ({**META, "extra": np.zeros(3)}, (), "got with extra; expected MetaMLP, CELO2MLP, VeLORNN and VeLOMLP"),
+        ({"a": META["network.input.bias"]}, (), SHOWN["unknown-published-weights-got-without"]),
+        ({**META, "extra": np.zeros(3)}, (), SHOWN["got-with-extra-expected-metamlp"]),
         (
             META,
             ("--optimizer", "Celo2"),
-            "MetaMLP is not what Celo2 trains with; expected ELO or AdafacMLPLOpt or MuLO",
+            SHOWN["metamlp-is-not-what-celo2"],
         ),
-        (META, ("--output", "out.pt"), "--output; got out.pt; expected a file that ends in .npz"),
+        (META, ("--output", "out.pt"), SHOWN["output-got-out-pt-expected"]),
     ],
     ids=["foreign", "one too many", "another optimizer", "another suffix"],
 )

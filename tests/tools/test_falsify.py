@@ -267,11 +267,11 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
 @pytest.mark.parametrize(
     ("axes", "output"),
     [
-        ("Steep.dimm = [1, 2]", "no parameter 'dimm'"),
-        ("Steep.dim = 3", "a binding of a list"),
-        ("adam.b1 = [0.1]", "the case does not use it"),
-        ("Case.num_seeds = [1, 2]", "the search sets this itself; got Case.num_seeds"),
-        ("Case.task = [@Bowl()]", "the search sets this itself; got Case.task"),
+        ("Steep.dimm = [1, 2]", SHOWN["no-parameter-dimm"]),
+        ("Steep.dim = 3", SHOWN["binding-of-a-list"]),
+        ("adam.b1 = [0.1]", SHOWN["case-does-not-use-it"]),
+        ("Case.num_seeds = [1, 2]", SHOWN["search-sets-this-itself-got"]),
+        ("Case.task = [@Bowl()]", SHOWN["search-sets-this-itself-got-case"]),
     ],
 )
 def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, output: str) -> None:

@@ -108,17 +108,17 @@ def test_a_name_that_cannot_be_one_is_refused_in_a_line(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("kind", "name", "output"),
     [
-        ("task", "json", "a module of this name is installed; got 'json'"),
-        ("sink", "numpy", "a module of this name is installed; got 'numpy'"),
-        ("sink", "report", "a plugin has this name already; got 'report'"),
-        ("suite", "quick", "lobench has a suite of this name; got 'quick'"),
-        ("task", "quadratic", "gin has this name already; got 'Quadratic'"),
-        ("task", "Case", "gin has this name already; got 'Case'"),
-        ("optimizer", "celo", "gin has this name already; got 'Celo'"),
-        ("task", "datasets", "Python or the skeleton has this name; got 'Datasets'"),
-        ("plugin", "list", "Python or the skeleton has this name; got 'list'"),
-        ("sink", "value_error", "Python or the skeleton has this name; got 'ValueError'"),
-        ("plugin", "flax", "a module of this name is installed; got 'lobench_flax'"),
+        ("task", "json", SHOWN["module-of-this-name-is"]),
+        ("sink", "numpy", SHOWN["module-of-this-name-is-installed"]),
+        ("sink", "report", SHOWN["plugin-has-this-name-already"]),
+        ("suite", "quick", SHOWN["lobench-has-a-suite-of"]),
+        ("task", "quadratic", SHOWN["gin-has-this-name-already"]),
+        ("task", "Case", SHOWN["gin-has-this-name-already-got"]),
+        ("optimizer", "celo", SHOWN["gin-has-this-name-already-got-celo"]),
+        ("task", "datasets", SHOWN["python-or-the-skeleton-has"]),
+        ("plugin", "list", SHOWN["python-or-the-skeleton-has-this"]),
+        ("sink", "value_error", SHOWN["python-or-the-skeleton-has-this-name"]),
+        ("plugin", "flax", SHOWN["module-of-this-name-is-installed-got"]),
     ],
 )
 def test_a_name_that_would_hide_something_is_refused(kind: str, name: str, output: str, tmp_path: Path) -> None:

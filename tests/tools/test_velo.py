@@ -56,13 +56,13 @@ def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "output"),
     [
-        ("task,seed,step\nmlp,0,0\n", "lacks the column loss"),
-        ("task,seed,step,loss\nmpl,0,0,1\n", "no normaliser of task 'mpl'; expected one of its 1 task; did you mean"),
-        ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,0,1\n", "task 'mlp': seed 0 has step 0 twice"),
-        ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,9,1\nmlp,1,0,1\n", "seed 1 has no step 9, which another seed has"),
-        ("task,seed,step,loss\nmlp,0,0,1\n", "the curve ends at step 0"),
-        ("task,seed,step,loss\nmlp,0,0,soon\n", "line 2: loss is no number; got 'soon'"),
-        ("task,seed,step,loss\nmlp,0,,1\n", "a step is not a number >= 0"),
+        ("task,seed,step\nmlp,0,0\n", SHOWN["lacks-the-column-loss"]),
+        ("task,seed,step,loss\nmpl,0,0,1\n", SHOWN["no-normaliser-of-task-mpl"]),
+        ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,0,1\n", SHOWN["task-mlp-seed-0-has"]),
+        ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,9,1\nmlp,1,0,1\n", SHOWN["seed-1-has-no-step"]),
+        ("task,seed,step,loss\nmlp,0,0,1\n", SHOWN["curve-ends-at-step-0"]),
+        ("task,seed,step,loss\nmlp,0,0,soon\n", SHOWN["line-2-loss-is-no"]),
+        ("task,seed,step,loss\nmlp,0,,1\n", SHOWN["step-is-not-a-number"]),
     ],
 )
 def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output: str) -> None:
@@ -74,11 +74,11 @@ def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output:
 @pytest.mark.parametrize(
     ("content", "output"),
     [
-        ("[]", "not a normaliser; got list"),
-        ('{"a": [[0, 1], [2.0]]}', "task 'a': steps and losses do not belong together"),
-        ('{"a": [[0, 1], [1.0, 2.0]]}', "steps must increase and losses must not"),
+        ("[]", SHOWN["not-a-normaliser-got-list"]),
+        ('{"a": [[0, 1], [2.0]]}', SHOWN["task-a-steps-and-losses"]),
+        ('{"a": [[0, 1], [1.0, 2.0]]}', SHOWN["steps-must-increase-and-losses"]),
         ('{"a": 3}', "task 'a': not a normaliser"),
-        ("{", "cannot read the normaliser"),
+        ("{", SHOWN["cannot-read-the-normaliser"]),
     ],
 )
 def test_a_normaliser_that_is_none_is_told_in_a_line(files: Path, content: str, output: str) -> None:

@@ -149,7 +149,7 @@ def _mean_verdicts(
       suite: Suite whose cases are compared. "": all suites.
       alpha: Level of each verdict.
     """
-    subjects, asked = summary.snapshot.subjects, None if metric == "primary" else metric
+    subjects, metric_name = summary.snapshot.subjects, None if metric == "primary" else metric
     parts, tests = {index: MeanParts() for index in others}, {index: set[Method]() for index in others}
     cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
     compared = [case for case in subjects[best].cells if case in cases]
@@ -160,7 +160,7 @@ def _mean_verdicts(
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
         # Arrays contain means over seeds, which cannot be grouped.
         by_arrays = {} if identity in grouped else cells
-        places, block = paired_block(mine, by_arrays, asked, summary.scales)
+        places, block = paired_block(mine, by_arrays, metric_name, summary.scales)
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
             for index, estimate in zip(places, block.estimates(), strict=True):
@@ -168,7 +168,7 @@ def _mean_verdicts(
                 parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
                 tests[index].add("paired")
         for index in sorted(cells.keys() - places):
-            samples = paired_values(mine, cells[index], asked, summary.scales).samples
+            samples = paired_values(mine, cells[index], metric_name, summary.scales).samples
             found = mean_difference(samples, 1 - alpha)
             parts[index].add(samples, found)
             tests[index].update([found.method] if found.num_seeds else [])

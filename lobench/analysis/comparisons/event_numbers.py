@@ -172,12 +172,12 @@ def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
         for name in metrics:
             finals.setdefault(name, []).append(_finals(blocks, name))
     intervals = {name: iter(metric_means(name, rows)) for name, rows in finals.items()}
-    found: list[Number] = []
+    numbers: list[Number] = []
     for evaluations, metrics in kept:
         case = evaluations[0].case
-        found += (_metric(case, name, next(intervals[name])) for name in metrics)
-        found += _diverged(evaluations, case.suite, case.name)
-    return found
+        numbers += (_metric(case, name, next(intervals[name])) for name in metrics)
+        numbers += _diverged(evaluations, case.suite, case.name)
+    return numbers
 
 
 def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
@@ -206,12 +206,12 @@ def _diverged(evaluations: Sequence[EvaluationFinished], suite: str, case: str =
 
 
 def _warnings(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
-    own = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
+    of_suite = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
     outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
-    outcomes.update(evaluation.outcome for evaluation in own)
-    missing = sum(evaluation.curves is None for evaluation in own)
+    outcomes.update(evaluation.outcome for evaluation in of_suite)
+    missing = sum(evaluation.curves is None for evaluation in of_suite)
     counted = [_count(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
-    return [*_diverged(own, suite), _count("not_evaluated", missing, suite), *counted]
+    return [*_diverged(of_suite, suite), _count("not_evaluated", missing, suite), *counted]
 
 
 def _count(name: str, count: int, suite: str, case: str = "") -> Number:
@@ -231,14 +231,14 @@ def _scores(event: CheckpointFinished, suites: Sequence[str], names: Sequence[st
         return []
     subject = subjects_of(row_of(one, float(place)) for place, one in enumerate(event.evaluations))[0]
     scales = Scales.of([subject], places)
-    found = [_score(subject, subject.cells, scales)]
+    numbers = [_score(subject, subject.cells, scales)]
     if len(names) > 1:
         for name in names:
             of_suite = [identity for identity, cell in subject.cells.items() if cell.case.suite == name]
-            found.append(_score(subject, of_suite, scales, suite=name))
+            numbers.append(_score(subject, of_suite, scales, suite=name))
     for cell in subject.cells.values():
-        found.append(_score(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
-    return [number for number in found if not math.isnan(number.value)]
+        numbers.append(_score(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
+    return [number for number in numbers if not math.isnan(number.value)]
 
 
 def _score(subject: StoredSubject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = "") -> Number:

@@ -56,12 +56,12 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
       rules: Rules of the gate.
       margins: Margins of cases with a margin of their own. The margin of the mean is the mean of its cases' margins.
     """
-    own = {case: (margins or {}).get(case, rules.margin) for case in samples}
-    with_own = {case: with_margin(values, own[case], rules) for case, values in samples.items()}
+    margin_by_case = {case: (margins or {}).get(case, rules.margin) for case in samples}
+    with_own = {case: with_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
     report = _replay(with_own, rules)
-    cases = tuple(_unshifted(result, own[result.case] - rules.margin) for result in report.cases)
-    measured = [case for group in report.groups for case in group] or list(own)
-    mean_margin = math.fsum(own[case] for case in measured) / len(measured)
+    cases = tuple(_unshifted(result, margin_by_case[result.case] - rules.margin) for result in report.cases)
+    measured = [case for group in report.groups for case in group] or list(margin_by_case)
+    mean_margin = math.fsum(margin_by_case[case] for case in measured) / len(measured)
     return dataclasses.replace(report, cases=cases, overall=_unshifted(report.overall, mean_margin - rules.margin))
 
 

@@ -342,19 +342,19 @@ def _hidden_of_group(cases: Sequence[Samples]) -> float:
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
-    found = mean_difference(samples)
+    difference = mean_difference(samples)
     return _Measured(
         case=case,
-        num_seeds=found.num_seeds,
-        num_converged=found.num_converged,
-        difference=None if math.isnan(found.sd) else locate(samples),
-        harm=0.0 - found.mean,
+        num_seeds=difference.num_seeds,
+        num_converged=difference.num_converged,
+        difference=None if math.isnan(difference.sd) else locate(samples),
+        harm=0.0 - difference.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
         missing_a=(samples.missing[0],) if samples.has_scale and len(samples) > 1 else (),
         hidden=_hidden(samples, samples.missing[0]) if samples.has_scale else 0.0,
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
-        note=found.note.partition(":")[0] if not samples.has_scale else found.note,
+        note=difference.note.partition(":")[0] if not samples.has_scale else difference.note,
         samples=samples,
         missing=samples.missing,
     )
@@ -408,70 +408,70 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     )
 
 
-def _decide(found: _Measured, rules: GateRules) -> GateResult:
+def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     """Returns a result without its verdict and its number of seeds to decide."""
-    looks, alpha, difference = rules.looks, rules.alpha, found.difference
-    num_a, num_b = (sum(getattr(one, name) for one in found.counts) for name in ("num_a", "num_b"))
-    lost_a, lost_b = (sum(getattr(one, name) for one in found.counts) for name in ("a", "b"))
+    looks, alpha, difference = rules.looks, rules.alpha, measured.difference
+    num_a, num_b = (sum(getattr(one, name) for one in measured.counts) for name in ("num_a", "num_b"))
+    lost_a, lost_b = (sum(getattr(one, name) for one in measured.counts) for name in ("a", "b"))
     result = GateResult(
-        case=found.case,
+        case=measured.case,
         verdict=Verdict.INCONCLUSIVE,
-        num_seeds=found.num_seeds,
-        num_converged=found.num_converged,
-        harm=found.harm,
+        num_seeds=measured.num_seeds,
+        num_converged=measured.num_converged,
+        harm=measured.harm,
         num_a=num_a,
         num_b=num_b,
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
-        missing_a=found.missing[0],
-        missing_b=found.missing[1],
-        note=found.note,
+        missing_a=measured.missing[0],
+        missing_b=measured.missing[1],
+        note=measured.note,
     )
     # Seeds that A lacks may have diverged.
     counts = [
         Counts(one.a + missing, one.num_a + missing, one.b, one.num_b)
-        for one, missing in zip(found.counts, found.missing_a, strict=True)
+        for one, missing in zip(measured.counts, measured.missing_a, strict=True)
     ]
     p_diverged = max(LEAST_P, p_more(counts)) if lost_a + lost_b else math.nan
     if difference is None and math.isnan(p_diverged):
         return result
     # The harm is -(b - a), so it is above the margin if b - a is below -margin.
-    p_regressed = difference.below(-rules.margin - found.hidden) if difference else 1.0
+    p_regressed = difference.below(-rules.margin - measured.hidden) if difference else 1.0
     p_pass = difference.above(-rules.margin) if difference else 1.0
     # Smallest share of equal seeds if the harm is the case's margin.
-    unseen = 1.0 - (rules.margin + found.raised) / _UNSEEN_STEP
-    if difference and found.is_one_value and 0 < unseen < 1:
-        p_pass, needed = max(p_pass, unseen**found.num_converged), math.ceil(math.log(alpha) / math.log(unseen))
+    unseen = 1.0 - (rules.margin + measured.raised) / _UNSEEN_STEP
+    if difference and measured.is_one_value and 0 < unseen < 1:
+        p_pass, needed = max(p_pass, unseen**measured.num_converged), math.ceil(math.log(alpha) / math.log(unseen))
         if p_pass > alpha:
-            note = f"too few seeds: all {found.num_converged} have one value; {needed} are needed"
+            note = f"too few seeds: all {measured.num_converged} have one value; {needed} are needed"
             result = dataclasses.replace(
                 result, note="; ".join(filter(None, (result.note, note))), seeds_to_decide=needed
             )
     if not math.isnan(p_diverged):
         p_regressed = two_sided(p_regressed, p_diverged)
-    if looks is not None and found.num_seeds:
-        alpha = looks.level(found.num_seeds, alpha)
-        p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
+    if looks is not None and measured.num_seeds:
+        alpha = looks.level(measured.num_seeds, alpha)
+        p_regressed, p_pass = (looks.p_value(measured.num_seeds, p) for p in (p_regressed, p_pass))
     low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
-    if difference and found.is_one_value:
-        low = min(low, found.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / found.num_converged)))
+    if difference and measured.is_one_value:
+        low = min(low, measured.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured.num_converged)))
     return dataclasses.replace(
         result,
-        lower=0.0 - high - found.hidden,
+        lower=0.0 - high - measured.hidden,
         upper=0.0 - low,
         p_regressed=p_regressed,
         p_pass=p_pass,
         p_holm=p_regressed,
         p_diverged=p_diverged,
-        sd=difference.error * math.sqrt(found.num_converged) if difference else math.nan,
+        sd=difference.error * math.sqrt(measured.num_converged) if difference else math.nan,
         degrees=difference.estimate.degrees if difference else math.nan,
     )
 
 
 def _bounded(
     result: GateResult,
-    found: _Measured,
+    measured: _Measured,
     rules: GateRules,
     *,
     alpha: float,
@@ -486,20 +486,20 @@ def _bounded(
 
     Args:
       result: Result with its verdict.
-      found: Difference of the result.
+      measured: Difference of the result.
       rules: Rules of the gate.
       alpha: Level of REGRESSED for all `num_tests` tests together.
       num_tests: Number of tests.
       previous: Result of the previous look.
     """
-    difference = found.difference
+    difference = measured.difference
     if difference is None:
         return result
     parts = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
 
     def lower_bound(level: float) -> float:
-        nominal = rules.looks.level(found.num_seeds, level) if rules.looks is not None else level
-        return 0.0 - difference.bounds(nominal / parts)[1] - found.hidden
+        nominal = rules.looks.level(measured.num_seeds, level) if rules.looks is not None else level
+        return 0.0 - difference.bounds(nominal / parts)[1] - measured.hidden
 
     lower, upper = lower_bound(alpha / num_tests), result.upper
     is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0

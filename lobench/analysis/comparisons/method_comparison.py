@@ -32,7 +32,7 @@ from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, are_common, headline_metrics
 from lobench.core.case import PASSED, CaseInfo, replicate_of
 from lobench.core.errors import UsageError
-from lobench.core.metric import Direction, UnknownDirection, stored_spelling
+from lobench.core.metric import Direction, UnknownDirection, stored_spelling, unknown_metric
 from lobench.core.wording import counted
 
 __all__ = ["APART", "FirstDifferences", "MethodComparison", "MetricEffect", "compare_subjects", "first_differences"]
@@ -133,12 +133,12 @@ class MethodComparison:
 
         A test without an outcome, which B might fail, leaves no PASS.
         """
-        has_cases, found = bool(self.primary.comparison.cases), self.primary.gate.verdict
+        has_cases, gate_verdict = bool(self.primary.comparison.cases), self.primary.gate.verdict
         if self.tests.broken:
             return Verdict.REGRESSED
-        if self.tests.unknown and found is not Verdict.REGRESSED:
+        if self.tests.unknown and gate_verdict is not Verdict.REGRESSED:
             return Verdict.INCONCLUSIVE
-        return found if has_cases or not self.tests.are_compared else Verdict.PASS
+        return gate_verdict if has_cases or not self.tests.are_compared else Verdict.PASS
 
     @property
     def compared_nothing(self) -> bool:
@@ -338,14 +338,14 @@ def _names(subject: StoredSubject) -> str:
     return ", ".join(sorted(f"{cell.case.suite}/{cell.case.name}" for cell in subject.cells.values())) or "none"
 
 
-def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tuple[str, str | None]]:
+def _metrics(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[tuple[str, str | None]]:
     """Returns each metric with its label. None means the primary metric of each case, if these differ."""
     known = set().union(*(subject.metrics() for subject in subjects))
-    asked = list(dict.fromkeys(stored_spelling(metric, known) for metric in asked))
-    for metric in asked:
+    names = list(dict.fromkeys(stored_spelling(metric, known) for metric in names))
+    for metric in names:
         if metric not in known:
-            raise UsageError("no subject has this metric", got=repr(metric), expected=", ".join(sorted(known)))
-    return [(metric, metric) for metric in asked] or headline_metrics([*map(_with_metrics, subjects)])
+            raise unknown_metric(metric, known)
+    return [(metric, metric) for metric in names] or headline_metrics([*map(_with_metrics, subjects)])
 
 
 def _with_metrics(subject: StoredSubject) -> StoredSubject:
@@ -364,27 +364,33 @@ def _effect(
     margin: float | None,
     design: CaseDesign,
 ) -> MetricEffect | None:
-    found = differences(a, b, metric, scales)
-    if not found:
+    values_by_case = differences(a, b, metric, scales)
+    if not values_by_case:
         return None
-    cases = {key: (a.cells.get(key) or b.cells[key]).case for key in found}
+    cases = {key: (a.cells.get(key) or b.cells[key]).case for key in values_by_case}
     names = {key: metric or case.primary_metric for key, case in cases.items()}
-    signed = {key for key, case in cases.items() if scales.is_signed(case, names[key]) and not found[key].is_of_finals}
-    margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
-    samples = {key: redesigned(one.samples, design) for key, one in found.items()}
+    signed = {
+        key
+        for key, case in cases.items()
+        if scales.is_signed(case, names[key]) and not values_by_case[key].is_of_finals
+    }
+    margins = {key: one.scale.default_margin if margin is None else margin for key, one in values_by_case.items()}
+    samples = {key: redesigned(one.samples, design) for key, one in values_by_case.items()}
     # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
     gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
-    ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
+    ends = {key: ends for key in values_by_case if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
     words = {effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases}
-    lacks = {key: lack_note(a, b, key) for key in found}
+    lacks = {key: lack_note(a, b, key) for key in values_by_case}
     notes = {
-        key: _note(one, found[key], effects[key], words[key], key in signed, cases[key].replicate, bool(lacks[key]))
+        key: _note(
+            one, values_by_case[key], effects[key], words[key], key in signed, cases[key].replicate, bool(lacks[key])
+        )
         for key, one in ends.items()
     }
-    limits = {key: (lacks[key], ends_note(a, b, key), labels_note(a, b, key)) for key in found}
-    notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
+    limits = {key: (lacks[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
+    notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in values_by_case}
     notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
         metric=label,
@@ -393,16 +399,16 @@ def _effect(
         improvement=improvement(a, b, metric, scales, design),
         num_pairs=sum(len(one) for one in samples.values() if one.is_paired),
         margins=margins,
-        tolerated={key: one.ratio(-margins[key]) for key, one in found.items()},
-        ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
+        tolerated={key: one.ratio(-margins[key]) for key, one in values_by_case.items()},
+        ratios={key: _ratio(effects[key], one, values_by_case[key]) for key, one in ends.items()},
         values=simultaneous_differences({key: one.samples for key, one in ends.items()}, alpha=rules.alpha),
-        is_of_finals=all(one.is_of_finals for one in found.values()),
+        is_of_finals=all(one.is_of_finals for one in values_by_case.values()),
         notes=notes,
         directions={key: scales.direction(cases[key], names[key]) for key in ends},
         geometric_means={
-            key: one.geometric_means(found[key].scale.minimum or 0.0)
+            key: one.geometric_means(values_by_case[key].scale.minimum or 0.0)
             for key, one in ends.items()
-            if not math.isnan(_ratio(effects[key], one, found[key]).mean)
+            if not math.isnan(_ratio(effects[key], one, values_by_case[key]).mean)
         },
     )
 
@@ -434,10 +440,10 @@ class _Ends:
             return None
         cells = [side.cells[identity] for side in (a, b)]
         finals = [cell.converged_finals(metric) for cell in cells]
-        found = samples_of(finals[0], finals[1], *cells)
-        if not len(found):
+        samples = samples_of(finals[0], finals[1], *cells)
+        if not len(samples):
             return None
-        common = sorted(finals[0].keys() & finals[1].keys()) if found.is_paired else None
+        common = sorted(finals[0].keys() & finals[1].keys()) if samples.is_paired else None
         seeds = [common or list(side) for side in finals]
         starts = [scales.starts_of(cell, metric) for cell in cells]
         ours, theirs = ([side[seed] for seed in own] for side, own in zip(finals, seeds, strict=True))
@@ -445,7 +451,7 @@ class _Ends:
             [begun.get(seed, math.nan) for seed in own] for begun, own in zip(starts, seeds, strict=True)
         )
         counts = (len(finals[0]), len(finals[1]))
-        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=found)
+        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=samples)
 
     def geometric_means(self, minimum: float) -> tuple[float, float]:
         """Returns the geometric mean of each side's losses less the minimum, over the seeds that converge.
@@ -490,19 +496,19 @@ def _note(
     replicate: str,
     has_lack: bool,
 ) -> str:
-    found, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
-    found += [text for text in (words, values.note) if text]
+    notes, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
+    notes += [text for text in (words, values.note) if text]
     if not ends.samples.is_paired:
-        found.append(APART.get(paired.method, ""))
+        notes.append(APART.get(paired.method, ""))
     elif seeds < max(ends.num_seeds) and not has_lack:  # `lack_note` counts the common ones
-        found.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *ends.num_seeds))
-    found += ["McNemar's exact test"] * (paired.method == "mcnemar")
+        notes.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *ends.num_seeds))
+    notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
         if silent := are_undecided(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
-            found.append(silence(silent, seeds))
+            notes.append(silence(silent, seeds))
         if scale.is_usable and scale.is_thin:
-            found.append("thin scale")
-    return "; ".join(found)
+            notes.append("thin scale")
+    return "; ".join(notes)
 
 
 def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
@@ -533,7 +539,7 @@ def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     cells = (a.cells[identity], b.cells[identity])
     if all(cell.draws for cell in cells) or not cells[0].sources.keys() & cells[1].sources.keys():
         return ""
-    return "imported seeds are labels: lobench import --paired-seeds pairs those of one number"
+    return "seeds are not paired: imported seed numbers are only labels; `lobench import --paired-seeds` pairs them"
 
 
 def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:

@@ -42,22 +42,22 @@ class OutcomesOfTests:
 
     def with_names(self, names: Mapping[str, str]) -> OutcomesOfTests:
         """Returns the tests with the names of the cases in place of their identities, sorted."""
-        found = {
+        named_parts = {
             part.name: tuple(sorted(names[one] for one in getattr(self, part.name)))
             for part in dataclasses.fields(self)
         }
-        return OutcomesOfTests(**found)
+        return OutcomesOfTests(**named_parts)
 
 
 def outcomes_of_tests(a: StoredSubject, b: StoredSubject) -> OutcomesOfTests:
     """Returns the outcomes of the tests that either side was evaluated on."""
-    found: dict[str, list[str]] = {}
+    outcomes_by_test: dict[str, list[str]] = {}
     for identity, cell in {**b.cells, **a.cells}.items():
         if cell.case.evaluator == TEST:
             ours, theirs = (_has_passed(side.cells.get(identity)) for side in (a, b))
-            found.setdefault(_PARTS[ours, theirs], []).append(identity)
-    found.pop("", None)
-    return OutcomesOfTests(**{part: tuple(own) for part, own in found.items()})
+            outcomes_by_test.setdefault(_PARTS[ours, theirs], []).append(identity)
+    outcomes_by_test.pop("", None)
+    return OutcomesOfTests(**{part: tuple(own) for part, own in outcomes_by_test.items()})
 
 
 # Part of `OutcomesOfTests` by whether the test passed under A and B; None without an outcome.

@@ -124,7 +124,7 @@ def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozens
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
     end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
-    found = [frozenset[int](), frozenset[int]()]
+    missing_by_side = [frozenset[int](), frozenset[int]()]
     for side, cell in enumerate((a, b)):
         if cell is not None:
             ended = cell.last_steps().items() if cell in cells else ()
@@ -133,8 +133,8 @@ def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozens
                 cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
             )
             lacking = cell.lacking(other for other in (a, b) if other is not None)
-            found[side] = frozenset({*cell.missing, *early, *without_metric, *lacking})
-    return found[0], found[1]
+            missing_by_side[side] = frozenset({*cell.missing, *early, *without_metric, *lacking})
+    return missing_by_side[0], missing_by_side[1]
 
 
 def paired_block(
@@ -159,18 +159,18 @@ def paired_block(
     if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
         for place, cell in others.items():
-            own, values = cell.final_column(name)
+            steps, values = cell.final_column(name)
             if (
-                len(own) == len(seeds)
+                len(steps) == len(seeds)
                 and cell.is_whole
                 and ends.issuperset(cell.ends())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
-                if tuple(own) == seeds:
+                if tuple(steps) == seeds:
                     kept[place] = list(values)
-                elif finals.keys() == {*own}:
-                    kept[place] = list(map(dict(zip(own, values, strict=True)).__getitem__, finals))
+                elif finals.keys() == {*steps}:
+                    kept[place] = list(map(dict(zip(steps, values, strict=True)).__getitem__, finals))
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())
@@ -266,12 +266,12 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
         DIVERGED if scale.is_usable and not math.isfinite(value) else score
         for value, score in zip(every, flat, strict=True)
     ]
-    found = both[: len(values[0])], both[len(values[0]) :]
+    scores_by_side = both[: len(values[0])], both[len(values[0]) :]
     step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)
     precision = _precision(every, scale)
     finite = [value for value in every if math.isfinite(value)]
     may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
-    ours, theirs = (tuple(side) for side in found)
+    ours, theirs = (tuple(side) for side in scores_by_side)
     return Samples(
         a=ours,
         b=theirs,
@@ -353,18 +353,18 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
 
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
-    own, tuned = scales.scale(a.case, metric), scales.tuned.get(a.case.identity)
-    if tuned is not None and metric in tuned.tuned and own.is_usable:
-        return own, "final values, in units of the tuned baseline"
+    scale, tuned = scales.scale(a.case, metric), scales.tuned.get(a.case.identity)
+    if tuned is not None and metric in tuned.tuned and scale.is_usable:
+        return scale, "final values, in units of the tuned baseline"
     is_primary = metric == a.case.primary_metric
     minimum = a.case.minimum if is_primary else None
-    low, direction = minimum or 0.0, own.direction or Direction.MIN
+    low, direction = minimum or 0.0, scale.direction or Direction.MIN
     finals = [cell.converged_finals(metric) for cell in (a, b)]
     finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
     lowest = min(finite, default=math.nan)
     declared = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
-    start, why = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "one for each item")
+    start, why = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "each item has one value")
     # Losses of 0 count as the floor, and do not make the scale linear, on which their orders of magnitude are nothing.
     least = ROUNDED_ZERO * (start - low) if start > low else 0.0
     is_log = (is_loss or bool(declared)) and declared != ScaleKind.LINEAR
@@ -388,7 +388,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         unit, how = size, ", relative to their size"  # a margin would else depend on the unit of the loss
     floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf
     made = dataclasses.replace(made, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
-    return made, f"final values{how}: {why}"
+    return made, f"compared by final values{how}, because {why}"
 
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:

@@ -152,17 +152,17 @@ def _round(case: CaseInfo, rules: Race, look: int) -> list[SeedBlock]:
 
 def _missing(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, ...]:
     """Returns the evaluations that a round lacks. Skipped evaluations are not missing."""
-    found = []
-    for one in entrants:
-        given = {(row.key.case_identity, row.key.seed_block): row for row in one.rows}
-        given |= {(row.key.case_identity, row.key.seed_block): row for row in one.rows if row.has_curves}
-        for case in one.cases:
+    missing_pairs = []
+    for entrant in entrants:
+        given = {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows}
+        given |= {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows if row.has_curves}
+        for case in entrant.cases:
             for block in _round(case, rules, look):
                 row = given.get((case.identity, block))
                 if row is None or not (row.has_curves or row.outcome is Outcome.SKIPPED):
                     why = f": {row.outcome}" if row is not None else ""
-                    found.append(f"{one.label} on {case.suite}/{case.name}, seeds {block}{why}")
-    return tuple(found)
+                    missing_pairs.append(f"{entrant.label} on {case.suite}/{case.name}, seeds {block}{why}")
+    return tuple(missing_pairs)
 
 
 def _subject(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:

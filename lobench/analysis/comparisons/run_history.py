@@ -103,11 +103,13 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
                 current = whole.current if any(map(whole.current.is_current, rows)) else None
                 runs.append((name, Snapshot.of(store, rows, positions=positions, current=current)))
     scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
-    found = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
+    summaries = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
     # Runs of one store are in the order of its ledger, whatever the clocks; stores are ordered by their last result.
-    last_of = {store: max(run.last for run in found if run.store == store) for store in {run.store for run in found}}
-    order = {id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(found, runs, strict=True)}
-    return sorted(found, key=lambda run: (last_of[run.store], str(run.store), order[id(run)]))
+    last_of = {
+        store: max(run.last for run in summaries if run.store == store) for store in {run.store for run in summaries}
+    }
+    order = {id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(summaries, runs, strict=True)}
+    return sorted(summaries, key=lambda run: (last_of[run.store], str(run.store), order[id(run)]))
 
 
 def _revision(row: EvaluationRow) -> str:
@@ -125,7 +127,9 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
         and not all(scales.scale(cell.case, metric or cell.case.primary_metric).is_usable for metric in metrics)
     ]
     cases = [case.identity for case in snapshot.cases]
-    found = {label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(snapshot.subjects)}
+    scores_by_metric = {
+        label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(snapshot.subjects)
+    }
     return RunSummary(
         store=snapshot.store,
         first=min(row.recorded_at for row in snapshot.rows),
@@ -134,7 +138,7 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
         num_checkpoints=len({row.key.checkpoint_sha256 for row in snapshot.rows}),
         num_evaluations=len(snapshot.rows),
         last_checkpoint=last.label,
-        scores={label: one.interval for label, one in found.items() if one.num_cases},
+        scores={label: one.interval for label, one in scores_by_metric.items() if one.num_cases},
         scale=scales.describe(_ADVICE),
         num_diverged=last.num_diverged,
         num_exploded=scales.num_exploded(*last.cells.values()),
@@ -189,7 +193,7 @@ class ExperimentSummary:
 
 def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
     """Returns every form of every experiment of stores, the one that was run last at the end."""
-    found: list[tuple[ExperimentRow, Snapshot]] = []
+    experiment_runs: list[tuple[ExperimentRow, Snapshot]] = []
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:
             forms = [row for row in ledger.experiments() if row.config]
@@ -198,11 +202,14 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             whole = read_store(store, all_codes=True)
             for row in forms:
                 own = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-                found.append((row, with_race(own, row.config, ledger)))
-    subjects = [subject for _, snapshot in found for subject in snapshot.subjects]
-    scales = Scales.of(subjects, None, among=[one for _, snapshot in found for one in snapshot.setting_scales])
+                experiment_runs.append((row, with_race(own, row.config, ledger)))
+    subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
+    scales = Scales.of(
+        subjects, None, among=[one for _, snapshot in experiment_runs for one in snapshot.setting_scales]
+    )
     return sorted(
-        (_experiment_summary(row, snapshot, scales) for row, snapshot in found), key=lambda one: (one.last, one.id)
+        (_experiment_summary(row, snapshot, scales) for row, snapshot in experiment_runs),
+        key=lambda one: (one.last, one.id),
     )
 
 

@@ -95,12 +95,12 @@ class CaseCosts:
 
 def costs_by_class(cell: Cell | None) -> dict[MachineClass, list[StepCost]]:
     """Returns the costs of a cell's blocks that have times, by class of machines."""
-    found: dict[MachineClass, list[StepCost]] = {}
+    costs_of_class: dict[MachineClass, list[StepCost]] = {}
     blocks = {id(curves): curves for curves, _ in cell.sources.values()} if cell is not None else {}
     for curves in blocks.values():
         if curves.cost is not None and curves.cost.samples:
-            found.setdefault(curves.cost.machine_class, []).append(curves.cost)
-    return found
+            costs_of_class.setdefault(curves.cost.machine_class, []).append(curves.cost)
+    return costs_of_class
 
 
 def class_costs(cells: Sequence[Cell | None], metric: str) -> list[ClassCosts]:
@@ -181,8 +181,8 @@ def timed_difference(
       step: Step to which the values are known at least.
     """
     pairs = [samples_of(a, other, *cells) for other in others]
-    found = [mean_difference(dataclasses.replace(one, step=max(one.step, step)), 1 - alpha) for one in pairs]
-    first = found[0]
+    differences = [mean_difference(dataclasses.replace(one, step=max(one.step, step)), 1 - alpha) for one in pairs]
+    first = differences[0]
     if any(side.is_unsteady for side in sides):
         return dataclasses.replace(
             first,
@@ -195,10 +195,10 @@ def timed_difference(
         )
     return dataclasses.replace(
         first,
-        lower=min(one.lower for one in found),
-        upper=max(one.upper for one in found),
-        p_value=max(one.p_value for one in found),
-        p_converged=max(one.p_converged for one in found),
+        lower=min(one.lower for one in differences),
+        upper=max(one.upper for one in differences),
+        p_value=max(one.p_value for one in differences),
+        p_converged=max(one.p_converged for one in differences),
     )
 
 
@@ -228,7 +228,7 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
 
     A seed that diverges between two evaluations has the value of the first.
     """
-    found = {}
+    values_by_seed = {}
     for seed, (curves, row) in sorted(cell.sources.items()):
         at, values = curves.eval_steps, np.asarray(curves.metrics.get(metric, ()))
         if values.ndim != 2 or values.shape[1] != len(at):
@@ -239,8 +239,8 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
         after = min(before + 1, len(at) - 1)
         one, other = float(values[row, before]), float(values[row, after])
         share = (step - at[before]) / (at[after] - at[before]) if after > before else 0.0
-        found[seed] = one + max(share, 0.0) * (other - one) if math.isfinite(other) else one
-    return found
+        values_by_seed[seed] = one + max(share, 0.0) * (other - one) if math.isfinite(other) else one
+    return values_by_seed
 
 
 def compare_costs(
@@ -253,7 +253,7 @@ def compare_costs(
       metrics: Name of the metric, by identity of the case.
       alpha: Level of the intervals.
     """
-    found = []
+    case_costs = []
     for case, metric in metrics.items():
         if case not in a.cells or case not in b.cells:
             continue
@@ -268,7 +268,7 @@ def compare_costs(
         at_time = mean_difference(samples_of(timed[0], timed[1], *cells), 1 - alpha)
         if shared is not None:
             at_time = _at_equal_time(cells, metric, [side for side in shared.sides if side is not None], alpha)
-        found.append(
+        case_costs.append(
             CaseCosts(
                 case=case,
                 metric=metric,
@@ -278,7 +278,7 @@ def compare_costs(
                 at_equal_steps=at_steps,
             )
         )
-    return found
+    return case_costs
 
 
 def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost], alpha: float) -> MeanDifference:

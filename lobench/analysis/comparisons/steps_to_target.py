@@ -15,7 +15,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.subjects import Cell, StoredSubject
-from lobench.core.errors import UsageError
+from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction, UnknownDirection, stored_spelling
 from lobench.core.step_cost import MachineClass
 
@@ -125,7 +125,7 @@ def parse_target(text: str) -> Target:
 
 def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction, alpha: float = 0.05) -> StepsToTarget:
     """Returns the number of steps after which the seeds of a cell reach a target."""
-    found: dict[int, float] = {}
+    steps_by_seed: dict[int, float] = {}
     horizon, gap = 0, 0
     for seed, (curves, row) in sorted(cell.sources.items()):
         if metric not in curves.shapes:
@@ -134,17 +134,17 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
         # Stored values are float32: 3.28 is stored as 3.2799999.
         edge = np.float32(target)
         is_there = values <= edge if direction is Direction.MIN else values >= edge
-        found[seed] = math.inf
+        steps_by_seed[seed] = math.inf
         if is_there.any():
             place = int(is_there.argmax())
-            found[seed] = float(curves.eval_steps[place])
+            steps_by_seed[seed] = float(curves.eval_steps[place])
             gap = max(gap, curves.eval_steps[place] - curves.eval_steps[place - 1] if place else 0)
         horizon = max(horizon, curves.eval_steps[-1])
-    values_ = list(found.values())
+    values_ = list(steps_by_seed.values())
     all_there = bool(values_) and all(map(math.isfinite, values_))
     least = gap**2 / 12 if len(set(values_)) == 1 else 0.0
     return StepsToTarget(
-        steps=found,
+        steps=steps_by_seed,
         mean=stratified_t_mean([values_], 1 - alpha, least=[least]) if all_there else Interval(),
         median=_median(values_, alpha),
         horizon=horizon,
@@ -181,7 +181,7 @@ def compare_steps(
       UsageError: No common case has the metric.
       UnknownDirection: The direction of the metric is not declared.
     """
-    found = []
+    case_steps = []
     for identity in a.cells.keys() & b.cells.keys():
         cells = (a.cells[identity], b.cells[identity])
         metric = stored_spelling(target.metric, cells[0].final) if target.metric else cells[0].case.primary_metric
@@ -190,12 +190,12 @@ def compare_steps(
         direction = scales.direction(cells[0].case, metric)
         if direction is None:
             raise UnknownDirection(metric)
-        one, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
-        difference = _difference(one, other, cells, alpha)
-        asked, time = Target(metric=metric, value=target.value), None
+        steps_a, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
+        difference = _difference(steps_a, other, cells, alpha)
+        case_target, time = Target(metric=metric, value=target.value), None
         if (shared := shared_costs(cells, metric)) is not None:
             costs = [cost for cost in shared.sides if cost is not None]
-            timed = [side.timed(cost) for side, cost in zip((one, other), costs, strict=True)]
+            timed = [side.timed(cost) for side, cost in zip((steps_a, other), costs, strict=True)]
             time = TimeToTarget(
                 machine=shared.machine,
                 is_unsteady=any(cost.is_unsteady for cost in costs),
@@ -203,14 +203,21 @@ def compare_steps(
                 b=timed[1],
                 difference=_time_difference(timed, cells, costs, alpha),
             )
-        found.append(CaseSteps(case=identity, target=asked, a=one, b=other, difference=difference, time=time))
-    if not found:
-        raise UsageError(
-            "no case that both were evaluated on has the target's metric",
-            got=target.metric or "the primary metric",
-            expected=", ".join(sorted(a.metrics() & b.metrics())),
+        case_steps.append(
+            CaseSteps(case=identity, target=case_target, a=steps_a, b=other, difference=difference, time=time)
         )
-    return sorted(found, key=lambda one: (scales.cases[one.case].suite, scales.cases[one.case].name, one.case))
+    if not case_steps:
+        known = a.metrics() & b.metrics()
+        raise UsageError(
+            "no case on which both were evaluated has the target's metric",
+            got=target.metric or "the primary metric",
+            expected=", ".join(sorted(known)),
+            next_step=suggestion(target.metric or "", known),
+        )
+    return sorted(
+        case_steps,
+        key=lambda steps_a: (scales.cases[steps_a.case].suite, scales.cases[steps_a.case].name, steps_a.case),
+    )
 
 
 def _time_difference(

@@ -78,15 +78,15 @@ def improvement(
     return probability_of_improvement_interval(ours, theirs, groups=places)
 
 
-def seeds_note(comparison: PairComparison, found: Interval) -> str:
+def seeds_note(comparison: PairComparison, interval: Interval) -> str:
     """Returns a note if P(better) shows a difference that the mean of the scores does not; else "".
 
     The two may disagree because a few seeds can determine a mean.
     """
-    if found.lower > 0.5 and comparison.verdict is not Effect.BETTER:
-        return f"better on more seeds than not, P = {found.mean:.2f}"
-    if found.upper < 0.5 and comparison.verdict is not Effect.WORSE:
-        return f"worse on more seeds than not, P = {found.mean:.2f}"
+    if interval.lower > 0.5 and comparison.verdict is not Effect.BETTER:
+        return f"better on more seeds than not, P = {interval.mean:.2f}"
+    if interval.upper < 0.5 and comparison.verdict is not Effect.WORSE:
+        return f"worse on more seeds than not, P = {interval.mean:.2f}"
     return ""
 
 
@@ -109,7 +109,7 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
       metric: Name of the metric. None: the primary metric of each case.
       scales: Scales of the cases.
     """
-    found: dict[str, PairedValues] = {}
+    values_by_case: dict[str, PairedValues] = {}
     for identity in {**a.cells, **b.cells}:
         if is_changed(identity, a, b):
             continue
@@ -118,8 +118,8 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
         if any(cell.case.has_outcome_alone for cell in known):
             continue
         if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in known):
-            found[identity] = paired_values(sides[0], sides[1], metric, scales)
-    return found
+            values_by_case[identity] = paired_values(sides[0], sides[1], metric, scales)
+    return values_by_case
 
 
 def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
@@ -295,11 +295,11 @@ class Summary:
         return frozenset(case.identity for case in self.snapshot.cases if case.suite == suite)
 
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
-        own = self.snapshot.subjects[subject]
-        key = (id(own), metric)
+        subject_scores = self.snapshot.subjects[subject]
+        key = (id(subject_scores), metric)
         if key not in self._means:
             cases = [case.identity for case in self.snapshot.cases]
-            self._means[key] = mean_score(own, _asked(metric), self.scales, cases)
+            self._means[key] = mean_score(subject_scores, _asked(metric), self.scales, cases)
         return self._means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
@@ -315,14 +315,15 @@ class Summary:
 
     def left_out(self, metric: str) -> dict[str, list[str]]:
         """Returns the names of cases in no compared mean, with the labels of the subjects that lack them."""
-        own = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
-        own = {place: scores for place, scores in own.items() if scores}
+        scores_by_place = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
+        scores_by_place = {place: scores for place, scores in scores_by_place.items() if scores}
         return {
             self.snapshot.names[case.identity]: [
-                self.snapshot.labels[place] for place, scores in own.items() if case.identity not in scores
+                self.snapshot.labels[place] for place, scores in scores_by_place.items() if case.identity not in scores
             ]
             for case in self.snapshot.cases
-            if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
+            if case.identity not in self.common_cases(metric)
+            and any(case.identity in one for one in scores_by_place.values())
         }
 
     def groups_note(self, metric: str) -> str:
@@ -368,21 +369,25 @@ class Summary:
           that ended below the lowest value of the envelope, whose speed-up is a lower bound. A diverged seed has a
           speed-up of 0.
         """
-        found, cases = list[list[float]](), list[str]()
+        speedups_by_case, cases = list[list[float]](), list[str]()
         cells, num_censored = self.snapshot.subjects[self.shown].cells, 0
         for place in range(len(self.snapshot.cases)):
             cell, baseline = self.snapshot.cell(self.shown, place), self.baseline(place)
             if cell is None or baseline is None or "train/loss" not in cell.final:
                 continue
             each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
-            found.append([0.0 if math.isnan(one.value) else one.value for one in each])
+            speedups_by_case.append([0.0 if math.isnan(one.value) else one.value for one in each])
             cases.append(self.snapshot.cases[place].identity)
             num_censored += sum(one.censored for one in each)
-        if not found:
+        if not speedups_by_case:
             return Interval(), 0, num_censored
         groups = [[cases.index(case) for case in group] for group in case_groups([cells], cases)]
-        are_aligned = all(len({len(found[place]) for place in group}) == 1 for group in groups)
-        return iqm_interval(found, groups=groups if are_aligned else None), len(found), num_censored
+        are_aligned = all(len({len(speedups_by_case[place]) for place in group}) == 1 for group in groups)
+        return (
+            iqm_interval(speedups_by_case, groups=groups if are_aligned else None),
+            len(speedups_by_case),
+            num_censored,
+        )
 
     @functools.cached_property
     def race(self) -> RaceResult | None:
@@ -422,13 +427,13 @@ class Summary:
 
     def against_tuned(self, metric: str) -> AgainstTuned:
         """Compares the shown subject with the final values of the tuned baselines, on the baselines' own seeds."""
-        found: dict[str, Samples] = {}
+        samples_by_case: dict[str, Samples] = {}
         for identity, cell in self.snapshot.subjects[self.shown].cells.items():
             name = _asked(metric) or cell.case.primary_metric
             tuned = self.tuned_cell(cell.case, name)
             if tuned is not None and name in cell.final:
-                found[identity] = paired_values(tuned, cell, name, self.scales).samples
-        return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
+                samples_by_case[identity] = paired_values(tuned, cell, name, self.scales).samples
+        return AgainstTuned(comparison=compare_cases(samples_by_case)) if samples_by_case else AgainstTuned()
 
     def comparison(
         self, before: int, after: int, metric: str, *, alpha: float = 0.05, suite: str = ""
@@ -444,11 +449,15 @@ class Summary:
         sides = [self.snapshot.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
-        found = differences(sides[0], sides[1], _asked(metric), self.scales)
+        values_by_case = differences(sides[0], sides[1], _asked(metric), self.scales)
         if suite:
             cases = self.cases_of(suite)
-            found = {case: one for case, one in found.items() if case in cases}
-        return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
+            values_by_case = {case: one for case, one in values_by_case.items() if case in cases}
+        return (
+            compare_cases({case: one.samples for case, one in values_by_case.items()}, alpha=alpha)
+            if values_by_case
+            else None
+        )
 
     def improvement(self) -> Interval:
         """Returns the probability that a seed of the shown subject ends better than one of the first."""

@@ -74,8 +74,8 @@ def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Tr
       UsageError: A subject has several cases, lacks the metric, or has one for which higher is better; or its runs end
         at different steps.
     """
-    asked = target or Target(value=TARGET)
-    results = tuple(_judged(subject, asked) for subject in subjects)
+    wanted_target = target or Target(value=TARGET)
+    results = tuple(_judged(subject, wanted_target) for subject in subjects)
     first = results[0]
     pairs = [
         Pair(
@@ -86,7 +86,7 @@ def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Tr
         )
         for other in results[1:]
     ]
-    return Track3(target=asked.value, results=results, pairs=tuple(pairs))
+    return Track3(target=wanted_target.value, results=results, pairs=tuple(pairs))
 
 
 def _judged(subject: StoredSubject, target: Target) -> Judged:

@@ -59,11 +59,11 @@ class ViewerIndex:
 
     def by_interest(self) -> list[int]:
         """Returns the subjects' places by importance: shown, first, last and best of each run, then ever finer ones."""
-        found = [self.summary.shown, self.summary.first]
+        subjects = [self.summary.shown, self.summary.first]
         ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
-        found += [place for places in ends for place in places if place is not None]
-        found += ever_finer(len(self.snapshot.subjects))
-        return list(dict.fromkeys(found))
+        subjects += [place for places in ends for place in places if place is not None]
+        subjects += ever_finer(len(self.snapshot.subjects))
+        return list(dict.fromkeys(subjects))
 
 
 def _best(summary: Summary, run: Sequence[int]) -> int | None:
@@ -83,7 +83,7 @@ def ever_finer(count: int) -> Iterator[int]:
 
 
 def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:
-    found = np.full((len(snapshot.subjects), len(snapshot.cases), 3), np.nan)
+    finals = np.full((len(snapshot.subjects), len(snapshot.cases), 3), np.nan)
     groups: dict[int, list[tuple[int, int, list[float]]]] = {}
     for place, subject in enumerate(snapshot.subjects):
         for case, info in enumerate(snapshot.cases):
@@ -93,8 +93,8 @@ def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDA
     for cells in groups.values():
         rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]
         places, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))
-        found[places, cases] = bands(rows, metric, direction)[:, :3, 0]
-    return found
+        finals[places, cases] = bands(rows, metric, direction)[:, :3, 0]
+    return finals
 
 
 def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, Curve]:
@@ -106,7 +106,7 @@ def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: 
       most_points: Largest number of points of a curve. Of longer curves, evenly spaced points are kept, including the
         first and the last.
     """
-    snapshot, found = viewer_index.snapshot, dict[CurveKey, Curve]()
+    snapshot, curves_by_key = viewer_index.snapshot, dict[CurveKey, Curve]()
     groups: dict[tuple[str, tuple[int, ...], int], list[tuple[CurveKey, NDArray[np.float64]]]] = {}
     for key in keys:
         subject, case, metric = key
@@ -119,5 +119,5 @@ def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: 
         groups.setdefault(shape, []).append((key, rows[:, kept]))
     for (metric, grid, _), members in groups.items():
         values = bands(np.stack([rows for _, rows in members]), metric, viewer_index.directions[metric])
-        found |= {key: (grid, one) for (key, _), one in zip(members, values, strict=True)}
-    return found
+        curves_by_key |= {key: (grid, one) for (key, _), one in zip(members, values, strict=True)}
+    return curves_by_key

@@ -253,15 +253,15 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
     trials = wanted.groupby(["submission", "workload", "study"])["trial"].nunique()
     reached = _study_times(usable, trial, targets)
     medians = {
-        key: float(np.median([reached.get((*key, study), math.inf) for study in found]))
-        for key, found in studies.items()
+        key: float(np.median([reached.get((*key, study), math.inf) for study in scores_by_name]))
+        for key, scores_by_name in studies.items()
     }
     times = np.array([[medians.get((s, w), math.inf) for w in targets.names] for s in submissions])
     removed = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])
     left = np.where(removed == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
     ratios = time_ratios(left)
     scores = ratio_profile_score(ratios[:, : len(targets.base)], max_ratio=MAX_RATIO)
-    found = {}
+    scores_by_name = {}
     for row in np.argsort(-scores, kind="stable"):
         name = submissions[row]
         workloads = {}
@@ -276,9 +276,9 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
                 num_reached=sum((*key, study) in reached for study in studies.get(key, ())),
                 num_trials=min((int(trials[(*key, study)]) for study in studies.get(key, ())), default=0),
             )
-        found[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
+        scores_by_name[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
     return AlgoPerfScores(
-        submissions=found,
+        submissions=scores_by_name,
         ignored_workloads={str(name): int(count) for name, count in ignored.items()},
         num_evaluations=len(log),
         num_not_finite=len(wanted) - len(finite),
@@ -290,11 +290,11 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
 
 def _studies(log: pd.DataFrame) -> dict[tuple[str, str], list[str]]:
     """Returns the studies in the log, by submission and workload."""
-    found: dict[tuple[str, str], list[str]] = {}
+    log_studies: dict[tuple[str, str], list[str]] = {}
     names = ["submission", "workload", "study"]
     for submission, workload, study in log[names].drop_duplicates().itertuples(index=False):
-        found.setdefault((submission, workload), []).append(study)
-    return found
+        log_studies.setdefault((submission, workload), []).append(study)
+    return log_studies
 
 
 def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> dict[tuple[str, str, str], float]:

@@ -61,11 +61,11 @@ def read_targets(path: Path) -> Targets:
     """
     where = str(path)
     try:
-        found = json.loads(text_of(path))
-        bases = [plain_name(name) for name in found["base_workloads"]]
-        held_out = [plain_name(name) for name in found.get("held_out_workloads", [])]
-        entries = {plain_name(name): entry for name, entry in found["workloads"].items()}
-        version = str(found.get("benchmark_version", ""))
+        document = json.loads(text_of(path))
+        bases = [plain_name(name) for name in document["base_workloads"]]
+        held_out = [plain_name(name) for name in document.get("held_out_workloads", [])]
+        entries = {plain_name(name): entry for name, entry in document["workloads"].items()}
+        version = str(document.get("benchmark_version", ""))
     except json.JSONDecodeError as error:
         raise UsageError("this is not JSON", where=where, got=cause(error)) from error
     except (KeyError, TypeError, AttributeError) as error:
@@ -111,9 +111,9 @@ def _submission_names(column: pd.Series) -> dict[str, str]:
 
 
 def _workload_names(column: pd.Series, targets: Targets) -> dict[str, str]:
-    found = {}
+    names = {}
     for name in set(column):
         plain = plain_name(name)
         without = re.sub(r"_(jax|pytorch)$", "", plain)
-        found[name] = without if plain not in targets.names and without in targets.names else plain
-    return found
+        names[name] = without if plain not in targets.names and without in targets.names else plain
+    return names

@@ -208,31 +208,31 @@ class Baseline:
           StaleBaseline: The case or the inner program changed after the baseline was made.
           BaselineError: The file has no baseline of the case.
         """
-        found = self.find(info.problem, info.name)
+        baseline_case = self.find(info.problem, info.name)
         own_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
         named = any(_is_called(key, info.name) for key in self.cases)
         named &= self._suite in ("", info.suite)  # a case with that name in another suite is different
         where = f"{info.suite}/{info.name}"
-        if found is None and not named:
+        if baseline_case is None and not named:
             raise BaselineError(
                 f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
             )
-        if found is None or self.program_version != PROGRAM_VERSION or not found.is_current:
-            what = "the case changed" if found is None else "the inner program changed"
-            if found is not None and not found.program:
+        if baseline_case is None or self.program_version != PROGRAM_VERSION or not baseline_case.is_current:
+            what = "the case changed" if baseline_case is None else "the inner program changed"
+            if baseline_case is not None and not baseline_case.program:
                 what = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: {what} since it was made",
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
-        if not found.is_of_code(info.task_code):
+        if not baseline_case.is_of_code(info.task_code):
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: the code of the task was edited since it was made",
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
-        return found
+        return baseline_case
 
     @property
     def _suite(self) -> str:

@@ -41,15 +41,15 @@ def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
       ledger: Ledger of the store.
       suites: Folders, or gin files.
     """
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    hashes_by_suite: dict[tuple[str, str], dict[str, str]] = {}
     for suite in (Path(os.path.abspath(suite)) for suite in suites):
         whole = suite if path_exists(suite, kind="folder") else suite.parent
         names = {file.parent.name: file.parent for file in gin_files_of(suite)}
         names |= {suite.stem: whole} if path_exists(suite, kind="file") else {}
         for name, folder in names.items():
             own = folder if find_baselines(folder) else whole  # as `lobench watch` finds them
-            found[name, str(own)] = _hashes(own)
-    ledger.record_suites(found)
+            hashes_by_suite[name, str(own)] = _hashes(own)
+    ledger.record_suites(hashes_by_suite)
 
 
 def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:

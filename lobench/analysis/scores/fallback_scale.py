@@ -29,13 +29,13 @@ def own_scale(
     """
     begun = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
     # Without final values, the kind of scale depends only on the starts.
-    found = ScoreScale.among(metric, direction, finals=[], starts=begun, declared=declared, minimum=minimum)
-    zero = found.untrained
+    scale = ScoreScale.among(metric, direction, finals=[], starts=begun, declared=declared, minimum=minimum)
+    zero = scale.untrained
     way = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)
     size = way if way > 0 else 1.0
-    is_log = found.kind is ScaleKind.LOG
+    is_log = scale.kind is ScaleKind.LOG
     return dataclasses.replace(
-        found,
+        scale,
         log_unit=math.log(10) if is_log and zero > 0 else math.nan,
         linear_unit=math.nan if math.isnan(zero) else size if direction is Direction.MIN else -size,
         best=math.inf,

@@ -71,15 +71,15 @@ class StoreScores:
         self._last_event = -1
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
-    def of(self, asked: Collection[Who]) -> list[Scored]:
+    def of(self, wanted_subjects: Collection[Who]) -> list[Scored]:
         """Returns the present scores of subjects, in the order of their outer steps.
 
         Raises:
           StoreError: The store cannot be read.
           BaselineError: A baseline file cannot be read.
         """
-        wanted = {(one.key, one.outer_step) for one in asked}
-        found = self._read({one.sha256 for one in asked})
+        wanted = {(one.key, one.outer_step) for one in wanted_subjects}
+        found = self._read({one.sha256 for one in wanted_subjects})
         return self._scored([one for one in found if (one.who.key, one.who.outer_step) in wanted])
 
     def everyone(self) -> list[Scored]:
@@ -92,12 +92,12 @@ class StoreScores:
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         known = sorted(self._known(), key=_place)
         scales = Scales.of(known, self._places)
-        found = [_scored(one, scales) for one in sorted(subjects, key=_place)]
-        if all(one.score is not None for one in found):
-            return found
+        scored = [_scored(one, scales) for one in sorted(subjects, key=_place)]
+        if all(one.score is not None for one in scored):
+            return scored
         # The best mean may have changed, and with it all scores.
         means = [(one, mean_score(one, None, scales).mean) for one in known]
-        return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
+        return [one if one.score is not None else _with_fallback(one, scales, means) for one in scored]
 
     def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads and returns subjects by checkpoint hash.
@@ -148,16 +148,17 @@ def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredS
       scales: Scales of the store.
       means: Mean scores of all subjects, in order.
     """
-    own = scored.subject
+    subject = scored.subject
     before = [
         (one.who, mean)
         for one, mean in means
-        if _place(one) < _place(own) and one.cells.keys() == own.cells.keys() and math.isfinite(mean)
+        if _place(one) < _place(subject) and one.cells.keys() == subject.cells.keys() and math.isfinite(mean)
     ]
     fallback = Fallback(
-        score=mean_score(own, None, scales),
+        score=mean_score(subject, None, scales),
         finals=tuple(
-            (cell.case.name, cell.case.primary_metric, _final(cell)) for _, cell in sorted(own.cells.items(), key=_name)
+            (cell.case.name, cell.case.primary_metric, _final(cell))
+            for _, cell in sorted(subject.cells.items(), key=_name)
         ),
         before=tuple(before),
     )

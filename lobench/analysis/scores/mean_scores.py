@@ -105,29 +105,31 @@ class MeanScore:
         if not self.scores:
             return Interval()
         kept, places, have_all = dict[str, list[int]](), list[list[int]](), True
-        for group, own in zip(self.groups, self._places, strict=True):
+        for group, members in zip(self.groups, self._places, strict=True):
             seeds = complete_seeds([self.scores[one] for one in group])
             if self.cells[group[0]].case.has_items and any(len(self.scores[one]) > len(seeds) for one in group):
                 kept |= {case: sorted(self.scores[case]) for case in group}
-                places += [[place] for place in own]
+                places += [[place] for place in members]
                 have_all = False
             else:
                 kept |= dict.fromkeys(group, seeds)
-                places.append(own)
+                places.append(members)
         cells = [[scores[seed] for seed in kept[case]] for case, scores in self.scores.items()]
         if not all(cells):
             return Interval()
-        found = iqm_interval(cells, groups=places)
-        if not have_all and found.upper > found.lower:
+        interval = iqm_interval(cells, groups=places)
+        if not have_all and interval.upper > interval.lower:
             apart = grouped_t_mean(list(self.scores.values()), places)
             factor = (self.interval.upper - self.interval.lower) / (apart.upper - apart.lower)
-            lower, upper = (found.mean + factor * (bound - found.mean) for bound in (found.lower, found.upper))
-            return dataclasses.replace(found, lower=lower, upper=upper)
-        if found.upper > found.lower:
-            return found
+            lower, upper = (
+                interval.mean + factor * (bound - interval.mean) for bound in (interval.lower, interval.upper)
+            )
+            return dataclasses.replace(interval, lower=lower, upper=upper)
+        if interval.upper > interval.lower:
+            return interval
         # All draws are equal: the width is that of the mean, which rounding gives to seeds that agree.
         half = (self.interval.upper - self.interval.lower) / 2
-        return dataclasses.replace(found, lower=found.mean - half, upper=found.mean + half)
+        return dataclasses.replace(interval, lower=interval.mean - half, upper=interval.mean + half)
 
     def _by_case(self) -> list[list[float]]:
         return [list(scores.values()) for scores in self.scores.values()]
@@ -212,19 +214,19 @@ def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) 
 
 
 def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:
-    found = mean_score(subject, metric, scales)
+    score = mean_score(subject, metric, scales)
     means = []
     for identity, cell in subject.cells.items():
         scale = scales.scale(cell.case, metric or cell.case.primary_metric)
-        values = [*found.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing)]
+        values = [*score.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing)]
         if values and scale.is_usable:
             means.append(mean_of(values))
     return Ranked(
         subject=subject,
-        score=found.interval,
-        worth=mean_of(means) if means and found.has_surviving_seed else math.nan,
-        num_cases=found.num_cases,
-        num_diverged=found.num_diverged,
+        score=score.interval,
+        worth=mean_of(means) if means and score.has_surviving_seed else math.nan,
+        num_cases=score.num_cases,
+        num_diverged=score.num_diverged,
         num_exploded=scales.num_exploded(*subject.cells.values()),
         num_lost=subject.num_missing,
     )

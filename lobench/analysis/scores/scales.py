@@ -130,15 +130,15 @@ class Scales:
             placed = baselines_of_cases(current.values())
             places, moved = placed.folders, placed.notes
         loaded = [Baseline.load(path) for path in baseline_files(places)]
-        loaded = [found for found in loaded if found.label == loaded[0].label]
+        loaded = [baseline_case for baseline_case in loaded if baseline_case.label == loaded[0].label]
         tuned: dict[str, BaselineCase] = {}
         problems = []
         for identity, info in current.items():
-            found = _case(loaded, info)
-            if isinstance(found, BaselineError):
-                problems.append(found)
-            elif found is not None:
-                tuned[identity] = found
+            baseline_case = _case(loaded, info)
+            if isinstance(baseline_case, BaselineError):
+                problems.append(baseline_case)
+            elif baseline_case is not None:
+                tuned[identity] = baseline_case
         return cls(
             among=cells,
             labels=labels,
@@ -276,12 +276,12 @@ class Scales:
         """Returns the start of each of lobench's seeds, common to all subjects: the first one stored."""
         key = (self._identity(case), metric)
         if key not in self._starts:
-            found: dict[int, float] = {}
+            first_values: dict[int, float] = {}
             for cell in self._cells_that_differ(key[0], metric):
-                if cell.draws == LOBENCH_SEEDS and cell.has_further_starts(metric, found):
+                if cell.draws == LOBENCH_SEEDS and cell.has_further_starts(metric, first_values):
                     begun = cell.untrained.get(metric, {})
-                    found |= {s: v for s, v in begun.items() if s not in found and math.isfinite(v)}
-            self._starts[key] = found
+                    first_values |= {s: v for s, v in begun.items() if s not in first_values and math.isfinite(v)}
+            self._starts[key] = first_values
         return self._starts[key]
 
     def num_exploded(self, *cells: Cell) -> int:
@@ -372,11 +372,11 @@ class Scales:
             seeds += block.seeds * len(block.cells)
             sizes += [len(block.seeds)] * len(block.cells)
         for place, cell in enumerate(column.others):
-            own, values = cell.final_column(metric)
+            steps, values = cell.final_column(metric)
             lost = cell.unconverged
-            finals += [math.nan if seed in lost else value for seed, value in zip(own, values, strict=True)]
-            seeds += own if cell.draws == LOBENCH_SEEDS else [(place, seed) for seed in own]
-            sizes.append(len(own))
+            finals += [math.nan if seed in lost else value for seed, value in zip(steps, values, strict=True)]
+            seeds += steps if cell.draws == LOBENCH_SEEDS else [(place, seed) for seed in steps]
+            sizes.append(len(steps))
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
             begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
@@ -468,16 +468,16 @@ class Scales:
 
     def set_by(self) -> list[str]:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
-        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        names, names_by_setter = case_names(list(self.cases.values())), dict[str, list[str]]()
         where = f"over {self._replicate}s that converge"
         for identity, case in self.cases.items():
             if identity not in self._best:
                 self._best[identity] = self._label_of_best(identity, case)
             if (label := self._best[identity]) is not None:
-                found.setdefault(one_line(label), []).append(one_line(names[identity]))
-        if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
-            return [f"the score 1 is the mean of {next(iter(found))}, {where}"]
-        each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
+                names_by_setter.setdefault(one_line(label), []).append(one_line(names[identity]))
+        if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
+            return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {where}"]
+        each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(names_by_setter.items())]
         return [f"the score 1 is the mean of {first_of(each, _NAMED)}, {where}"] if each else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
@@ -519,21 +519,23 @@ class Scales:
 
     def notes(self) -> list[str]:
         """Returns a line for each limit of the scales: thin scales, signed losses, baselines without starts."""
-        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        names, names_by_note = case_names(list(self.cases.values())), dict[str, list[str]]()
         for identity, case in self.cases.items():
             scale, name = self.scale(case, case.primary_metric), names[identity]
             if scale.is_usable and scale.is_thin:
-                found.setdefault("thin scale, the tuned baseline's seeds differ as much as it gains", []).append(name)
+                names_by_note.setdefault(
+                    "thin scale, the tuned baseline's seeds differ as much as it gains", []
+                ).append(name)
             if not scale.has_starts:
                 text = "the baseline's seeds are taken to begin at the untrained mean (`lobench baseline` adds starts)"
-                found.setdefault(text, []).append(name)
+                names_by_note.setdefault(text, []).append(name)
             if not self._begins(identity, case.primary_metric):
-                found.setdefault("step 0 was not evaluated, and the curves begin at 0", []).append(name)
+                names_by_note.setdefault("step 0 was not evaluated, and the curves begin at 0", []).append(name)
             for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
                 if self.is_signed(case, metric):
                     text = f'a {metric} lies below 0, so its scale is linear; to declare it, bind Case.scale = "linear"'
-                    found.setdefault(text, []).append(name)
-        return [*self.moved, *(f"{text}: {', '.join(sorted(members))}" for text, members in found.items())]
+                    names_by_note.setdefault(text, []).append(name)
+        return [*self.moved, *(f"{text}: {', '.join(sorted(members))}" for text, members in names_by_note.items())]
 
 
 def seed_scores(
@@ -547,13 +549,13 @@ def seed_scores(
       diverged: Seeds that met a non-finite loss.
       scale: Scale of the case. If it is not usable, every score is NaN.
     """
-    found = scores(
+    values = scores(
         list(finals.values()),
         scale,
         starts=[starts.get(seed, math.nan) for seed in finals],
         diverged=[seed in diverged for seed in finals],
     )
-    return dict(zip(finals, found.tolist(), strict=True))
+    return dict(zip(finals, values.tolist(), strict=True))
 
 
 def _of_all(what: str, problems: Sequence[BaselineError]) -> str:

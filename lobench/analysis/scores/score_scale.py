@@ -129,17 +129,17 @@ class ScoreScale:
         begins = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(ends), zero)
         floor = _floor(zero, minimum)
         lowest = np.concatenate([ends, np.asarray(curve, np.float64).ravel() - low])
-        found = _kind(metric, zero, begins, lowest, declared, direction)
+        kind = _kind(metric, zero, begins, lowest, declared, direction)
         gains = _logs(begins, floor) - _logs(ends, floor)
         unit = float(gains.mean()) if len(gains) else math.nan
         spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.inf
-        is_thin = len(ends) == 1 or (found is ScaleKind.LOG and unit < 2 * spread)
+        is_thin = len(ends) == 1 or (kind is ScaleKind.LOG and unit < 2 * spread)
         return cls(
-            kind=found,
+            kind=kind,
             untrained=zero,
             log_unit=_unit(unit, floor),
             linear_unit=_linear_unit(zero, float(ends.mean()) if len(ends) else math.nan, direction),
-            floor=floor if found is ScaleKind.LOG else -math.inf,
+            floor=floor if kind is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
             is_thin=is_thin,
@@ -222,13 +222,13 @@ class ScoreScale:
         if is_either_way:
             worst = _best_mean(values, is_finite, counts, higher=direction is not Direction.MAX)
             end = max(end, 2 * zero - worst, key=lambda value: abs(value - zero))
-        found = _kind(metric, zero, begins, values[is_finite], declared, direction)
+        kind = _kind(metric, zero, begins, values[is_finite], declared, direction)
         return cls(
-            kind=found,
+            kind=kind,
             untrained=zero,
             log_unit=_unit(gain, floor),
             linear_unit=_linear_unit(zero, end, direction),
-            floor=floor if found is ScaleKind.LOG else -math.inf,
+            floor=floor if kind is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
             is_either_way=is_either_way,
@@ -285,15 +285,19 @@ def scores(
     lost = _lost(values, diverged)
     values = np.where(lost, np.nan, values) - (scale.minimum or 0.0)
     if scale.kind is ScaleKind.LINEAR:
-        found = (scale.untrained - values) / scale.linear_unit
+        values_in_units = (scale.untrained - values) / scale.linear_unit
     else:
         below = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
         # Above the start of a training, a loss that doubles scores -1 on every scale.
         with np.errstate(over="ignore"):
             doubling = np.inf if scale.is_either_way else -np.expm1(-below)
         above = np.minimum(doubling, below / scale.log_unit)
-        found = np.where(below >= 0, below / scale.log_unit, above)
-    return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, scale.best) if scale.is_clipped else found)
+        values_in_units = np.where(below >= 0, below / scale.log_unit, above)
+    return np.where(
+        lost,
+        DIVERGED_SCORE,
+        np.clip(values_in_units, DIVERGED_SCORE, scale.best) if scale.is_clipped else values_in_units,
+    )
 
 
 def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
@@ -356,12 +360,12 @@ def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> 
     Raises:
       LobenchError: The versions differ.
     """
-    found = {name: 1 if version is None else version for name, version in versions.items()}
-    if len(set(found.values())) > 1:
+    known_versions = {name: 1 if version is None else version for name, version in versions.items()}
+    if len(set(known_versions.values())) > 1:
         raise LobenchError(
             "scores of two versions cannot be compared",
             where=where,
-            got=", ".join(f"{name}: score_version {version}" for name, version in found.items()),
+            got=", ".join(f"{name}: score_version {version}" for name, version in known_versions.items()),
             expected=f"score_version {SCORE_VERSION} everywhere",
             next_step="make the older numbers again from their store",
         )

@@ -39,12 +39,12 @@ def bands(rows: NDArray[np.float64], metric: str, direction: Direction | None) -
 def _quantiles(rows: NDArray[np.float64], direction: Direction | None) -> list[NDArray[np.float64]]:
     worst = -np.inf if direction is Direction.MAX else np.inf
     ordered = np.sort(np.where(np.isnan(rows), worst, rows), axis=-2)
-    found = []
+    quantiles = []
     for share in _QUANTILES:
         place = share * (ordered.shape[-2] - 1)
         below, part = math.floor(place), place - math.floor(place)
         value = ordered[..., below, :]
         if part > 0:  # numpy's interpolation gives NaN between a finite and an infinite value
             value = value * (1 - part) + ordered[..., below + 1, :] * part
-        found.append(value)
-    return found
+        quantiles.append(value)
+    return quantiles

@@ -106,12 +106,12 @@ class Belief:
 def window(belief: Belief, level: float) -> tuple[int, int]:
     """Returns the first and last place of the shortest interval that contains the break with probability `level`."""
     ends = [0.0, *itertools.accumulate(belief.by_place)]
-    found = (0, len(belief.by_place) - 1)
+    bounds = (0, len(belief.by_place) - 1)
     for first in range(len(belief.by_place)):
         last = search.bisect_left(ends, ends[first] + level - 1e-12) - 1
-        if last < len(belief.by_place) and last - first < found[1] - found[0]:
-            found = first, max(last, first)
-    return found
+        if last < len(belief.by_place) and last - first < bounds[1] - bounds[0]:
+            bounds = first, max(last, first)
+    return bounds
 
 
 def named_pair(belief: Belief, probed: Collection[int]) -> tuple[int, int]:
@@ -181,16 +181,16 @@ def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Col
         behind = sum(counts[place] for place in counts if below[place] >= 1 - _SURE)
         if min(before, behind) < counts.total() / 4:
             shares[0] = _SURE if before <= behind else 1 - _SURE
-    found: list[int] = []
+    chosen_places: list[int] = []
     for share in shares:
         gains = {
             place: min(below[place] / share, (1 - below[place]) / (1 - share)) / (1 + counts[place])
             for place in range(belief.begin, len(below))
-            if place not in closed and place not in found
+            if place not in closed and place not in chosen_places
         }
         if gains:
-            found.append(max(gains, key=lambda place: (gains[place], -counts[place])))
-    return found
+            chosen_places.append(max(gains, key=lambda place: (gains[place], -counts[place])))
+    return chosen_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +350,7 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     drops, errors, noises = scores.drops[:, is_there], scores.errors[:, is_there], scores.noises[:, is_there]
     mean, square, variance = (falls * drops).sum(), (falls * (drops**2 + errors**2)).sum(), (inner * noises).sum()
     by_place = np.repeat(weights / total / lengths[is_there], lengths[is_there])
-    found = Belief(
+    posterior = Belief(
         by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),
         fall=float(total / (total + no_fall)),
         size=float(mean),
@@ -358,10 +358,10 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
         noise=math.sqrt(variance),
         begin=begin,
     )
-    before = np.asarray(places) < found.place
+    before = np.asarray(places) < posterior.place
     counts = (lost[before], size[before], lost[~before], size[~before])
     lost_before, all_before, lost_after, all_after = (int(one.sum()) for one in counts)
-    return dataclasses.replace(found, lost=(lost_before, all_before, lost_after, all_after))
+    return dataclasses.replace(posterior, lost=(lost_before, all_before, lost_after, all_after))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,7 +422,7 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
     def logs_of(num_lost: float, num_all: float) -> Array:
         return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
 
-    found = []
+    parts = []
     for place in range(len(lost)):
         low = (lost[: place + 1].sum(), size[: place + 1].sum())
         high = (lost[place + 1 :].sum(), size[place + 1 :].sum())
@@ -430,9 +430,9 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
         above = logs_of(*high)
         top = above.max()
         mass = np.exp(above - top)[::-1].cumsum()[::-1] / np.arange(_RATES, 0, -1)  # its mean over the rates above
-        found.append(float(_log_sum(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + top)
+        parts.append(float(_log_sum(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + top)
     same = float(_log_sum(logs_of(lost.sum(), size.sum()) + np.log(prior), axis=0))
-    return np.asarray(found), same
+    return np.asarray(parts), same
 
 
 def _log_sum(values: Array, axis: int | tuple[int, ...]) -> Array:
@@ -458,12 +458,12 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
       and the log evidence that nothing fell.
     """
     num_probes, width = np.count_nonzero(seeds), seeds[seeds > 0].mean()
-    own = wobble / width  # in variances of one seed's noise, like all variances here
+    own_wobble = wobble / width  # in variances of one seed's noise, like all variances here
     weighed = (seeds * scores).sum(axis=1)
-    kept = 1 / (1 + own * seeds.sum(axis=1))
-    square = (seeds * scores**2).sum() - (own * kept * weighed**2).sum()
-    sides = (seeds * (scores - (own * kept * weighed)[:, None])).sum(axis=0)
-    system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own * (seeds.T * kept) @ seeds
+    kept = 1 / (1 + own_wobble * seeds.sum(axis=1))
+    square = (seeds * scores**2).sum() - (own_wobble * kept * weighed**2).sum()
+    sides = (seeds * (scores - (own_wobble * kept * weighed)[:, None])).sum(axis=0)
+    system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own_wobble * (seeds.T * kept) @ seeds
     inverse = np.linalg.inv(system)
     # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
     with_block, there = _from_on(seeds * kept[:, None]), _from_on(weighed * kept)
@@ -481,14 +481,14 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
         np.append(alone, 0.0)[:, None],
         np.append(side, 0.0)[:, None],
     )  # no probes follow the last place
-    variance = _SIZES**2 * (1 / width + own)
+    variance = _SIZES**2 * (1 / width + own_wobble)
     precise = alone + 1 / variance
     scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny
     fall, error = -side / precise, np.sqrt(scale / half / precise)
     log = common - 0.5 * np.log(precise * variance) - half * np.log(scale)
     log += np.log(2 * np.maximum(_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
     none = common - half * math.log((noise.squares + max(rest, 0.0)) / 2 + tiny)
-    return np.stack([log, fall, error, scale / half * (1 / width + own)]), none
+    return np.stack([log, fall, error, scale / half * (1 / width + own_wobble)]), none
 
 
 def _from_on(values: Array) -> Array:

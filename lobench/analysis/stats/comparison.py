@@ -200,25 +200,25 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     usual: Method = "paired" if samples.is_paired else "welch"
     if n == 0 or not samples.has_scale:
         none = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
-        note = none if n == 0 else "no score: the case has no scale"
+        note = none if n == 0 else "no score: no method improves on step 0"
         return MeanDifference(num_seeds=n, method=usual, note=note, **known)
-    found, kept = locate(samples), samples.converged()
+    location, kept = locate(samples), samples.converged()
     p_diverged = _p_diverged([counts])
     level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
-    note = _too_few(found, kept, n, level)
+    note = _too_few(location, kept, n, level)
     if n < 2:
-        return MeanDifference(num_seeds=n, mean=found.estimate.mean, method=found.method, note=note, **known)
-    lower, upper = (math.nan, math.nan) if note and found.permutation is None else found.bounds(level / 2)
-    p_converged = math.nan if note and found.permutation is None else found.p_value()
+        return MeanDifference(num_seeds=n, mean=location.estimate.mean, method=location.method, note=note, **known)
+    lower, upper = (math.nan, math.nan) if note and location.permutation is None else location.bounds(level / 2)
+    p_converged = math.nan if note and location.permutation is None else location.p_value()
     return MeanDifference(
         num_seeds=n,
-        mean=found.estimate.mean,
+        mean=location.estimate.mean,
         lower=lower,
         upper=upper,
-        sd=found.error * math.sqrt(len(kept)) if not math.isnan(p_converged) else math.nan,
+        sd=location.error * math.sqrt(len(kept)) if not math.isnan(p_converged) else math.nan,
         p_value=_combined_p_value(p_converged, p_diverged),
-        degrees=found.estimate.degrees,
-        method=found.method,
+        degrees=location.estimate.degrees,
+        method=location.method,
         num_converged=len(kept),
         p_converged=p_converged,
         p_diverged=p_diverged,
@@ -227,16 +227,16 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     )
 
 
-def _too_few(found: Location, kept: Samples, num_seeds: int, level: float) -> str:
+def _too_few(location: Location, kept: Samples, num_seeds: int, level: float) -> str:
     """Returns why the converged seeds cannot give a decision, whatever their values; "" if they can."""
     if num_seeds < 2:
         return "undecidable below n = 2"
     if len(kept) < 2:
         return f"too few seeds: {len(kept) or 'none'} converged on both sides"
-    if len(kept) == 2 and found.estimate.mean != 0 and not kept.has_spread:
+    if len(kept) == 2 and location.estimate.mean != 0 and not kept.has_spread:
         return "too few seeds: two without spread"
-    if found.permutation is not None and 2 * found.permutation.least > level:
-        return f"too few seeds: a permutation test has no p below {2 * found.permutation.least:.2g} here"
+    if location.permutation is not None and 2 * location.permutation.least > level:
+        return f"too few seeds: a permutation test has no p below {2 * location.permutation.least:.2g} here"
     return ""
 
 
@@ -289,8 +289,8 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     """
     if not samples:
         raise ValueError("compare_cases needs at least one case")
-    found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
-    adjusted = holm([paired.p_value for paired in found.values()])
+    differences = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
+    adjusted = holm([paired.p_value for paired in differences.values()])
     cases = tuple(
         CaseEffect(
             case=case,
@@ -298,14 +298,14 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
             p_holm=p_holm,
             verdict=capped(_case_verdict(paired, p_holm, alpha), samples[case].missing),
         )
-        for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
+        for (case, paired), p_holm in zip(differences.items(), adjusted, strict=True)
     )
     parts = MeanParts()
-    for case, paired in found.items():
+    for case, paired in differences.items():
         parts.add(samples[case], paired)
     overall = parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
-    tested = [case for case, paired in found.items() if not math.isnan(paired.p_converged)]
+    tested = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
     groups = tuple(tuple(tested[place] for place in places) for places in overall.groups)
     ratio, p_ratio = seed_means_ratio(parts.tested)
     return PairComparison(
@@ -316,7 +316,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         p_diverged=overall.p_diverged,
         verdict=overall.verdict,
         alpha=alpha,
-        num_undecidable=len(found) - sum(map(len, groups)),
+        num_undecidable=len(differences) - sum(map(len, groups)),
         groups=groups,
         num_incomplete=overall.num_incomplete,
         seeds_ratio=ratio,
@@ -368,11 +368,11 @@ def simultaneous(
 
 def simultaneous_differences(samples: Mapping[str, Samples], *, alpha: float) -> dict[str, MeanDifference]:
     """Returns the difference on each case, with the bounds of `simultaneous`."""
-    found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
-    adjusted = holm([paired.p_value for paired in found.values()])
+    differences = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
+    adjusted = holm([paired.p_value for paired in differences.values()])
     return {
         case: simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples))
-        for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
+        for (case, paired), p_holm in zip(differences.items(), adjusted, strict=True)
     }
 
 
@@ -407,14 +407,16 @@ class MeanParts:
         """Returns the mean over the cases and its verdict."""
         counts = [*self.counts, *group_counts(self.counted)]
         p_diverged = _p_diverged(counts)
-        found = mean_over_cases(self.tested, self.located)
-        mean = found.location
+        mean_over_all = mean_over_cases(self.tested, self.located)
+        mean = mean_over_all.location
         p_converged = mean.p_value() if mean else math.nan
         p_value = _combined_p_value(p_converged, p_diverged)
         fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
         verdict = capped(verdict, _sum_of_missing(self.lacking))
-        return MeanEffect(mean, p_value, p_converged, p_diverged, verdict, found.groups, found.num_incomplete)
+        return MeanEffect(
+            mean, p_value, p_converged, p_diverged, verdict, mean_over_all.groups, mean_over_all.num_incomplete
+        )
 
 
 def _interval(mean: Location, level: float) -> Interval:
@@ -451,21 +453,21 @@ def _verdict(
     return Effect.UNDECIDED if not directions else directions.pop() if len(directions) == 1 else Effect.MIXED
 
 
-def effect_words(found: MeanDifference, p_holm: float = math.nan, alpha: float = 0.05) -> str:
+def effect_words(difference: MeanDifference, p_holm: float = math.nan, alpha: float = 0.05) -> str:
     """Returns a description of both parts of a difference if a seed diverged, else "".
 
     Example: "better on the 7 seeds that converge (p .01); diverged or exploded 0 of 8 against 1 of 8".
 
     Args:
-      found: Difference on a case.
+      difference: Difference on a case.
       p_holm: p-value adjusted over the cases of a comparison, whose level the words have, as the verdict of the case
         does. NaN: the case is the only one.
       alpha: Level of the verdicts on all cases together.
     """
-    counts = Counts(found.diverged_a, found.num_a, found.diverged_b, found.num_b)
-    shared = f"{found.num_converged} seeds" if found.method == "paired" else "seeds"
-    level = alpha * found.p_value / p_holm if p_holm > 0 else alpha
-    return _words(found.mean, found.p_converged, shared, counts, found.p_diverged, level)
+    counts = Counts(difference.diverged_a, difference.num_a, difference.diverged_b, difference.num_b)
+    shared = f"{difference.num_converged} seeds" if difference.method == "paired" else "seeds"
+    level = alpha * difference.p_value / p_holm if p_holm > 0 else alpha
+    return _words(difference.mean, difference.p_converged, shared, counts, difference.p_diverged, level)
 
 
 def comparison_words(found: PairComparison) -> str:

@@ -148,8 +148,8 @@ def _mean_and_error(samples: NDArray[np.float64], k: int) -> tuple[NDArray[np.fl
 
 def _weights(count: int, k: int) -> NDArray[np.float64]:
     """Returns C(count - i, k - 1) / C(count, k), the probability that the i-th best of `count` is the best of k."""
-    found = np.zeros(count)
-    found[0] = k / count
+    weights = np.zeros(count)
+    weights[0] = k / count
     for place in range(1, count - k + 1):
-        found[place] = found[place - 1] * (count - place - k + 1) / (count - place)
-    return found
+        weights[place] = weights[place - 1] * (count - place - k + 1) / (count - place)
+    return weights

@@ -101,13 +101,13 @@ def stratified_t_mean(
     means = [mean_of(cell) for cell in cells]
     if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean_of(means)):
         return Interval(mean=mean_of(means))
-    found = [
+    estimates = [
         Estimate(mean=mean, variance=max(variance, floor) / len(cell), degrees=len(cell) - 1)
         for mean, variance, floor, cell in zip(
             means, _variances(cells), least or itertools.repeat(0.0, len(cells)), cells, strict=True
         )
     ]
-    return stratified_t(found, confidence)
+    return stratified_t(estimates, confidence)
 
 
 def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
@@ -144,7 +144,7 @@ def grouped_t_mean(
     mean = mean_of([mean_of(list(cell.values())) for cell in cells])
     if not math.isfinite(mean):
         return Interval(mean=mean)
-    found = []
+    estimates = []
     for group in groups:
         members = [cells[place] for place in group]
         floor = math.fsum(least[place] for place in group) / len(group) ** 2 if least else 0.0
@@ -155,8 +155,8 @@ def grouped_t_mean(
         size = min(map(len, members))
         if size < 2:
             return Interval(mean=mean)
-        found.append(Estimate(mean=part.mean, variance=max(part.variance, floor / size), degrees=part.degrees))
-    interval = stratified_t(found, confidence, [len(group) / len(cells) for group in groups])
+        estimates.append(Estimate(mean=part.mean, variance=max(part.variance, floor / size), degrees=part.degrees))
+    interval = stratified_t(estimates, confidence, [len(group) / len(cells) for group in groups])
     shift = mean - interval.mean
     return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
 
@@ -260,17 +260,17 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
     by_size: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         by_size.setdefault(len(row), []).append(place)
-    found = [Interval()] * len(rows)
+    intervals = [Interval()] * len(rows)
     for place in by_size.pop(1, ()):
-        found[place] = _of_one_seed(metric, rows[place])
+        intervals[place] = _of_one_seed(metric, rows[place])
     for size, places in by_size.items():
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.asarray([rows[place] for place in places], np.float64)[:, :, None]
             numbers = (one.ravel().tolist() for one in metric_bounds(metric, values))
         for place, lower, upper, method in zip(places, *numbers, strict=True):
             mean = mean_of(rows[place])
-            found[place] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
-    return found
+            intervals[place] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
+    return intervals
 
 
 def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:

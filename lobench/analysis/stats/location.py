@@ -112,16 +112,16 @@ def locate(samples: Samples) -> Location:
     few, many = sorted((len(kept.a), len(kept.b)))
     if not few:
         return Location(method="paired" if kept.is_paired else "welch", estimate=_NOTHING)
-    found = kept.estimate()
+    estimate = kept.estimate()
     if kept.binary_unit:
         gains, losses = kept.discordant()
         test = McNemar(gains=gains, losses=losses, num_items=len(kept))
-        return Location(method="mcnemar", estimate=found, samples=kept, mcnemar=test)
+        return Location(method="mcnemar", estimate=estimate, samples=kept, mcnemar=test)
     if kept.is_paired:
-        return Location(method="paired", estimate=found, samples=kept)
-    if few < 2 or many < _TWICE * few or math.isnan(found.variance):
-        return Location(method="welch", estimate=found, samples=kept)
-    return Location(method="permutation", estimate=found, samples=kept, permutation=Permutation([kept]))
+        return Location(method="paired", estimate=estimate, samples=kept)
+    if few < 2 or many < _TWICE * few or math.isnan(estimate.variance):
+        return Location(method="welch", estimate=estimate, samples=kept)
+    return Location(method="permutation", estimate=estimate, samples=kept, permutation=Permutation([kept]))
 
 
 def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None) -> Location:

@@ -41,15 +41,15 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
     drawn_for: dict[int, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
     resampled = []
     for case in cases:
-        own = [side[case] for side in sides]
+        values = [side[case] for side in sides]
         group = group_of.get(case)
-        if group is None or not all(side.keys() == own[0].keys() for side in own):
-            resampled.append(_resampled_ranks(own, draw))
+        if group is None or not all(side.keys() == values[0].keys() for side in values):
+            resampled.append(_resampled_ranks(values, draw))
             continue
-        seeds = tuple(sorted(own[0]))
+        seeds = tuple(sorted(values[0]))
         if drawn_for.get(group, ((), None))[0] != seeds:
             drawn_for[group] = seeds, draw.integers(0, len(seeds), (_NUM_RESAMPLES, len(seeds)))
-        resampled.append(_resampled_ranks(own, draw, drawn_for[group][1].copy()))
+        resampled.append(_resampled_ranks(values, draw, drawn_for[group][1].copy()))
     drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
     # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
     kind = np.float32 if len(cases) * len(sides) < 1 << 23 else np.float64

@@ -88,13 +88,18 @@ class Permutation:
         is_alone = len(cases) == 1
         self._weights = [1 / len(cases)] * len(cases) if weights is None else list(weights)
         self._cases: list[_Sides | _Signs] = []
-        for place, one in enumerate(cases):
-            if one.is_paired:
-                self._cases.append(_Signs(one.a, one.b, one.floor, _signs(len(one.a), place)))
+        for place, case_samples in enumerate(cases):
+            if case_samples.is_paired:
+                self._cases.append(
+                    _Signs(case_samples.a, case_samples.b, case_samples.floor, _signs(len(case_samples.a), place))
+                )
             else:
-                ways = _permutations(len(one.a), len(one.b), -1 if is_alone else place)
-                self._cases.append(_Sides(one.a, one.b, one.floor, ways))
-        means = [math.fsum(one.b) / len(one.b) - math.fsum(one.a) / len(one.a) for one in cases]
+                ways = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else place)
+                self._cases.append(_Sides(case_samples.a, case_samples.b, case_samples.floor, ways))
+        means = [
+            math.fsum(case_samples.b) / len(case_samples.b) - math.fsum(case_samples.a) / len(case_samples.a)
+            for case_samples in cases
+        ]
         self.mean = math.fsum(mean * weight for mean, weight in zip(means, self._weights, strict=True))
         self.least = 1 / len(self._statistics(0.0))  # smallest possible p-value, one-sided
 

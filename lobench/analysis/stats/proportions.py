@@ -40,17 +40,17 @@ def p_more(strata: Sequence[Counts]) -> float:
 
     Source: Boschloo 1970; Mehta, Patel and Gray 1985 for the strata.
     """
-    strata = [one for one in strata if one.num_a and one.num_b and one.a + one.b]
+    strata = [stratum for stratum in strata if stratum.num_a and stratum.num_b and stratum.a + stratum.b]
     if not strata:
         return 1.0
     if len(strata) == 1:
-        (one,) = strata
-        return float(_boschloo(one.num_a, one.num_b)[one.a, one.b])
+        (stratum,) = strata
+        return float(_boschloo(stratum.num_a, stratum.num_b)[stratum.a, stratum.b])
     distribution, lowest = np.ones(1), 0
-    for one in strata:
-        low, chances = _hypergeometric(one.a + one.b, one.num_a, one.num_b)
+    for stratum in strata:
+        low, chances = _hypergeometric(stratum.a + stratum.b, stratum.num_a, stratum.num_b)
         distribution, lowest = np.convolve(distribution, chances), lowest + low
-    return min(1.0, float(distribution[sum(one.b for one in strata) - lowest :].sum()))
+    return min(1.0, float(distribution[sum(stratum.b for stratum in strata) - lowest :].sum()))
 
 
 def p_fewer(strata: Sequence[Counts]) -> float:
@@ -59,7 +59,7 @@ def p_fewer(strata: Sequence[Counts]) -> float:
 
 
 def two_sided(one: float, other: float) -> float:
-    """Returns the p-value of two tests either of which may reject, by Bonferroni; the tests may be the tails of one."""
+    """Returns the p-value of the union of two tests, such as the two tails of one, by Bonferroni: twice the smaller."""
     return min(1.0, 2 * min(one, other))
 
 

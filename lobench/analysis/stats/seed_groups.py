@@ -98,11 +98,11 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
 
     A seed counts once, on whichever cases of the group it diverged.
     """
-    found = []
+    groups = []
     for places in group_places([case.shared for case in cases]):
         members = [cases[place] for place in places]
         if len(members) == 1:
-            found.append(counts_of(members[0]))
+            groups.append(counts_of(members[0]))
             continue
         counts = []
         for side in ("a", "b"):
@@ -110,8 +110,8 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
             seeds = set[int]().union(*values)
             diverged = {seed for one in values for seed, value in one.items() if value == DIVERGED}
             counts += [len(diverged), len(seeds)]
-        found.append(Counts(*counts))
-    return found
+        groups.append(Counts(*counts))
+    return groups
 
 
 def missing_of_group(cases: Sequence[Samples]) -> tuple[int, int]:

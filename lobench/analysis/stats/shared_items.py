@@ -78,7 +78,7 @@ def item_mean(cases: Sequence[Samples]) -> Location:
     both = [(case.by_seed("a"), case.by_seed("b")) for case in cases]
     lost = {item for a, b in both for item in a if DIVERGED in (a[item], b[item])}
     weights = [1 / len(cases)] * len(cases)
-    found = clustered_mean(
+    difference = clustered_mean(
         [
             {item: b[item] - value - case.raised for item, value in a.items() if item not in lost}
             for case, (a, b) in zip(cases, both, strict=True)
@@ -91,8 +91,8 @@ def item_mean(cases: Sequence[Samples]) -> Location:
     return Location(
         method="paired",
         estimate=Estimate(
-            mean=found.mean + math.fsum(case.raised for case in cases) / len(cases),
-            variance=max(found.variance, least) if not math.isnan(found.variance) else math.nan,
-            degrees=found.degrees,
+            mean=difference.mean + math.fsum(case.raised for case in cases) / len(cases),
+            variance=max(difference.variance, least) if not math.isnan(difference.variance) else math.nan,
+            degrees=difference.degrees,
         ),
     )

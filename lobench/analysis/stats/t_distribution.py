@@ -82,7 +82,7 @@ def _upper_tail(value: float, degrees: float) -> float:
 def _fraction(a: float, b: float, x: float) -> float:
     """Returns the continued fraction of I_x(a, b) by Lentz's method."""
     c, d = 1.0, 1.0 / _not_zero(1 - (a + b) * x / (a + 1))
-    found = d
+    fraction = d
     for m in range(1, 100_000):
         start = a + 2 * m
         even = m * (b - m) * x / ((start - 1) * start)
@@ -91,10 +91,10 @@ def _fraction(a: float, b: float, x: float) -> float:
             low, high = 1 + term * d, 1 + term / c
             d = 1.0 / (low if low > _TINY or low < -_TINY else _TINY)  # inline, because a page needs a million of these
             c = high if high > _TINY or high < -_TINY else _TINY
-            found *= d * c
+            fraction *= d * c
         if -1e-16 < d * c - 1 < 1e-16:
             break
-    return found
+    return fraction
 
 
 def _not_zero(value: float) -> float:

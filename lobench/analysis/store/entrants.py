@@ -53,16 +53,18 @@ def entrants_of(
     codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
     rows: Sequence[EvaluationRow] = list(ledger.evaluations(codes=codes))
     current = ledger.current_cases(rows)
-    found = []
+    entrants = []
     for who, label in wanted:
         known = described[who.variant.key]
-        own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256]
-        cases = current.cases_of(who.variant.key, known.cases if known is not None else (), own)
+        rows_of_subject = [row for row in rows if row.key.checkpoint_sha256 == who.sha256]
+        cases = current.cases_of(who.variant.key, known.cases if known is not None else (), rows_of_subject)
         keys = {case.key for case in cases}
-        own = current.ordered(who, [row for row in own if row.case.key in keys])
+        rows_of_subject = current.ordered(who, [row for row in rows_of_subject if row.case.key in keys])
         if first_seed is not None:
             cases = tuple(replace(case, first_seed=first_seed) for case in cases)
-        found.append(
-            Entrant(who=who, label=label, rows=tuple(replace(row, subjects=(who,)) for row in own), cases=cases)
+        entrants.append(
+            Entrant(
+                who=who, label=label, rows=tuple(replace(row, subjects=(who,)) for row in rows_of_subject), cases=cases
+            )
         )
-    return tuple(found)
+    return tuple(entrants)

@@ -63,7 +63,7 @@ def evaluation_summaries(
       rows: Evaluations.
       measured: Curves of each row, or their summary, if they were read before. None: they are read here.
     """
-    found: list[_Numbers] = [{}] * len(rows)
+    numbers_by_row: list[_Numbers] = [{}] * len(rows)
     added: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
     for place, (row, own) in enumerate(zip(rows, measured or map(_measured, rows), strict=True)):
@@ -75,10 +75,10 @@ def evaluation_summaries(
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
                 added[place] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
-        _measure(members, [rows[one.place].case for one in members], found)
+        _measure(members, [rows[one.place].case for one in members], numbers_by_row)
     return [
         EvaluationSummary(row=row, subject=subject, added=tuple(names), **numbers)
-        for row, numbers, names in zip(rows, found, added, strict=True)
+        for row, numbers, names in zip(rows, numbers_by_row, added, strict=True)
         for subject in row.sightings
     ]
 
@@ -92,7 +92,7 @@ class _Member(NamedTuple):
     summary: CurveSummary
 
 
-def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], found: list[_Numbers]) -> None:
+def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], numbers: list[_Numbers]) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     first, primary = members[0].summary, cases[0].primary_metric
     finals = {name: _mean([one.summary.final(name) for one in members]) for name in first.kept}
@@ -105,7 +105,7 @@ def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], found: list[
     for (place, summary), case, last, own_best in columns:
         num_diverged = summary.num_diverged
         final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, last, strict=True))
-        found[place] = {
+        numbers[place] = {
             "direction": direction,
             "final": final,
             "best": own_best,

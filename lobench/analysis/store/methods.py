@@ -125,11 +125,11 @@ def check_experiment(store: Path, name: str | None) -> None:
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
-    found = [row for row in known if name in (None, row.name)]
-    if name is not None and not found:
+    experiment_rows = [row for row in known if name in (None, row.name)]
+    if name is not None and not experiment_rows:
         names = ", ".join(dict.fromkeys(row.name for row in known)) or "none: `lobench run` makes one"
         raise UsageError(f"no experiment {name!r}", where=str(store), expected=f"one of {names}")
-    return found[-1] if found else None
+    return experiment_rows[-1] if experiment_rows else None
 
 
 class _Part(NamedTuple):
@@ -151,31 +151,35 @@ def of_members(
       trials: Trials of its searches. The best trial of a search represents the method, on fresh seeds if it has some.
     """
     rows: dict[object, EvaluationRow] = {}
-    for found in snapshot.rows:
-        rows[_key(found)] = rows[_key(found), found.key.code] = found
+    for stored_row in snapshot.rows:
+        rows[_key(stored_row)] = rows[_key(stored_row), stored_row.key.code] = stored_row
     bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
-    for one in members:
-        work = (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)
-        stored = rows.get((work, one.code), rows.get(work))  # or the result of edited code that replaces it
-        by_place[one.method, one.trial, one.session, work] = one, stored
+    for member in members:
+        work = (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block, member.program)
+        stored = rows.get((work, member.code), rows.get(work))  # or the result of edited code that replaces it
+        by_place[member.method, member.trial, member.session, work] = member, stored
     held = list(by_place.values())
     # If the suite was edited between two runs, members have both forms; former forms are in no table.
     forms = _Forms(held, snapshot.current, are_own=_may_differ(config))
-    for one, row in held:
-        if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
+    for member, row in held:
+        if row is None or not isinstance(member.session, int) or not isinstance(member.trial, int):
             continue
-        if (row := forms.as_one(one, row)) is None:
+        if (row := forms.as_one(member, row)) is None:
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
-        method, _, number = one.method.partition("/")
+        method, _, number = member.method.partition("/")
         is_command = _is_training(bindings_of.get(method, {}))
-        key, session = ((method, int(number or 0)), one.trial) if is_command else ((method, one.trial), one.session)
-        groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
+        key, session = (
+            ((method, int(number or 0)), member.trial) if is_command else ((method, member.trial), member.session)
+        )
+        groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, member.session))
     used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
     best = best_trials(trials, groups, [name for name, bindings in bindings_of.items() if "search" in bindings])
-    groups = {(name, trial): found for (name, trial), found in groups.items() if best.get(name, trial) == trial}
+    groups = {
+        (name, trial): stored_row for (name, trial), stored_row in groups.items() if best.get(name, trial) == trial
+    }
     order = [name for name in bindings_of if any(method == name for method, _ in groups)]
     counts = Counter(name for name, _ in groups)
     subjects, names, searched = [], [], []
@@ -192,7 +196,8 @@ def of_members(
                 strategy=bindings["search"],
                 space=_space(config, method),
                 parameters=next(
-                    (one.parameters for one in trials if (one.method, one.number) == (method, trial)), search.parameters
+                    (member.parameters for member in trials if (member.method, member.number) == (method, trial)),
+                    search.parameters,
                 ),
             )
         if "command" in bindings:
@@ -220,8 +225,8 @@ def of_members(
         searched=tuple(searched),
         trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
         num_outside=len(
-            {one.who.sha256 for one in snapshot.subjects if one.who.kind == "optimizer"}
-            - {one.evaluation.sha256 for one in members}
+            {member.who.sha256 for member in snapshot.subjects if member.who.kind == "optimizer"}
+            - {member.evaluation.sha256 for member in members}
         ),
     )
 
@@ -253,11 +258,11 @@ class _Forms:
         self._one: dict[CasePlace, str] = {}
         self._rows: dict[int, EvaluationRow] = {}
         self._former: dict[int, EvaluationRow] = {}
-        there = [(one, row) for one, row in held if row is not None]
-        for one, row in sorted(there, key=lambda pair: current.last_planned(pair[1])):
-            self._current[self._place(one, row)] = row.case.identity
-        for one, row in there:
-            if self._current[self._place(one, row)] == row.case.identity:
+        there = [(member, row) for member, row in held if row is not None]
+        for member, row in sorted(there, key=lambda pair: current.last_planned(pair[1])):
+            self._current[self._place(member, row)] = row.case.identity
+        for member, row in there:
+            if self._current[self._place(member, row)] == row.case.identity:
                 self._one.setdefault(place_of(row.case), row.case.identity)
 
     def _place(self, one: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
@@ -314,13 +319,13 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
 
     `@random()` becomes `random`.
     """
-    found: dict[str, dict[str, str]] = {}
-    for one in _bindings(config):
-        if one.name == "Method":
-            value = one.value
+    bindings_by_method: dict[str, dict[str, str]] = {}
+    for binding in _bindings(config):
+        if binding.name == "Method":
+            value = binding.value
             named = last_name(value.scoped_selector.rsplit("/", 1)[-1]) if isinstance(value, Reference) else str(value)
-            found.setdefault(one.scope, {})[one.parameter] = named
-    return found
+            bindings_by_method.setdefault(binding.scope, {})[binding.parameter] = named
+    return bindings_by_method
 
 
 def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, is_command: bool) -> StoredSubject:
@@ -396,12 +401,12 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
     """Joins the cells of trained checkpoints. Each session has one value, which is NaN if one of its seeds diverged."""
 
     def of(field: str) -> dict[str, dict[int, float]]:
-        found: dict[str, dict[int, float]] = {}
+        values_by_metric: dict[str, dict[int, float]] = {}
         for session, cell in sorted(cells.items()):
             for metric, row in getattr(cell, field).items():
                 values = [math.nan if seed in cell.diverged_at else value for seed, value in row.items()]
-                found.setdefault(metric, {})[session] = mean_of(values)
-        return found
+                values_by_metric.setdefault(metric, {})[session] = mean_of(values)
+        return values_by_metric
 
     first = next(iter(cells.values()))
     return dataclasses.replace(

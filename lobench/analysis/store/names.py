@@ -82,8 +82,9 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     if not places:
         every = [names_of(snapshot, place) for place in range(len(snapshot.subjects))]
         known = list(dict.fromkeys(names[0] for names in every))
+        is_path = "/" in text or bool(Path(text).suffix)
         raise UsageError(
-            f"nothing here is called {text!r}",
+            f"no file {text!r}, and no result of this name" if is_path else f"nothing here is called {text!r}",
             where=str(snapshot.store),
             expected=f"one of {', '.join(map(repr, known[-_MOST_KNOWN:]))}" + " ..." * (len(known) > _MOST_KNOWN),
             next_step=suggestion(text, [name for names in every for name in names]),

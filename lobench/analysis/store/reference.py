@@ -55,12 +55,12 @@ class Choice:
 
 def kept_choices(stores: Iterable[Path]) -> list[Choice]:
     """Returns the choices recorded in stores, in order. Stores that do not exist are skipped."""
-    found = []
+    choices = []
     for store in dict.fromkeys(stores):
         if (store / "ledger.sqlite").is_file():
             with Ledger.open(store, read_only=True) as ledger:
-                found += [Choice.of_event(detail) for _, detail in ledger.events(CHOICE)]
-    return found
+                choices += [Choice.of_event(detail) for _, detail in ledger.events(CHOICE)]
+    return choices
 
 
 def choose_reference(

@@ -72,12 +72,12 @@ def chosen_by_search(
     sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
 ) -> tuple[StoredSubject, BestTrial]:
     """Returns the best trial on fresh seeds, if there are some, and on the seeds that chose it."""
-    own = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
+    of_search = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
     fresh = _of(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
-    if not own or not fresh:
-        subject = make(own or fresh)
+    if not of_search or not fresh:
+        subject = make(of_search or fresh)
         return subject, BestTrial(subject=subject, is_fresh=False)
-    searched = make(own)
+    searched = make(of_search)
     return dataclasses.replace(make(fresh), who=searched.who), BestTrial(subject=searched, is_fresh=True)
 
 
@@ -161,11 +161,11 @@ def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[
       trials: Trials of the experiment.
       labels: Names of the methods in tables, by scope.
     """
-    found: dict[str, list[TrialRow]] = {}
+    trials_by_method: dict[str, list[TrialRow]] = {}
     for trial in trials:
         if trial.parameters:
-            found.setdefault(trial.method, []).append(trial)
-    return [_history(method, labels.get(method, method), rows) for method, rows in found.items()]
+            trials_by_method.setdefault(trial.method, []).append(trial)
+    return [_history(method, labels.get(method, method), rows) for method, rows in trials_by_method.items()]
 
 
 def edges_of(history: StoppedTrials) -> list[str]:
@@ -197,14 +197,14 @@ def edges_among(who: Sequence[Subject], best: int) -> list[str]:
 def _settings(who: Subject) -> dict[str, str | float]:
     """Returns the bindings of a subject as texts or numbers, by path. The optimizer or checkpoint has the path ""."""
     called, *bindings = (part.strip() for part in (who.uri if who.is_optimizer else "").split(";"))
-    found: dict[str, str | float] = {"": called or who.sha256}
+    settings: dict[str, str | float] = {"": called or who.sha256}
     for binding in bindings or who.variant.bindings:
         path, _, text = map(str.strip, binding.partition("="))
         try:
-            found[path] = float(text)
+            settings[path] = float(text)
         except ValueError:
-            found[path] = text
-    return found
+            settings[path] = text
+    return settings
 
 
 def _form(settings: Mapping[str, str | float]) -> tuple[object, ...]:

@@ -258,14 +258,14 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
     by_step = {one.who for one in subjects if one.who.has_theta} - {*without_step}
     steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who in by_step)
     has_runs = len({one.who.run for one in subjects if one.who.has_theta}) > 1
-    found = []
+    labels = []
     for subject in subjects:
         generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
         by_name = subject.who not in by_step or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
-        found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
-    return _told_apart(found, subjects)
+        labels.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
+    return _told_apart(labels, subjects)
 
 
 def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
@@ -273,12 +273,12 @@ def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
     return _told_apart([one.label for one in subjects], subjects)
 
 
-def _told_apart(found: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
-    for label in [label for label, count in Counter(found).items() if count > 1]:
-        places = [place for place, other in enumerate(found) if other == label]
+def _told_apart(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
+    for label in [label for label, count in Counter(labels).items() if count > 1]:
+        places = [place for place, other in enumerate(labels) if other == label]
         for place, new_name in zip(places, _distinguished([subjects[place] for place in places]), strict=True):
-            found[place] = new_name
-    return found
+            labels[place] = new_name
+    return labels
 
 
 def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:

@@ -376,17 +376,17 @@ def _of_metric(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64
 
 
 def _joined(metric: str, case: CaseInfo, who: Subject, latest: _Latest) -> CaseCurves | None:
-    found = _of_metric(metric, latest)
-    if not found:
+    values_by_seed = _of_metric(metric, latest)
+    if not values_by_seed:
         return None
     # Imported curves may differ in their steps; use the common ones.
-    steps = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in found.values())))
+    steps = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in values_by_seed.values())))
     return CaseCurves(
         case=case,
         subject=who,
         metric=metric,
         steps=np.asarray(steps, np.int64),
-        seeds=np.asarray(list(found), np.int64),
-        values=np.stack([values[np.isin(own, steps)] for own, values in found.values()]),
-        diverged_at=np.asarray([latest[seed][0].diverged_at[latest[seed][1]] for seed in found], np.int64),
+        seeds=np.asarray(list(values_by_seed), np.int64),
+        values=np.stack([values[np.isin(own, steps)] for own, values in values_by_seed.values()]),
+        diverged_at=np.asarray([latest[seed][0].diverged_at[latest[seed][1]] for seed in values_by_seed], np.int64),
     )

@@ -35,10 +35,10 @@ def html_of_results(snapshot: Snapshot, head: str) -> str:
     if not snapshot.rows:
         return paragraph(head)
     summary = Summary(snapshot, Scales.of(snapshot.subjects, None))
-    found = tabulate(summary, TableSpec(costs=True))
+    tabulated = tabulate(summary, TableSpec(costs=True))
     parts: list[str] = [paragraph(head)]
-    for panel in found.panels:
-        header = [panel.heading or "mean score", *(heading.label for heading in found.columns)]
+    for panel in tabulated.panels:
+        header = [panel.heading or "mean score", *(heading.label for heading in tabulated.columns)]
         lines = [
             [line.heading.label, *(cell_text(entry, panel.digits) for entry in line.entries)]
             for line in panel.lines[:_MOST_ROWS]
@@ -46,7 +46,7 @@ def html_of_results(snapshot: Snapshot, head: str) -> str:
         parts.append(table(header, [[*line, *[""] * (len(header) - len(line))] for line in lines]))
         if len(panel.lines) > _MOST_ROWS:
             parts.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
-    return "".join([*parts, *map(paragraph, [f"Scores: {summary.scale_label}.", *found.footnotes()])])
+    return "".join([*parts, *map(paragraph, [f"Scores: {summary.scale_label}.", *tabulated.footnotes()])])
 
 
 def plot_results(

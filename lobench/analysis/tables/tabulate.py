@@ -221,20 +221,20 @@ class _Maker:
 
     def _panels_of_costs(self, rows: str) -> list[Panel]:
         """Returns four panels for each class of machines with times. Numbers of different classes are never mixed."""
-        found: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
+        entries_by_panel: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
         tuned = self._steps_to_tuned()
         for case, _ in self._cases:
             name = self._summary.metric_of(case, self._metrics[0])
             cells = [self._cell(place, case, name) if place >= 0 else None for place, _ in self._methods]
             for one in class_costs(cells, name):
-                of_class = found.setdefault(str(one.machine), {})
+                of_class = entries_by_panel.setdefault(str(one.machine), {})
                 for title, entries in self._costs(name, one.sides, tuned.get(case, {})).items():
                     of_class.setdefault(title, {})[case] = entries
-        if not found:
+        if not entries_by_panel:
             return []
         self._notes += [COSTS_NOTE]
         panels = []
-        for machine, titles in found.items():
+        for machine, titles in entries_by_panel.items():
             for title, by_case in titles.items():
                 columns = [by_case.get(case, [None] * len(self._methods)) for case, _ in self._cases]
                 if rows == "case":
@@ -258,7 +258,7 @@ class _Maker:
         self, metric: str, sides: Sequence[SideCost | None], tuned: Mapping[int, float]
     ) -> dict[str, list[Entry | None]]:
         """Returns the entries of each panel of costs on a case, by method. Empty panels are left out."""
-        found: dict[str, list[Entry | None]] = {
+        entries_by_panel: dict[str, list[Entry | None]] = {
             "seconds of a step": [_time(side.seconds.median, side) if side else None for side in sides],
             "times a gradient step": [
                 _time(side.overhead.ratio, side.overhead) if side is not None else None for side in sides
@@ -269,7 +269,7 @@ class _Maker:
                 for (place, _), side in zip(self._methods, sides, strict=True)
             ],
         }
-        return {title: entries for title, entries in found.items() if any(entries)}
+        return {title: entries for title, entries in entries_by_panel.items() if any(entries)}
 
     def _at_equal_time(self, side: SideCost, metric: str) -> Entry | None:
         (entry,) = self._entries_of([side.at_equal_time], metric)
@@ -325,15 +325,15 @@ class _Maker:
         self, columns: Sequence[Mapping[int, float]], metric: str, bold: Collection[int] = ()
     ) -> list[Entry | None]:
         """Returns an entry for each column of seeds; None if the column is empty."""
-        found: list[Entry | None] = [None] * len(columns)
+        entries: list[Entry | None] = [None] * len(columns)
         places = [place for place, column in enumerate(columns) if column]
         rows = [list(columns[place].values()) for place in places]
         for place, values, interval in zip(places, rows, metric_means(metric, rows), strict=True):
             if not self._spec.interval.get(metric, True):
                 interval = Interval(mean=interval.mean, degrees=interval.degrees)
             lost = sum(map(math.isnan, values))
-            found[place] = Entry(interval=interval, num_lost=lost, num_seeds=len(values), is_bold=place in bold)
-        return found
+            entries[place] = Entry(interval=interval, num_lost=lost, num_seeds=len(values), is_bold=place in bold)
+        return entries
 
     def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
         """Returns the columns of the best printed mean, and of those that no test finds worse."""
@@ -355,15 +355,15 @@ class _Maker:
         Methods without a score are left out, and so are trials on the seeds that chose them.
         """
         sides = {place: self._scores(place, metric) for place, _ in self._methods}
-        sides = {place: found for place, found in sides.items() if found}
+        sides = {place: ranks for place, ranks in sides.items() if ranks}
         subjects = self._summary.snapshot.subjects
         cells = [subjects[place].cells for place in sides if place >= 0]
         groups = case_groups(cells, list(dict.fromkeys(case for side in sides.values() for case in side)))
-        found, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
+        ranks, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
         if num_cases < 2:
             return []
         self._note_ranks(self._summary.metric_label(metric), len(sides), num_cases)
-        by_place = dict(zip(sides, found, strict=True))
+        by_place = dict(zip(sides, ranks, strict=True))
         return [
             Entry(interval=by_place[place], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
             if place in by_place
@@ -395,12 +395,14 @@ class _Maker:
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
         places = [place for place, _ in self._methods if place >= 0 and place not in self._left]
-        found = {place: self._summary.mean_score(place, metric).interval for place in places}
+        means = {place: self._summary.mean_score(place, metric).interval for place in places}
         self._note_left_out(metric)
-        if all(math.isnan(one.mean) for one in found.values()):
+        if all(math.isnan(unit_interval.mean) for unit_interval in means.values()):
             return []
         whole = self._whole
-        is_all = {one.who.key for one in whole.stored} <= {one.who.key for one in whole.subjects}
+        is_all = {unit_interval.who.key for unit_interval in whole.stored} <= {
+            unit_interval.who.key for unit_interval in whole.subjects
+        }
         best = "the best mean of all methods here" if is_all else "the best mean that is stored"
         note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
         if not is_all:
@@ -408,23 +410,26 @@ class _Maker:
         if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
         snapshot, cases = self._summary.snapshot, self._summary.snapshot.cases
-        is_primary = all(self._summary.metric_of(at, metric) == one.primary_metric for at, one in enumerate(cases))
+        is_primary = all(
+            self._summary.metric_of(at, metric) == unit_interval.primary_metric
+            for at, unit_interval in enumerate(cases)
+        )
         bold: set[int] = set()
         if self._spec.bold != "none":
             marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
             self._tests |= marked.tests
             bold = {places[index] for index in marked.places}
             references = {place for place, _ in self._methods if place < 0}  # the tuned baseline scores 1 by definition
-            if references and not any(one.mean >= 1 for one in found.values()):
+            if references and not any(unit_interval.mean >= 1 for unit_interval in means.values()):
                 bold = references
-        one = Interval(mean=1.0)
+        unit_interval = Interval(mean=1.0)
         entries = [
             (self._left[place] if is_primary else None)
             if place in self._left
             else None
-            if place >= 0 and math.isnan(found[place].mean)
+            if place >= 0 and math.isnan(means[place].mean)
             else Entry(
-                interval=found.get(place, one),
+                interval=means.get(place, unit_interval),
                 num_lost=snapshot.subjects[place].num_diverged if place >= 0 else 0,
                 num_seeds=snapshot.subjects[place].num_seeds if place >= 0 else 0,
                 is_bold=place in bold,
@@ -482,10 +487,10 @@ def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
     labels = dict(zip(whole.methods, whole.labels, strict=True)) | dict(
         zip(snapshot.methods, snapshot.labels, strict=True)
     )
-    found = {}
+    entries = {}
     for name, look, standing in zip(whole.methods, summary.race.out_at, summary.race.standings, strict=True):
         if look is not None and standing is not None and name in snapshot.methods:
-            found[snapshot.methods.index(name)] = Entry(
+            entries[snapshot.methods.index(name)] = Entry(
                 interval=standing.gap,
                 num_lost=0,
                 num_seeds=0,
@@ -493,7 +498,7 @@ def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
                 is_score=True,
                 against=labels[whole.methods[standing.against]],
             )
-    return found
+    return entries
 
 
 def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:

@@ -210,15 +210,17 @@ def _event(name: str, values: list[Any]) -> Event:
 
 def _history_record(history: History) -> dict[str, Any]:
     """Returns a history as JSON. Thetas with the same recorded evaluations share one list."""
-    numbers = {key: number for number, key in enumerate(sorted({one.case_key for one in _evaluations(history)}))}
+    numbers = {
+        key: number for number, key in enumerate(sorted({evaluation.case_key for evaluation in _evaluations(history)}))
+    }
 
-    def part(one: EvaluationId) -> tuple[int, int, int]:
-        return numbers[one.case_key], one.block.start, one.block.size
+    def part(evaluation: EvaluationId) -> tuple[int, int, int]:
+        return numbers[evaluation.case_key], evaluation.block.start, evaluation.block.size
 
     def grouped(evaluations: Iterable[EvaluationId]) -> list[Any]:
         of_theta: dict[str, list[tuple[int, int, int]]] = {}
-        for one in evaluations:
-            of_theta.setdefault(one.sha256, []).append(part(one))
+        for evaluation in evaluations:
+            of_theta.setdefault(evaluation.sha256, []).append(part(evaluation))
         alike: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
         for sha256, parts in of_theta.items():
             alike.setdefault(tuple(sorted(parts)), []).append(sha256)
@@ -229,12 +231,14 @@ def _history_record(history: History) -> dict[str, Any]:
         "recorded": grouped(history.recorded),
         "retried": grouped(history.retried),
         "splits": grouped(history.splits),
-        "deaths": [[one.sha256, part(one), count] for one, count in history.deaths.items()],
+        "deaths": [[evaluation.sha256, part(evaluation), count] for evaluation, count in history.deaths.items()],
         "admissions": list(history.admissions.items()),
         "finished": sorted(history.finished),
         "durations": dict(history.durations),
-        "codes": [[one.sha256, part(one), codes] for one, codes in history.codes.items()],
-        "retried_codes": [[one.sha256, part(one), codes] for one, codes in history.retried_codes.items()],
+        "codes": [[evaluation.sha256, part(evaluation), codes] for evaluation, codes in history.codes.items()],
+        "retried_codes": [
+            [evaluation.sha256, part(evaluation), codes] for evaluation, codes in history.retried_codes.items()
+        ],
         "same_codes": dict(history.same_codes),
         "keeps_code": history.keeps_code,
     }

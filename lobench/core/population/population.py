@@ -127,7 +127,7 @@ def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
     return (-math.inf if math.isnan(total) else total,)
 
 
-def better(one: Member, other: Member) -> bool:
+def better(member: Member, other: Member) -> bool:
     """Returns whether `one` beats `other`: no worse in every value and better in at least one.
 
     With one value that is `>`; with several, Pareto improvement. A feasible member beats an infeasible one.
@@ -135,9 +135,9 @@ def better(one: Member, other: Member) -> bool:
     >>> better(Member(id=1, fitness=(2.0, 0.0)), Member(id=2, fitness=(1.0, 0.0)))
     True
     """
-    if one.fitness is None or other.fitness is None:
-        return one.fitness is not None and other.fitness is None
-    pairs = list(zip(one.fitness, other.fitness, strict=True))
+    if member.fitness is None or other.fitness is None:
+        return member.fitness is not None and other.fitness is None
+    pairs = list(zip(member.fitness, other.fitness, strict=True))
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
@@ -148,11 +148,11 @@ def front(population: Iterable[Member]) -> list[Member]:
     >>> [member.id for member in front(members)]
     [1, 2]
     """
-    found: list[Member] = []
+    best_members: list[Member] = []
     for member in sorted(population, key=lambda member: member.id):
-        if member.fitness is not None and not any(better(other, member) for other in found):
-            found = [other for other in found if not better(member, other)] + [member]
-    return found
+        if member.fitness is not None and not any(better(other, member) for other in best_members):
+            best_members = [other for other in best_members if not better(member, other)] + [member]
+    return best_members
 
 
 def rank(population: Iterable[Member]) -> list[Member]:

@@ -48,15 +48,15 @@ class Tournament:
     pool: Pool = Pool.ALL
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own, others = _split(population, initiator)
+        own_members, others = _split(population, initiator)
         if not self.pareto:
-            _one_value(own, *others)
+            _one_value(own_members, *others)
         if not others:
-            return _child(own)
+            return _child(own_members)
         opponent = Draws(seed, "opponent").choice(others)
-        if better(opponent, own):
-            return _child(opponent, own)
-        return _child(own, opponent)
+        if better(opponent, own_members):
+            return _child(opponent, own_members)
+        return _child(own_members, opponent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ class ExploitExplore:
     pool: Pool = Pool.NEWEST
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own, _ = _split(population, initiator)
+        own_members, _ = _split(population, initiator)
         ranked = rank(population)
         count = min(_at_least_one(self.share, len(ranked)), max(len(ranked) // 2, 1))
-        best = [member for member in ranked[:count] if better(member, own)]
-        if best and own in ranked[-count:]:
-            return _child(Draws(seed, "parent").choice(best), own)
-        return _child(own, explore=False)
+        best = [member for member in ranked[:count] if better(member, own_members)]
+        if best and own_members in ranked[-count:]:
+            return _child(Draws(seed, "parent").choice(best), own_members)
+        return _child(own_members, explore=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +108,11 @@ class WinnerTakesAll:
     pool: Pool = Pool.NEWEST
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own, _ = _split(population, initiator)
+        own_members, _ = _split(population, initiator)
         best = rank(population)[0]
-        if best == own:
-            return _child(own, explore=False)
-        return _child(best, own) if better(best, own) else _child(own, best)
+        if best == own_members:
+            return _child(own_members, explore=False)
+        return _child(best, own_members) if better(best, own_members) else _child(own_members, best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

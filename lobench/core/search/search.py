@@ -119,7 +119,7 @@ def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None
     if size is None and num_trials is None:
         raise ConfigError("this search needs a number of trials", where=where, next_step="bind Method.num_trials")
     if size is not None and num_trials is not None and size != num_trials:
-        next_step = "leave Method.num_trials out: the grid has a fixed size"
+        next_step = "leave out Method.num_trials (--num-trials): the grid fixes it"
         raise ConfigError("num_trials", where=where, got=str(num_trials), expected=str(size), next_step=next_step)
     return size if size is not None else num_trials or 0
 

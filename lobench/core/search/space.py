@@ -125,7 +125,7 @@ class Parameter:
         geometric mean. Reals are rounded to 15 digits, so that they print as written: 0.001 instead of
         0.0009999999999999998.
         """
-        found = []
+        points = []
         for place in range(num_values):
             share = place / (num_values - 1) if num_values > 1 else 0.5
             if share in (0.0, 1.0):
@@ -134,8 +134,8 @@ class Parameter:
                 value = float(f"{low ** (1 - share) * high**share:.15g}")
             else:
                 value = float(f"{low * (1 - share) + high * share:.15g}")
-            found.append(self._clip(value))
-        return tuple(dict.fromkeys(found))
+            points.append(self._clip(value))
+        return tuple(dict.fromkeys(points))
 
     def sample(self, draws: Draws) -> Value:
         """Returns a value drawn from the prior, by the random numbers of `draws`."""
@@ -361,11 +361,15 @@ class Space:
         Raises:
           KeyError: An active parameter has no value.
         """
-        found: dict[str, Value] = {}
+        active_values: dict[str, Value] = {}
         for parameter in self.parents_first:
-            if self.is_active(parameter.path, found):
-                found[parameter.path] = params[parameter.path]
-        return {parameter.path: found[parameter.path] for parameter in self.parameters if parameter.path in found}
+            if self.is_active(parameter.path, active_values):
+                active_values[parameter.path] = params[parameter.path]
+        return {
+            parameter.path: active_values[parameter.path]
+            for parameter in self.parameters
+            if parameter.path in active_values
+        }
 
     def is_active(self, path: str, params: Mapping[str, Value]) -> bool:
         when = self._by_path[path].when

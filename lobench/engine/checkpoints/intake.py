@@ -143,8 +143,8 @@ class Intake:
         If the file is invalid, the sightings of its run are left out. Sightings of a run that was removed are not
         changed.
         """
-        found = dict(sightings)
-        of_runs = {at: one for at, one in found.items() if one.has_theta and one.run and not one.variant.bindings}
+        subjects = dict(sightings)
+        of_runs = {at: one for at, one in subjects.items() if one.has_theta and one.run and not one.variant.bindings}
         last = {one.uri: one for one in of_runs.values()}
         for seen in last.values():
             try:
@@ -152,7 +152,7 @@ class Intake:
             except ConfigError:  # the next poll reports it
                 for at, one in of_runs.items():
                     if one.uri == seen.uri:
-                        found.pop(at, None)
+                        subjects.pop(at, None)
                 self._fingerprints.pop(seen.uri, None)
                 continue
             if not variant.key and not _exists(seen.uri):
@@ -160,11 +160,11 @@ class Intake:
             same = {at: one for at, one in of_runs.items() if (one.uri, one.sha256) == (seen.uri, seen.sha256)}
             for at, one in same.items():
                 if one.variant != variant:
-                    del found[at]
+                    del subjects[at]
             if all(one.variant != variant for one in same.values()):
                 subject = dataclasses.replace(seen, variant=variant)
-                found[self._ledger.record_sighting(subject)] = subject
-        return dict(sorted(found.items()))
+                subjects[self._ledger.record_sighting(subject)] = subject
+        return dict(sorted(subjects.items()))
 
     def give(self, given: Given) -> tuple[int, Subject] | None:
         """Records a given subject, and returns its position and the subject; None for a checkpoint that cannot be read.
@@ -406,13 +406,13 @@ class Intake:
             if given is None and self._is_known(seen):
                 self._note_read(seen)
                 return None
-            found = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
+            given_checkpoint = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
             if given is None:
                 checkpoint, mark = self._read(seen, None)
             else:  # retried now, since given checkpoints are not retried later
                 checkpoint, mark = retried(lambda: self._read(seen, given), clock=self._clock)
             _check_theta(checkpoint, given)
-            subject = found.read_as(checkpoint)
+            subject = given_checkpoint.read_as(checkpoint)
             restarts_from = self._restarts_from(seen, subject) if given is None else None
         except ConfigError as error:
             if given is not None:
@@ -606,4 +606,4 @@ def _is_text(name: str) -> bool:
 def skipped_line(uris: Sequence[str]) -> str:
     """Returns one line on checkpoints that are not evaluated. `uris` are in the order of their steps."""
     named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-    return f"skipped: {named} (--checkpoints chose others)"
+    return f"skipped: {named} (not chosen; `--checkpoints all` evaluates each)"

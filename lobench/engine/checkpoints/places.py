@@ -57,25 +57,25 @@ def path_of(place: str) -> epath.Path:
 
 @functools.cache
 def _from_hub(place: str) -> epath.Path:
-    found = _IN_HUB.fullmatch(place)
-    if found is None or ".." in found["file"].split("/"):
+    match = _IN_HUB.fullmatch(place)
+    if match is None or ".." in match["file"].split("/"):
         raise CheckpointError("no file of the hub", got=place, expected="hf://OWNER/NAME@REVISION/FILE")
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
         how = "pip install 'lobench[hub]'"
         raise CheckpointError("huggingface_hub is not installed", where=place, got=str(error), next_step=how) from error
-    revision = unquote(found["revision"] or "main")
+    revision = unquote(match["revision"] or "main")
     try:
-        return epath.Path(hf_hub_download(found["repository"], found["file"], revision=revision))
+        return epath.Path(hf_hub_download(match["repository"], match["file"], revision=revision))
     except Exception as error:
         raise CheckpointError("not to be had from the hub", where=place, got=headline(error)) from error
 
 
 @functools.cache
 def _from_wandb(place: str) -> epath.Path:
-    found = _IN_WANDB.fullmatch(place)
-    if found is None or ".." in place.split("/"):
+    match = _IN_WANDB.fullmatch(place)
+    if match is None or ".." in place.split("/"):
         expected = "wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE"
         raise CheckpointError("no file of an artifact of W&B", got=place, expected=expected)
     with environment_with(_QUIET, as_defaults=True):
@@ -84,11 +84,11 @@ def _from_wandb(place: str) -> epath.Path:
         except ImportError as error:
             how = "pip install wandb"
             raise CheckpointError("wandb is not installed", where=place, got=str(error), next_step=how) from error
-        kind = "files" if found["file"] else "only_files"
-        home = Path(wandb.env.get_cache_dir(), "lobench", kind, *found["artifact"].split("/"), found["version"])
+        kind = "files" if match["file"] else "only_files"
+        home = Path(wandb.env.get_cache_dir(), "lobench", kind, *match["artifact"].split("/"), match["version"])
         is_offline = os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
-        if is_offline or re.fullmatch(r"v\d+", found["version"]):  # such a version never changes
-            kept = [home / found["file"]] if found["file"] else list(home.rglob("*"))
+        if is_offline or re.fullmatch(r"v\d+", match["version"]):  # such a version never changes
+            kept = [home / match["file"]] if match["file"] else list(home.rglob("*"))
             kept = [path for path in kept if path.is_file()]
             if kept:
                 return epath.Path(kept[0])
@@ -96,14 +96,14 @@ def _from_wandb(place: str) -> epath.Path:
             how = "ask for it once without WANDB_MODE=offline"
             raise CheckpointError("not in wandb's cache", where=place, got="WANDB_MODE=offline", next_step=how)
         try:
-            artifact = wandb.Api().artifact(f"{found['artifact']}:{found['version']}")
+            artifact = wandb.Api().artifact(f"{match['artifact']}:{match['version']}")
             names = sorted(artifact.manifest.entries)
-            file = found["file"] or (names[0] if len(names) == 1 else "")
+            file = match["file"] or (names[0] if len(names) == 1 else "")
             if file not in names:
                 raise CheckpointError(
-                    "no such file in the artifact" if found["file"] else "the artifact has several files",
+                    "no such file in the artifact" if match["file"] else "the artifact has several files",
                     where=place,
-                    got=found["file"] or first_of(names, 4),
+                    got=match["file"] or first_of(names, 4),
                     expected=f"one of {first_of(names, 8)}",
                 )
             return epath.Path(artifact.get_entry(file).download(str(home)))

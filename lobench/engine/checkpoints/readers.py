@@ -28,6 +28,7 @@ from lobench.engine.checkpoints.files import (
     settling_seconds,
 )
 from lobench.engine.checkpoints.places import absolute_place, path_of
+from lobench.engine.paths import similar_path
 from lobench.engine.retries import retried
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import BrokenPlugin
@@ -219,6 +220,13 @@ def reader_for(path: epath.Path, readers: Mapping[str, CheckpointReader]) -> str
     return next((name for name, reader in readers.items() if reader.recognises(path)), None)
 
 
+def _checkpoints_in(folder: epath.Path, readers: Mapping[str, CheckpointReader]) -> list[str]:
+    """Returns the paths of the checkpoints directly below a folder, by name; [] if it is not a folder."""
+    if not folder.is_dir():
+        return []
+    return [str(path) for path in sorted(folder.iterdir()) if reader_for(path, readers) is not None]
+
+
 def load_checkpoint(
     location: str, manager: PluginManager, *, allow_pickle: bool
 ) -> tuple[Checkpoint, Mapping[str, np.ndarray]]:
@@ -232,9 +240,11 @@ def load_checkpoint(
     readers = load_readers(manager, allow_pickle=allow_pickle)
     with _looking(location):
         if not retried(lambda: exists(path)):
-            raise CheckpointGone("no checkpoint found", where=location)
+            raise CheckpointGone("no checkpoint found", where=location, next_step=similar_path(location))
     name = reader_for(path, readers)
     if name is None:
+        if own := _checkpoints_in(path, readers):
+            raise CheckpointError("this is a folder of checkpoints", where=location, expected=f"one, such as {own[-1]}")
         raise CheckpointError(
             "no reader knows this checkpoint",
             where=location,

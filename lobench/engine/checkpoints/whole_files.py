@@ -107,11 +107,11 @@ def _name_below(file: epath.Path, path: epath.Path) -> str:
 
 
 def _sha256(file: epath.Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with file.open("rb") as opened:
         while chunk := opened.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def files_below(path: epath.Path) -> Iterator[epath.Path]:

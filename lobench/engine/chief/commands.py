@@ -169,13 +169,13 @@ class CommandRuns:
 
     def given(self) -> list[Given]:
         """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
-        found: list[Given] = []
+        given_subjects: list[Given] = []
         for run, seen in self.poll():
             try:
-                found.append(given_checkpoint(seen.uri, run.method.bindings, label=run.label))
+                given_subjects.append(given_checkpoint(seen.uri, run.method.bindings, label=run.label))
             except ConfigError as error:
                 self._refuse_checkpoint(seen.uri, str(error))
-        return found
+        return given_subjects
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
@@ -278,7 +278,7 @@ class CommandRuns:
 
     def poll(self) -> list[tuple[CommandRun, SeenCheckpoint]]:
         """Returns checkpoints to evaluate: the last one of a finished command, or each new one, as the method asks."""
-        found: list[tuple[CommandRun, SeenCheckpoint]] = []
+        sightings_of_runs: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
             is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
             if (
@@ -293,10 +293,10 @@ class CommandRuns:
                 if is_last_wanted
                 else [one for _ in range(looks) for one in self._sources[command].poll()]
             )
-            found += [(run, one) for one in seen]
+            sightings_of_runs += [(run, one) for one in seen]
             if is_done:
                 self._drained.add(command)
-        return found
+        return sightings_of_runs
 
     def _look(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
         """Returns the last complete checkpoint of a command, and a message on incomplete ones."""

@@ -204,13 +204,13 @@ class Chief:
         sightings = self._ledger.sightings()
         if self._has_source:
             sightings = self._intake.with_todays_configs(sightings)
-        found = list(todays(sightings, self._history)) if self._has_source else []
-        found += self._take_given()
+        waiting = list(todays(sightings, self._history)) if self._has_source else []
+        waiting += self._take_given()
         unfinished = [one for position, one in sightings.items() if not is_through(position, self._history)]
-        self._intake.recover([subject for _, subject, is_done in found if not is_done], keep=unfinished)
-        for position, subject, is_done in found:
+        self._intake.recover([subject for _, subject, is_done in waiting if not is_done], keep=unfinished)
+        for position, subject, is_done in waiting:
             self._subjects.add(position, subject, is_needed=not is_done)
-        planned = [(position, one) for position, one, is_done in found if not is_done or self._options.replan]
+        planned = [(position, one) for position, one, is_done in waiting if not is_done or self._options.replan]
         self._variants.add([Variant()] if self._is_one_run else [])
         self._variants.add(subject.variant for _, subject in planned)
         remembered = self._variants.remembered((subject for _, subject in planned), self._history)
@@ -221,10 +221,10 @@ class Chief:
             self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
-        if num_known := sum(position in sightings for position, _, _ in found):
+        if num_known := sum(position in sightings for position, _, _ in waiting):
             known = counted(num_known, "checkpoint" if self._has_source else "subject")
             self._progress.announce(
-                f"resuming: {known} known, {sum(one[2] for one in found)} of them already evaluated"
+                f"resuming: {known} known, {sum(one[2] for one in waiting)} of them already evaluated"
             )
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:

@@ -32,15 +32,15 @@ class Arriving:
 
     def first(self, log: Callable[[str], None]) -> dict[int, Subject]:
         """Returns the subjects at the start, by position. Logs subjects that are given twice."""
-        found: dict[int, Subject] = {}
+        subjects_by_position: dict[int, Subject] = {}
         first: dict[SubjectKey, Subject] = {}
         for position, subject in filter(None, map(self._intake.give, self._given)):
             if (same := first.setdefault(subject.key, subject)) is not subject:
                 log(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
-            found.setdefault(position, subject)
+            subjects_by_position.setdefault(position, subject)
         for position, subject in self.next():
-            found.setdefault(position, subject)
-        return found
+            subjects_by_position.setdefault(position, subject)
+        return subjects_by_position
 
     def next(self) -> list[tuple[int, Subject]]:
         """Returns the subjects that arrived since the last call, with their positions. Duplicates are not logged."""
@@ -136,11 +136,11 @@ class Subjects:
 
     def positions(self, evaluation: EvaluationId) -> list[int]:
         """Returns the positions that need an evaluation, in order."""
-        found: list[int] = []
+        numbers: list[int] = []
         for variant, positions in self._needed.get(evaluation.sha256, {}).items():
             if evaluation.case_key in self._cases.get(variant, ()):
-                found += positions
-        return sorted(found)
+                numbers += positions
+        return sorted(numbers)
 
     def first(self, evaluation: EvaluationId) -> Subject:
         """Returns the first sighting that needs an evaluation. At least one must."""

@@ -112,12 +112,12 @@ class WatchWorkers:
         if self._executor is None:
             self._wakeup.poll(timeout)
             return ()
-        found: list[WorkerEvent] = []
+        events: list[WorkerEvent] = []
         ended: set[int] = set()
         for event in self._executor.wait(timeout):
             if not (isinstance(event, WorkerMessage | WorkerExited) and event.worker in ended):
-                found += self._take(event, ended)
-        return found
+                events += self._take(event, ended)
+        return events
 
     def _take(self, event: ExecutorEvent, ended: set[int]) -> Sequence[WorkerEvent]:
         """Returns the events for an executor's event. A worker that sends an invalid message is killed."""

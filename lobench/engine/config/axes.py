@@ -53,12 +53,12 @@ def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Bindin
       ConfigError: A binding over the case changes its axes, so that its name would be wrong.
     """
     names = {name for name, _ in spec.cell}
-    for one in only_bindings(overrides):
-        if _is_axes(one) or (not one.parameter and one.selector in names):
-            what = "Case.axes" if one.parameter else f"the axis {one.selector!r}"
+    for binding in only_bindings(overrides):
+        if _is_axes(binding) or (not binding.parameter and binding.selector in names):
+            what = "Case.axes" if binding.parameter else f"the axis {binding.selector!r}"
             raise ConfigError(
                 f"{what} can only be set in the case's own file",
-                where=one.where,
+                where=binding.where,
                 next_step=f"change {spec.path}, or choose cells with pytest's -k",
             )
     return [

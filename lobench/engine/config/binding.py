@@ -67,6 +67,7 @@ FOUND_ON_USE: set[str] = set()  # full names registered on use
 _NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to register a name
 _FAILED: set[str] = set()  # gin modules of plugins that could not be imported
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
+_MOST_PARAMETERS = 8  # a longer list of parameters is left out if a similar name is suggested
 _OF_GIN = ("gin.constant", "gin.macro", "gin.singleton")
 _BY_GIN: set[str] = set()  # full names registered during the import of a gin file
 
@@ -76,7 +77,7 @@ class UnknownName(ConfigError):
 
 
 def import_named(statement: Import) -> None:
-    """Imports a module.
+    """Executes an import statement, which registers the module's configurables.
 
     Raises:
       ConfigError: The module cannot be imported.
@@ -116,12 +117,14 @@ def _refuse_namesake(statement: Import) -> None:
         return
     whole = gin_file.parent.joinpath(*parts)
     beside = next((file for file in (whole.with_suffix(".py"), whole / "__init__.py") if file.is_file()), None)
-    found = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
-    if beside is not None and not retried_briefly(lambda: Path(found).is_file() and _are_alike(beside, Path(found))):
+    module_file = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
+    if beside is not None and not retried_briefly(
+        lambda: Path(module_file).is_file() and _are_alike(beside, Path(module_file))
+    ):
         raise ConfigError(
             f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} next to the gin file",
             where=statement.where,
-            got=found,
+            got=module_file,
             expected="one module of this name in a process",
             next_step=f"rename {beside.name}, or evaluate two suites with such a module apart",
         )
@@ -145,13 +148,13 @@ def matching_names(selector: str) -> list[str]:
     Names that only other gin files of this process import do not count. Names registered on use have lower precedence.
     `lobench.Name` may be a user's configurable if lobench has no such name.
     """
-    found: list[str] = sorted(CONFIGURABLES.matching_selectors(selector))
+    names: list[str] = sorted(CONFIGURABLES.matching_selectors(selector))
     module, _, name = selector.rpartition(".")
-    if not found and module == "lobench":
-        found = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
-    if len(found) > 1:
-        found = _imported_here(found)
-    return [name for name in found if name not in FOUND_ON_USE and name not in _OF_GIN] or found
+    if not names and module == "lobench":
+        names = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
+    if len(names) > 1:
+        names = _imported_here(names)
+    return [name for name in names if name not in FOUND_ON_USE and name not in _OF_GIN] or names
 
 
 def _imported_here(names: Sequence[str]) -> list[str]:
@@ -196,17 +199,17 @@ def complete_selector(selector: str, where: str) -> str:
       UnknownName: No configurable has this name.
       ConfigError: The name is ambiguous.
     """
-    found = matching_names(selector) or _found_on_use(selector) or _configurable_in_python(selector)
-    if len(found) > 1:
+    names_known = matching_names(selector) or _found_on_use(selector) or _configurable_in_python(selector)
+    if len(names_known) > 1:
         raise ConfigError(
             f"{selector!r} is ambiguous",
             where=where,
-            got=", ".join(found),
-            next_step=f"write which one is meant: {' or '.join(map(repr, found))}",
+            got=", ".join(names_known),
+            next_step=f"write which one is meant: {' or '.join(map(repr, names_known))}",
         )
-    if not found:
+    if not names_known:
         raise UnknownName(f"unknown name {selector!r}", where=where, next_step=_why_unknown(selector))
-    return found[0]
+    return names_known[0]
 
 
 def _target(binding: Binding) -> str:
@@ -247,8 +250,18 @@ def _why_unknown(selector: str) -> str:
     if (module := _not_imported(selector)) is not None:
         return f"`import {module}` is missing in the gin file"
     others = [one for one in _known_names() if one != selector]  # an equal name may be registered by another module
-    advice = suggestion(last_name(selector), others) or "is an `import` missing in the gin file?"
+    similar = suggestion(last_name(selector), others)
+    advice = similar or "is an `import` missing in the gin file?"
+    if similar and not _is_close(last_name(selector), similar.split("'")[1]):
+        advice = f"{similar} Or is an `import` missing in the gin file?"
     return f"{advice} `lobench list` with tasks, optimizers or schedules shows all"
+
+
+def _is_close(name: str, similar: str) -> bool:
+    """Returns whether one name is a misspelling of the other, and not only similar, as `Valley` and `Ackley` are."""
+    import difflib  # here, as in `suggestion`
+
+    return difflib.SequenceMatcher(None, name.casefold(), similar.casefold()).ratio() >= 0.75
 
 
 def _in_python(path: str) -> Any:
@@ -339,11 +352,13 @@ def bind(binding: Binding) -> None:
     selector = _target(binding)
     if not _has_parameter(selector, binding.parameter):
         names = list(_parameters(selector))
+        advice = suggestion(binding.parameter, names)
+        is_enough = advice and len(names) > _MOST_PARAMETERS
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",
             where=binding.where,
-            expected=", ".join(names),
-            next_step=suggestion(binding.parameter, names),
+            expected="" if is_enough else ", ".join(names),
+            next_step=advice,
         )
     gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
 

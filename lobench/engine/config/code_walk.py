@@ -287,11 +287,11 @@ class CodeWalk:
         path, files, num_found = folder, list[str](), 0
         for part in parts:
             path = f"{path}/{part}"
-            found = self._module_files(path)
-            if not found and not ((files or is_near) and self._disk.is_dir(path)):
+            module_files = self._module_files(path)
+            if not module_files and not ((files or is_near) and self._disk.is_dir(path)):
                 path = os.path.dirname(path)
                 break
-            files, num_found = [*files, *found], num_found + 1
+            files, num_found = [*files, *module_files], num_found + 1
         rest = parts[num_found:]
         is_class = len(rest) == 1 and not names and (num_found > 1 or rest[0][0].isupper())
         if not num_found or not self._module_files(path) or (rest and not is_class):
@@ -451,11 +451,11 @@ class CodeWalk:
             return
         is_code = suffix in CODE_SUFFIXES
         for place in self._places(file, path):
-            found = [*self._matching(place)][:_MOST_FILES] if "*" in place else [place]
-            found = [one for one in found if self._disk.is_file(one)]
-            if is_code and not found and "*" not in place:
+            files = [*self._matching(place)][:_MOST_FILES] if "*" in place else [place]
+            files = [one for one in files if self._disk.is_file(one)]
+            if is_code and not files and "*" not in place:
                 self._missing.add(place)
-            for one in found:
+            for one in files:
                 if is_code:
                     self.add_file(one)
                 elif origin_of_file(one) is Origin.USER and os.path.splitext(one)[1] not in CODE_SUFFIXES:

@@ -92,14 +92,14 @@ def _own(statements: Sequence[Statement]) -> Iterator[Binding]:
 
 def macros_of(scope: str) -> dict[str, Any]:
     """Returns the values of the macros of a scope and of those around it, by name. Inner scopes take precedence."""
-    found: dict[str, Any] = {}
+    macros: dict[str, Any] = {}
     for each in enclosing(scope):
         prefix = f"{each}/" if each else ""
         for (name, selector), parameters in BINDINGS.items():
             rest = name.removeprefix(prefix)
             if selector == _MACRO and name.startswith(prefix) and rest and "/" not in rest and "value" in parameters:
-                found[rest] = parameters["value"]
-    return found
+                macros[rest] = parameters["value"]
+    return macros
 
 
 def named_in(text: str) -> list[str]:

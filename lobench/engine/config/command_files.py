@@ -92,13 +92,13 @@ def check_no_shell_syntax(command: str, called: str, where: str) -> None:
     """
     masked = _QUOTED.sub(lambda quoted: "q" * len(quoted[0]), command)
     words = list(re.finditer(r"\S+", masked))
-    found = [word for word in words[:1] if _ONLY_IN_SHELLS.fullmatch(word[0])]
-    found += [word for word in words if _OPERATOR.fullmatch(word[0])]
-    if found:
+    shell_words = [word for word in words[:1] if _ONLY_IN_SHELLS.fullmatch(word[0])]
+    shell_words += [word for word in words if _OPERATOR.fullmatch(word[0])]
+    if shell_words:
         raise ConfigError(
             f"{called}: no shell runs the command",
             where=where,
-            got=repr(command[slice(*found[0].span())]),
+            got=repr(command[slice(*shell_words[0].span())]),
             expected="a program and its arguments",
             next_step="start a shell, sh -c 'cd tools && python train.py {out}', or write a script",
         )
@@ -159,7 +159,7 @@ class CommandFiles:
 
     def _further_files(self) -> list[Path]:
         """Returns the files that the patterns of `files` match."""
-        found: dict[Path, None] = {}
+        further: dict[Path, None] = {}
         for pattern in self.files:
             files = sorted(one for one in self.folder.glob(pattern) if one.is_file()) if pattern else []
             if not files:
@@ -169,8 +169,8 @@ class CommandFiles:
                     got=repr(pattern),
                     expected="a path or a pattern relative to this folder, such as 'lib/*.py'",
                 )
-            found.update(dict.fromkeys(files))
-        return list(found)
+            further.update(dict.fromkeys(files))
+        return list(further)
 
     def _modules(self) -> list[str]:
         """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""

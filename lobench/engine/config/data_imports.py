@@ -46,10 +46,10 @@ def refuse_data(statement: Import) -> None:
     searched: list[str] | None = None
     for depth in range(1, len(parts) + 1):
         name = ".".join(parts[:depth])
-        found = None if name in sys.modules else PathFinder.find_spec(name, searched)
-        if found is None:
+        spec = None if name in sys.modules else PathFinder.find_spec(name, searched)
+        if spec is None:
             return
-        for place in _places(found):
+        for place in _places(spec):
             run = _run_of(place.parent)
             if run is not None and not _is_asked_for(place, run):
                 raise DataNotImported(
@@ -58,16 +58,16 @@ def refuse_data(statement: Import) -> None:
                     got=f"{place} lies in a run's folder, which is data",
                     next_step=f"trust it with --gin-param 'import {statement.module}' or PYTHONPATH={run}",
                 )
-        if found.origin is not None:
+        if spec.origin is not None:
             return  # a regular package, whose content is code
-        searched = list(found.submodule_search_locations or ())
+        searched = list(spec.submodule_search_locations or ())
 
 
-def _places(found: ModuleSpec) -> list[Path]:
+def _places(spec: ModuleSpec) -> list[Path]:
     """Returns the module's file, or the folders of a package."""
-    if found.submodule_search_locations is not None:
-        return [Path(folder).absolute() for folder in found.submodule_search_locations]
-    return [Path(found.origin).absolute()] if found.origin and found.has_location else []
+    if spec.submodule_search_locations is not None:
+        return [Path(folder).absolute() for folder in spec.submodule_search_locations]
+    return [Path(spec.origin).absolute()] if spec.origin and spec.has_location else []
 
 
 def _run_of(folder: Path) -> Path | None:

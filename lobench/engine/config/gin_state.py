@@ -159,11 +159,11 @@ def reached_from(
 ) -> tuple[dict[str, Reached], set[tuple[str, str]]]:
     """Returns the bindings that parameters of a configurable reach, by line, and their scopes with selectors."""
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
-    found: list[tuple[str, str, str, Any]] = []
+    collected: list[tuple[str, str, str, Any]] = []
     seen: set[tuple[str, str]] = set()
-    _walk(scope, selector, bindings, found, seen)
-    names = key_names({each for _, each, _, _ in found})
-    reached = [Reached(inner, each, names[each], parameter, value) for inner, each, parameter, value in found]
+    _walk(scope, selector, bindings, collected, seen)
+    names = key_names({each for _, each, _, _ in collected})
+    reached = [Reached(inner, each, names[each], parameter, value) for inner, each, parameter, value in collected]
     return {one.line: one for one in reached}, seen
 
 
@@ -171,7 +171,7 @@ def _walk(
     scope: str,
     selector: str,
     bindings: Mapping[str, Any],
-    found: list[tuple[str, str, str, Any]],
+    reached: list[tuple[str, str, str, Any]],
     seen: set[tuple[str, str]],
 ) -> None:
     """Adds every binding reached, as (scope, selector, parameter, value).
@@ -179,13 +179,13 @@ def _walk(
     A reference with a scope of its own replaces the scope.
     """
     for parameter, value in sorted(bindings.items()):
-        found.append((scope, selector, parameter, value))
+        reached.append((scope, selector, parameter, value))
         for reference in (one for one in values_in(value) if isinstance(one, gin_config.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
             inner = reference.configurable.selector
             if (inner_scope, inner) not in seen:
                 seen.add((inner_scope, inner))
-                _walk(inner_scope, inner, bindings_in(inner_scope, inner), found, seen)
+                _walk(inner_scope, inner, bindings_in(inner_scope, inner), reached, seen)
 
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:

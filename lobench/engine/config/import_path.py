@@ -57,12 +57,12 @@ def configured_folders(folder: Path) -> tuple[str, ...]:
     for above in (folder, *folder.parents):
         for name in INI_FILES:
             try:
-                found = _settings(above / name)
+                settings = _settings(above / name)
             except (OSError, ValueError, configparser.Error):
                 continue  # pytest reports the error
-            if found is None:
+            if settings is None:
                 continue
-            value = found.get("pythonpath", ())
+            value = settings.get("pythonpath", ())
             return tuple(str(above / each) for each in (shlex.split(value) if isinstance(value, str) else value))
     return ()
 

@@ -90,11 +90,11 @@ def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
     seen: dict[Reference | Macro, str] = {}
     waiting = [optimizer.value]
     while waiting:
-        for found in references_in(waiting.pop()):
-            if found not in seen:
-                name = seen[found] = found.name if isinstance(found, Macro) else found.selector
+        for reference in references_in(waiting.pop()):
+            if reference not in seen:
+                name = seen[reference] = reference.name if isinstance(reference, Macro) else reference.selector
                 waiting += [one.value for one in only_bindings(statements) if _same(one.selector, name)]
-    return [name for found, name in seen.items() if isinstance(found, Reference)]
+    return [name for reference, name in seen.items() if isinstance(reference, Reference)]
 
 
 def _same(one: str, other: str) -> bool:
@@ -115,14 +115,14 @@ def _modules_that_define(name: str) -> list[str]:
     """Returns the modules of the installed package whose text registers a name with gin. Imports none of them."""
     spec = importlib.util.find_spec(_PACKAGE)
     defined = re.compile(rf"^@gin\.(?:configurable|register)\b.*\n(?:@.*\n)*(?:class|def) {re.escape(name)}\b", re.M)
-    found = []
+    modules = []
     for root in (spec.submodule_search_locations or ()) if spec else ():
         for path in sorted(Path(root).rglob("*.py")):
             if not path.name.endswith("_test.py") and defined.search(
                 path.read_text(encoding="utf-8", errors="replace")
             ):
-                found.append(".".join((_PACKAGE, *path.relative_to(root).with_suffix("").parts)))
-    return found if len(found) == 1 else []
+                modules.append(".".join((_PACKAGE, *path.relative_to(root).with_suffix("").parts)))
+    return modules if len(modules) == 1 else []
 
 
 def prefer_theirs(statement: Binding) -> Binding:

@@ -55,7 +55,7 @@ class Revision:
 def git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of a folder, and whether tracked files differ from it.
 
-    Cached, so that it does not change.
+    Cached: a process has one answer, also if the folder is edited while it runs.
     """
     return _git_state(folder)
 

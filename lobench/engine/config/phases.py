@@ -100,18 +100,20 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
     if not scopes and not lists and not is_sequence:
         return []
     if is_sequence:
-        own = _sequence(bound, scope, num_inner_steps, where)
-        scopes = [""] * len(own)
+        phases = _sequence(bound, scope, num_inner_steps, where)
+        scopes = [""] * len(phases)
     elif not scopes:
         length = len(next(iter(lists.values())))
         steps = _equal_steps(num_inner_steps, lists, where)
-        own = [{"num_inner_steps": steps}] * length
+        phases = [{"num_inner_steps": steps}] * length
         scopes = [""] * length
     else:
-        own = [_bound_of(reference, phase_scope or scope) for reference, phase_scope in zip(named, scopes, strict=True)]
-    found: list[BoundPhase] = []
+        phases = [
+            _bound_of(reference, phase_scope or scope) for reference, phase_scope in zip(named, scopes, strict=True)
+        ]
+    bound_phases: list[BoundPhase] = []
     chosen_before = ""
-    for index, (phase_scope, bindings) in enumerate(zip(scopes, own, strict=True)):
+    for index, (phase_scope, bindings) in enumerate(zip(scopes, phases, strict=True)):
         called = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
         with _as_in_phase(scope, phase_scope, bindings, index, len(scopes), called):
             chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
@@ -126,7 +128,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
         own_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
         case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if named or is_sequence else []
-        found.append(
+        bound_phases.append(
             BoundPhase(
                 phase=phase,
                 case_lines=tuple(case_lines),
@@ -137,7 +139,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
                 texts=frozenset(texts),
             )
         )
-    return found
+    return bound_phases
 
 
 def optimizer_lines(scope: str) -> list[str]:
@@ -145,13 +147,13 @@ def optimizer_lines(scope: str) -> list[str]:
 
     The scope is removed so that equal optimizers of two cases are equal.
     """
-    found = [*reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
+    lines = [*reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
     # The part of a checkpoint that is theta also belongs to the identity of the optimizer.
     if "learned_optimizer" in bindings_in(scope, _CASE):
-        found += [
+        lines += [
             f"lobench.Checkpoint.{name} = {value!r}" for name, value in bindings_in(scope, "lobench.Checkpoint").items()
         ]
-    return sorted(line.removeprefix(f"{scope}/") for line in found)
+    return sorted(line.removeprefix(f"{scope}/") for line in lines)
 
 
 def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:

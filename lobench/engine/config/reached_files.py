@@ -86,11 +86,11 @@ def data_files_beside(file: Path) -> set[Path]:
 def _named(files: Iterable[Path], names: Collection[str], folder: Path, root: Path) -> set[Path]:
     """Returns the files of recorded code: those at a place from which a case imports, or else all of that name."""
     python_files = {file for file in files if file.suffix == ".py"}
-    found: set[Path] = set()
+    named_files: set[Path] = set()
     for name in names:
         direct = {place / name for place in (folder, root)} & python_files
-        found |= direct or {file for file in python_files if names_code(file, [name])}
-    return found
+        named_files |= direct or {file for file in python_files if names_code(file, [name])}
+    return named_files
 
 
 def imported_modules(text: str) -> list[str]:
@@ -129,8 +129,8 @@ def _files_of(module: str, homes: Iterable[Path]) -> Iterator[Path]:
 
 def _words(files: Iterable[Path]) -> set[str]:
     """Returns the words in code and gin files that may be file names or patterns."""
-    found = set[str]()
+    words = set[str]()
     for file in files:
         if file.suffix in _CODE:
-            found.update(_IS_NAME.findall(file.read_text(encoding="utf-8", errors="replace")))
-    return {word for word in found if "." in word and word.strip("*.?")}
+            words.update(_IS_NAME.findall(file.read_text(encoding="utf-8", errors="replace")))
+    return {word for word in words if "." in word and word.strip("*.?")}

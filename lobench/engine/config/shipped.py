@@ -58,7 +58,11 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     if path_exists(path):
         if path_exists(path, kind="file") and path.suffix != ".gin" and not _is_test_file(path):
             expected = "a folder, a .gin file, or a file of tests"
-            raise UsageError("this file is not a suite", where=suite, expected=expected)
+            is_checkpoint = path.suffix in (".npz", ".safetensors", ".pt", ".msgpack", ".pkl")
+            advice = "if it is a checkpoint, name its folder, or one checkpoint, in front of the suite"
+            raise UsageError(
+                "this file is not a suite", where=suite, expected=expected, next_step=advice if is_checkpoint else ""
+            )
         return path
     shipped = shipped_suite(suite)
     if shipped is not None:

@@ -235,11 +235,11 @@ class _NamesIn:
                 stack += [one for one in ast.iter_child_nodes(node) if not _is_text_alone(one)]
 
     def _note_aliases(self, node: ast.ImportFrom) -> None:
-        for one in node.names:
-            if one.asname and one.name in _IMPORTERS:
-                self._importers.add(one.asname)
-            if node.module == "sys" and one.name == "path":
-                self._of_sys.add(one.asname or one.name)
+        for alias in node.names:
+            if alias.asname and alias.name in _IMPORTERS:
+                self._importers.add(alias.asname)
+            if node.module == "sys" and alias.name == "path":
+                self._of_sys.add(alias.asname or alias.name)
 
     def _note_assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -272,12 +272,16 @@ class _NamesIn:
     def _imported_by_call(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and similar calls."""
         called = _name(node.func)
-        given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "name")]
+        given = [*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "name")]
         if called in _MODULE_LISTERS:
             yield ImportedNames(0, "", has_all=True)
-            for one in (*node.args[:1], *(one.value for one in node.keywords if one.arg == "path")):
-                if isinstance(one, ast.Attribute) and one.attr == "__path__" and isinstance(one.value, ast.Name):
-                    yield ImportedNames(0, one.value.id, has_all=True)
+            for argument in (*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "path")):
+                if (
+                    isinstance(argument, ast.Attribute)
+                    and argument.attr == "__path__"
+                    and isinstance(argument.value, ast.Name)
+                ):
+                    yield ImportedNames(0, argument.value.id, has_all=True)
         yield from self._imported_lazily(node)
         if called in _IMPORTERS_OF_OBJECTS and given:
             for text in self._values_of(given[0]):
@@ -286,15 +290,19 @@ class _NamesIn:
                     yield ImportedNames(0, module, (name,) if name else (), is_text=True)
         if called not in self._importers or not given:
             return
-        fromlist = [*node.args[3:4], *(one.value for one in node.keywords if one.arg == "fromlist")]
-        names = [one.value for each in fromlist for one in ast.walk(each) if isinstance(one, ast.Constant)]
+        fromlist = [*node.args[3:4], *(argument.value for argument in node.keywords if argument.arg == "fromlist")]
+        names = [
+            argument.value for each in fromlist for argument in ast.walk(each) if isinstance(argument, ast.Constant)
+        ]
         for text in self._values_of(given[0]):
             name = text.lstrip(".")
             if _UNKNOWN in name:
                 beginning = name.partition(_UNKNOWN)[0]
                 yield ImportedNames(len(text) - len(name), beginning.rpartition(".")[0], has_all=True)
             elif name:
-                yield ImportedNames(len(text) - len(name), name, tuple(one for one in names if isinstance(one, str)))
+                yield ImportedNames(
+                    len(text) - len(name), name, tuple(argument for argument in names if isinstance(argument, str))
+                )
 
     def _imported_lazily(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports of `lazy_loader.attach(__name__, submodules, submod_attrs)` and similar calls.
@@ -304,12 +312,14 @@ class _NamesIn:
         called = _name(node.func)
         is_of_lazy = isinstance(node.func, ast.Attribute) and _name(node.func.value) in _LAZY
         if called == "load" and is_of_lazy and node.args:
-            yield from (ImportedNames(0, one) for one in self._values_of(node.args[0]) if _UNKNOWN not in one)
+            yield from (
+                ImportedNames(0, argument) for argument in self._values_of(node.args[0]) if _UNKNOWN not in argument
+            )
         elif called in ("attach_stub", "_LazyModule"):
             yield ImportedNames(1, "", has_all=True)
         elif called == "attach" and node.args and _name(node.args[0]) == "__name__":
-            for one in (*node.args[1:3], *(one.value for one in node.keywords)):
-                names = one.keys if isinstance(one, ast.Dict) else getattr(one, "elts", None)
+            for argument in (*node.args[1:3], *(argument.value for argument in node.keywords)):
+                names = argument.keys if isinstance(argument, ast.Dict) else getattr(argument, "elts", None)
                 if names is None:
                     yield ImportedNames(1, "", has_all=True)
                     continue
@@ -320,12 +330,12 @@ class _NamesIn:
 
     def paths(self) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Returns the paths that the file names, the folders that it adds to an import path, and whether it does so."""
-        found, folders, used = dict[str, None](), dict[str, None](), set[int]()
+        paths, folders, used = dict[str, None](), dict[str, None](), set[int]()
         extends_path = False
         for node in self._nodes:
-            for one in self._folders_added(node):
-                folders.update(dict.fromkeys(self._values_of(one)))
-                used.update(map(id, ast.walk(one)))
+            for folder in self._folders_added(node):
+                folders.update(dict.fromkeys(self._values_of(folder)))
+                used.update(map(id, ast.walk(folder)))
             extends_path |= self._extends_path(node)
         for node in self._nodes:
             if id(node) in used or not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
@@ -333,21 +343,23 @@ class _NamesIn:
             if isinstance(node, ast.Call) and (written := _written_by(node)) is not None:
                 used.update(map(id, ast.walk(written)))
             values = self._values_of(node)
-            found.update(dict.fromkeys(values))
-            found.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
+            paths.update(dict.fromkeys(values))
+            paths.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
                 if keyword.arg == "config_path":  # of hydra, from the file of code
-                    named = (one for one in self._values_of(keyword.value) if one != _UNKNOWN)  # None names no folder
+                    named = (
+                        folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN
+                    )  # None names no folder
                     names = (_joined((HERE, value)) for value in named)
-                    found.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
+                    paths.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name(node.func) in _MODULE_LISTERS and node.args:
                 inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
-                found.update(dict.fromkeys(f"{value}/*.py" for one in inside for value in self._values_of(one)))
+                paths.update(dict.fromkeys(f"{value}/*.py" for folder in inside for value in self._values_of(folder)))
             if values and all(value.startswith(HERE) for value in values):
                 used.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
         return (
-            tuple(one for one in map(_cleaned, found) if _is_path(one)),
-            tuple(one for one in map(_cleaned, folders) if _is_path(one)),
+            tuple(folder for folder in map(_cleaned, paths) if _is_path(folder)),
+            tuple(folder for folder in map(_cleaned, folders) if _is_path(folder)),
             extends_path,
         )
 
@@ -369,13 +381,17 @@ class _NamesIn:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             given = [node.value] if any(map(self._is_import_path, targets)) else []
         while given:
-            one = given.pop()
-            if isinstance(one, ast.List | ast.Tuple):
-                given += one.elts
-            elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add) and isinstance(one.left, ast.List):
-                given += [one.left, one.right]
-            elif not isinstance(one, ast.Starred) and not self._is_import_path(one):
-                yield one
+            expression = given.pop()
+            if isinstance(expression, ast.List | ast.Tuple):
+                given += expression.elts
+            elif (
+                isinstance(expression, ast.BinOp)
+                and isinstance(expression.op, ast.Add)
+                and isinstance(expression.left, ast.List)
+            ):
+                given += [expression.left, expression.right]
+            elif not isinstance(expression, ast.Starred) and not self._is_import_path(expression):
+                yield expression
 
     def _is_import_path(self, node: ast.AST) -> bool:
         """Returns whether an expression is `sys.path`, a part of it, or `__path__`."""
@@ -485,11 +501,11 @@ class _NamesIn:
         self, combine: Callable[[tuple[str, ...]], str], parts: Iterable[ast.AST | None], depth: int
     ) -> Iterable[str]:
         """Returns the combinations of the values of several expressions; None is an unknown one."""
-        found: list[tuple[str, ...]] = [()]
+        combinations: list[tuple[str, ...]] = [()]
         for part in parts:
             values = self._values_of(part, depth) if part is not None else (_UNKNOWN,)
-            found = [(*one, value) for one in found for value in values][:_MOST_VALUES]
-        return map(combine, found)
+            combinations = [(*one, value) for one in combinations for value in values][:_MOST_VALUES]
+        return map(combine, combinations)
 
 
 def _written_by(node: ast.Call) -> ast.expr | None:

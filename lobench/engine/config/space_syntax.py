@@ -115,47 +115,47 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
             raise ConfigError("a space is a call", where=binding.where, got=line, expected=f"{line}()")
 
 
-def effective(own: Sequence[Binding]) -> list[Binding]:
+def effective(own_bindings: Sequence[Binding]) -> list[Binding]:
     """Returns a method's effective bindings.
 
     If a parameter has a space and several bindings, only the last one counts.
     """
-    last = {_path(one): one for one in own}
-    searched = {_path(one) for one in own if is_space(one.value)}
-    return [one for one in own if _path(one) not in searched or last[_path(one)] is one]
+    last = {_path(one): one for one in own_bindings}
+    searched = {_path(one) for one in own_bindings if is_space(one.value)}
+    return [one for one in own_bindings if _path(one) not in searched or last[_path(one)] is one]
 
 
 def _path(binding: Binding) -> tuple[str, str, str]:
     return binding.scope, binding.selector, binding.parameter
 
 
-def space_of(name: str, own: Sequence[Binding], bindings: Sequence[Binding]) -> tuple[Parameter, ...]:
+def space_of(name: str, own_bindings: Sequence[Binding], bindings: Sequence[Binding]) -> tuple[Parameter, ...]:
     """Returns the search space of a method: its parameters, by their path in the method's scope.
 
     Args:
       name: Name of the method.
-      own: Bindings in the method's scope.
+      own_bindings: Bindings in the method's scope.
       bindings: All bindings.
     Raises:
       ConfigError: A space is invalid: a range is empty or reversed, a condition names no parameter, ...
     """
-    found = []
-    for binding in own:
+    parameters = []
+    for binding in own_bindings:
         if is_space(binding.value):
             inner = binding.scope.removeprefix(name).removeprefix("/")
             path = binding_text(binding, inner).partition(" = ")[0]
             keywords = _keywords(binding.value, binding.scope, bindings)
-            found.append(parameter_of(path, binding.value.name, keywords, binding.where))
-    if found:
-        check_parameters(found, f"method {name!r}")
-    return tuple(found)
+            parameters.append(parameter_of(path, binding.value.name, keywords, binding.where))
+    if parameters:
+        check_parameters(parameters, f"method {name!r}")
+    return tuple(parameters)
 
 
 def search_of(
     method: Method,
     reference: Reference | None,
     keys: Sequence[Binding],
-    own: Sequence[Binding],
+    own_bindings: Sequence[Binding],
     all_: Sequence[Binding],
 ) -> Search | None:
     """Returns a method's search, or None.
@@ -164,7 +164,7 @@ def search_of(
       method: Method with its space.
       reference: Value of `Method.search`.
       keys: Bindings of its `Method.*`.
-      own: Bindings in its scope.
+      own_bindings: Bindings in its scope.
       all_: All bindings.
     Raises:
       ConfigError: There is a space without a search, a search without a space, or a setting of a search without one.
@@ -173,7 +173,7 @@ def search_of(
         is_script = method.kind == "script"
         raise ConfigError(
             f"nothing {'defines how long it trains' if is_script else f'reads {method.name}/Method.median_stopping'}",
-            where=next(one.where for one in keys if one.parameter == "median_stopping"),
+            where=next(binding.where for binding in keys if binding.parameter == "median_stopping"),
             next_step=f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
             if is_script
             else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves",
@@ -184,22 +184,22 @@ def search_of(
     if reference is not None:
         raise ConfigError(
             f"method {method.name!r} has a search, and no space",
-            where=next(one.where for one in keys if one.parameter == "search"),
+            where=next(binding.where for binding in keys if binding.parameter == "search"),
             expected=f"a line such as `{method.name}/adam.learning_rate = @rate/Real()`",
         )
     if method.space:
-        where = next(one for one in own if is_space(one.value))
+        where = next(binding for binding in own_bindings if is_space(binding.value))
         raise ConfigError(
             f"method {method.name!r} has a space, and no search",
             where=where.where,
             got=binding_text(where),
             next_step=f"bind {method.name}/Method.search = @random(), for example",
         )
-    for one in keys:
-        if one.parameter in SEARCH_KEYS:
+    for binding in keys:
+        if binding.parameter in SEARCH_KEYS:
             raise ConfigError(
-                f"nothing reads {method.name}/Method.{one.parameter}",
-                where=one.where,
+                f"nothing reads {method.name}/Method.{binding.parameter}",
+                where=binding.where,
                 next_step="it counts where Method.search is bound",
             )
     return None
@@ -246,13 +246,13 @@ def _is_between(value: Any, least: float, most: float) -> bool:
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
     """Returns the arguments with which gin would call a reference in a scope. Inner scopes take precedence."""
     parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
-    found: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for depth in range(len(parts) + 1):
         for one in bindings:
             is_read = _own_name(one.selector) == _own_name(reference.selector)
             if is_read and one.scope == "/".join(parts[:depth]) and one.parameter:
-                found[one.parameter] = _plain(one, bindings)
-    return found
+                keywords[one.parameter] = _plain(one, bindings)
+    return keywords
 
 
 def _plain(binding: Binding, bindings: Sequence[Binding]) -> Any:

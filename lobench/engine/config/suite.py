@@ -220,9 +220,9 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     """
     specs = specs_of(*suites)
     tests = tests_of(*suites) if with_tests else []
-    found = {name: [*_called(name, specs), *_tests_called(name, tests)] for name in names}
+    specs_by_name = {name: [*_called(name, specs), *_tests_called(name, tests)] for name in names}
     known_specs = [*specs, *tests]
-    for name in [name for name in names if not found[name]] or ([] if known_specs else [""]):
+    for name in [name for name in names if not specs_by_name[name]] or ([] if known_specs else [""]):
         known = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
         raise SuiteError(
             f"no case {name!r}" if name else "the suite holds no case",
@@ -232,7 +232,7 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
         )
     if not names:
         return known_specs
-    of_tests = dict.fromkeys(spec for each in found.values() for spec in each if spec.is_test)
+    of_tests = dict.fromkeys(spec for each in specs_by_name.values() for spec in each if spec.is_test)
     return [*(spec for spec in specs if any(map(spec.is_called, names))), *of_tests]
 
 
@@ -252,14 +252,14 @@ def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
     Raises:
       SuiteError: No case, or more than one, has this name.
     """
-    found = specs_called([] if name is None else [name], suite)
-    if len(found) > 1:
+    specs_by_name = specs_called([] if name is None else [name], suite)
+    if len(specs_by_name) > 1:
         raise SuiteError(
             "which case?" if name is None else f"several cases are called {name}",
             where=str(suite),
-            expected=f"one of {', '.join(f'{spec.file}.{spec.name}' for spec in found)}",
+            expected=f"one of {', '.join(f'{spec.file}.{spec.name}' for spec in specs_by_name)}",
         )
-    return found[0]
+    return specs_by_name[0]
 
 
 def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:

@@ -260,13 +260,13 @@ class SuiteFiles:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
         roots = [Path(suite).resolve() for suite in self._suites]
         roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
-        found = {file: digest for file, (_, digest) in (self._seen or {}).items()}
-        found = found or retried_briefly(lambda: {file: _digest(file) for file in self.files()})
+        digests = {file: digest for file, (_, digest) in (self._seen or {}).items()}
+        digests = digests or retried_briefly(lambda: {file: _digest(file) for file in self.files()})
         names = {
             file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)
-            for file in found
+            for file in digests
         }
-        return {names[file]: found[file] for file in sorted(found)}
+        return {names[file]: digests[file] for file in sorted(digests)}
 
     def files(self) -> Iterator[Path]:
         """Yields the files that exist now."""

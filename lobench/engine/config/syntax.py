@@ -15,7 +15,7 @@ from gin import config_parser
 
 from lobench.core.errors import ConfigError
 from lobench.core.search.space import Kind
-from lobench.engine.paths import path_exists
+from lobench.engine.paths import path_exists, similar_path
 from lobench.engine.retries import retried
 
 __all__ = [
@@ -170,6 +170,11 @@ def gin_file_text(path: Path, included_in: str = "") -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         next_step = f"it is included in {included_in}" if included_in else ""
+        if isinstance(error, IsADirectoryError):
+            found = ConfigError("this is a folder", where=str(path), expected="a gin file", next_step=next_step)
+            raise found from error
+        if isinstance(error, FileNotFoundError) and not next_step:
+            next_step = similar_path(path)
         raise ConfigError("cannot read the gin file", where=str(path), got=reason, next_step=next_step) from error
 
 
@@ -240,7 +245,8 @@ def _statements(
 _EXPECTED = {
     "Expected file path as string.": "a file's name in quotes",
     "Couldn't parse statement": "`Name.parameter = value`",
-    "Expected newline.": "one statement a line",
+    "Expected newline.": "a single value, and one statement a line",
+    "Unexpected token.": "gin text, with lines such as `Name.parameter = value`",
     "Unable to parse value.": "a number, a text in quotes, True, False, None, a list, `@Name()` or `%macro`",
     "Failed to parse token": "a number, a text in quotes, True, False, None, a list, `@Name()` or `%macro`",
     "Malformatted scope or selector.": "`scope/Name.parameter = value`",
@@ -264,6 +270,8 @@ def _corrected(message: str, content: str) -> tuple[str, str]:
         parameter, kind = space[1].rpartition(".")[2], space[2]
         field = "values" if kind in ("Discrete", "Categorical") else "low"
         return f"`{space[1]} = @{parameter}/{kind}()`, with lines such as `{parameter}/{kind}.{field} = ...`", ""
+    if two := re.fullmatch(r"(.*=\s*@[\w./]+\(\))\s*,\s*(\w[\w./]*\s*=.*)", content):
+        return expected, f"write two statements, which `;` separates in an option: {f'{two[1]}; {two[2]}'!r}"
     if pair := re.fullmatch(r"((?:\w+/)*\w[\w.]*\.\w+)\s*:\s*([^\s:]+)", content):
         return expected, f"did you mean '{pair[1]} = {pair[2]}'?"
     return expected, ""
@@ -294,15 +302,15 @@ def last_name(selector: str) -> str:
     return selector.rsplit(".", 1)[-1]
 
 
-def may_be_same(one: str, other: str) -> bool:
+def may_be_same(text: str, other: str) -> bool:
     """Returns whether two selectors may name one configurable.
 
     >>> may_be_same("adam", "lobench.adam"), may_be_same("lobench.adam", "mine.adam")
     (True, False)
     """
-    if one == other or last_name(one) != last_name(other):
-        return one == other
-    ours, theirs = one.split("."), other.split(".")
+    if text == other or last_name(text) != last_name(other):
+        return text == other
+    ours, theirs = text.split("."), other.split(".")
     length = min(len(ours), len(theirs))
     return ours[-length:] == theirs[-length:] or ours[0] == theirs[0]  # a package may export a class of its module
 

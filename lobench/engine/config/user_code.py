@@ -70,14 +70,14 @@ def fingerprint_of(
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
     at = time.time()
-    found = retried_briefly(
+    fingerprint = retried_briefly(
         lambda: CodeWalk(folders, added, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
     )
     earlier = _remembered[key].data if key in _remembered else {}  # modules read data files when they are imported
-    data = {file: earlier.get(file, stamp) for file, stamp in stamps_of(found.data).items()}
-    _remembered[key] = _Remembered(found, _marks_of(found), at, data)
-    _made[found.id] = found
-    return found
+    data = {file: earlier.get(file, stamp) for file, stamp in stamps_of(fingerprint.data).items()}
+    _remembered[key] = _Remembered(fingerprint, _marks_of(fingerprint), at, data)
+    _made[fingerprint.id] = fingerprint
+    return fingerprint
 
 
 def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
@@ -113,13 +113,13 @@ def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
     These are modules that were imported with other content than that of the fingerprint, and files that have changed
     on the disk and are not modules of this process: the training may have read them, as by `runpy.run_path`.
     """
-    found: dict[str, str] = {}
+    changed_parts: dict[str, str] = {}
     for one in fingerprints_here([case]).values():
-        found |= {**_read_otherwise(one), **_imported_otherwise(one)}
-    if not found:
+        changed_parts |= {**_read_otherwise(one), **_imported_otherwise(one)}
+    if not changed_parts:
         return {}
     walk = CodeWalk((), as_imported=False)
-    return {walk.name_of(file): sha256 for file, sha256 in found.items()}
+    return {walk.name_of(file): sha256 for file, sha256 in changed_parts.items()}
 
 
 def _read_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:

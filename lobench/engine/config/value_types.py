@@ -42,14 +42,18 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
       lines: Bindings, one per line.
     """
     for line in lines:
-        for one in only_bindings(parse_text(line, repr(line))):
-            found = matching_names(one.selector)
-            if not one.parameter or len(found) != 1 or isinstance(one.value, Reference | Macro | list | tuple | dict):
+        for binding in only_bindings(parse_text(line, repr(line))):
+            names = matching_names(binding.selector)
+            if (
+                not binding.parameter
+                or len(names) != 1
+                or isinstance(binding.value, Reference | Macro | list | tuple | dict)
+            ):
                 continue
-            wanted = _members(CONFIGURABLES.get_match(found[0]).wrapped, one.parameter)
-            if wanted and not any(_takes(each, one.value) for each in wanted):
+            wanted = _members(CONFIGURABLES.get_match(names[0]).wrapped, binding.parameter)
+            if wanted and not any(_takes(each, binding.value) for each in wanted):
                 expected = " or ".join(dict.fromkeys(map(_name, wanted)))
-                return Mistyped(path=f"{one.name}.{one.parameter}", got=repr(one.value), expected=expected)
+                return Mistyped(path=f"{binding.name}.{binding.parameter}", got=repr(binding.value), expected=expected)
     return None
 
 

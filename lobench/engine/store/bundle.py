@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import sqlite3
 import tempfile
 import zipfile
@@ -27,7 +28,7 @@ from typing import Any
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.suite_place import BASELINES
 from lobench.core.wording import cause, first_of
-from lobench.engine.paths import path_exists
+from lobench.engine.paths import path_exists, similar_path
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.ledger_tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
@@ -79,8 +80,24 @@ def no_store(folder: str | Path) -> StoreError:
         "no result store found",
         where=str(folder),
         expected=f"a store, such as {first_of(below, _NAMED)}" if below else "",
-        next_step="" if below else "is the path right?",
+        next_step="" if below else _advice_without_store(Path(folder)),
     )
+
+
+def _advice_without_store(path: Path) -> str:
+    """Returns what to do if a path is neither a store nor a folder with stores."""
+    store, _, name = str(path).rpartition("@")
+    if store and has_ledger(store):
+        return f"give the store without the name {name!r}: {store}"
+    if path_exists(path, kind="file"):
+        if path.suffix == ".html":
+            return "this is a finished page: open it in a browser"
+        if path.suffix in (".csv", ".parquet", ".jsonl"):
+            return f"this is a table: `lobench import {shlex.quote(str(path))} --store STORE` makes a store of it"
+        return "this is a file, and a store is a folder with ledger.sqlite"
+    if path_exists(path):
+        return "the folder has no ledger.sqlite: is the path right?"
+    return f"the folder does not exist: {similar_path(path) or 'is the path right?'}"
 
 
 def store_and_name(text: str) -> tuple[str, str]:
@@ -185,18 +202,18 @@ class ResultBundle:
 
 
 def _check(members: Sequence[zipfile.ZipInfo]) -> None:
-    names = [one.filename for one in members]
+    names = [member.filename for member in members]
     if len(set(names)) < len(names):
         raise ValueError("two members have one name")
-    for one in members:
-        parts = one.filename.split("/")
-        if not _NAME.fullmatch(one.filename) or ".." in parts or "." in parts or ":" in parts[0]:
-            raise ValueError(f"a member is called {one.filename!r}")
-        if one.file_size > _MOST_RATIO * one.compress_size + 1000:
-            raise ValueError(f"{one.filename} claims {one.file_size:,} bytes, too many for its compressed size")
-        if parts[0] in ("suites", "theta") and one.file_size > LARGEST:
+    for member in members:
+        parts = member.filename.split("/")
+        if not _NAME.fullmatch(member.filename) or ".." in parts or "." in parts or ":" in parts[0]:
+            raise ValueError(f"a member is called {member.filename!r}")
+        if member.file_size > _MOST_RATIO * member.compress_size + 1000:
+            raise ValueError(f"{member.filename} claims {member.file_size:,} bytes, too many for its compressed size")
+        if parts[0] in ("suites", "theta") and member.file_size > LARGEST:
             raise ValueError(
-                f"{one.filename} has {one.file_size:,} bytes, and lobench writes no files above {LARGEST:,}"
+                f"{member.filename} has {member.file_size:,} bytes, and lobench writes no files above {LARGEST:,}"
             )
 
 

@@ -42,12 +42,12 @@ class Codes(LedgerPart):
 
     def record_code(self, parts: Mapping[str, Mapping[str, str]]) -> None:
         """Records the parts of fingerprints, by id. Known ids are skipped."""
-        new = {one: found for one, found in parts.items() if one not in self._parts}
+        new = {part: digest for part, digest in parts.items() if part not in self._parts}
         if not new:
             return
         with self.transaction():
-            for one, found in new.items():
-                self.record_event(_PARTS, id=one, parts=dict(found))
+            for part, digest in new.items():
+                self.record_event(_PARTS, id=part, parts=dict(digest))
         self._parts.update(new)
 
     def accept_code(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -56,16 +56,16 @@ class Codes(LedgerPart):
         Args:
           pairs: Codes of stored results, each with the current code, in the form of `joined_code`.
         """
-        found = {
+        accepted = {
             (stored, todays)
             for pair in pairs
             for stored, todays in zip(*map(parts_of_code, pair), strict=True)
             if stored and todays and self.accepted_code.get(stored, stored) != self.accepted_code.get(todays, todays)
         }
-        if not found:
+        if not accepted:
             return
         with self.transaction():
-            for stored, todays in sorted(found):
+            for stored, todays in sorted(accepted):
                 self.record_event(SAME_CODE, code=stored, other=todays)
         self.__dict__.pop("accepted_code", None)
 
@@ -141,7 +141,7 @@ class Codes(LedgerPart):
             ).fetchall()
             if not groups:
                 return frozenset()
-            planned, found = self.plan_history().last_codes, set[int]()
+            planned, outdated_ids = self.plan_history().last_codes, set[int]()
             for group in groups:
                 rows = self._db.execute(
                     "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "
@@ -151,8 +151,8 @@ class Codes(LedgerPart):
                 todays = planned.get(f"{group[2]}:{group[1]}", "")
                 if not todays or not any(self.counts(code, todays) for _, code in rows if code):
                     todays = next(code for _, code in reversed(rows) if code)
-                found.update(number for number, code in rows if not self.counts(code, todays))
-        return frozenset(found)
+                outdated_ids.update(number for number, code in rows if not self.counts(code, todays))
+        return frozenset(outdated_ids)
 
     def _details(self, kind: str) -> list[dict[str, Any]]:
         with store_errors(self.store), intact_rows(self.store):

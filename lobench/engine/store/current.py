@@ -196,13 +196,13 @@ class PlanHistory:
         return self._now
 
     def _folded(self) -> dict[CasePlace, dict[str, str]]:
-        found = dict(self._before)
+        folded = dict(self._before)
         for place, new in self._group.items():
-            known = found.get(place, {})
+            known = folded.get(place, {})
             is_same = all(known.get(variant, identity) == identity for variant, identity in new.items())
             is_known = not {*known.values()}.isdisjoint(new.values())
-            found[place] = {**known, **new} if is_same and is_known else dict(new)
-        return found
+            folded[place] = {**known, **new} if is_same and is_known else dict(new)
+        return folded
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Return the forms that were planned last for a variant and are current."""
@@ -310,12 +310,12 @@ class CurrentCases:
     def identities(self) -> frozenset[str]:
         """Identities of the current cases, including cases without an evaluation."""
         if self._identities is None:
-            planned, found = self._history.identities(), set[str]()
+            planned, identities = self._history.identities(), set[str]()
             for place in {*planned, *self._last}:
                 forms = {*planned[place].values()} if place in planned else {self._last[place][2]}
                 wholes = {one for one in forms if not self._is_part.get(one, False)}
-                found |= wholes or forms  # a search may stop trainings early; tables leave these partial cases out
-            self._identities = frozenset(found)
+                identities |= wholes or forms  # a search may stop trainings early; tables leave these partial cases out
+            self._identities = frozenset(identities)
         return self._identities
 
     def is_current(self, row: EvaluationRow, who: Subject | None = None) -> bool:
@@ -372,9 +372,9 @@ class CurrentCases:
         forms = self._history.last_forms(variant)
         described = {place_of(case): case for case in known}
         evaluated = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
-        found = list[CaseInfo | None]()
+        cases = list[CaseInfo | None]()
         for place in described or forms:
             case = described.get(place)
             is_todays = case is not None and forms.get(place) in (None, CaseForm(case.identity, case.optimizer_hash))
-            found.append(case if is_todays else evaluated.get(forms[place]))
-        return tuple(case for case in found if case is not None)
+            cases.append(case if is_todays else evaluated.get(forms[place]))
+        return tuple(case for case in cases if case is not None)

@@ -130,15 +130,15 @@ def _is_named_data(file: Path, ledger: Ledger) -> bool:
 
 def _outputs() -> set[tuple[int, int]]:
     """Returns the inodes of the files to which this process writes its output and its errors, also through `tee`."""
-    found = set[tuple[int, int]]()
+    outputs = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode):
-                found.add((status.st_dev, status.st_ino))
+                outputs.add((status.st_dev, status.st_ino))
             elif stat.S_ISFIFO(status.st_mode):
-                found |= _written_by_readers((status.st_dev, status.st_ino))
-    return found
+                outputs |= _written_by_readers((status.st_dev, status.st_ino))
+    return outputs
 
 
 def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
@@ -146,7 +146,7 @@ def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
 
     Empty without /proc.
     """
-    found = set[tuple[int, int]]()
+    outputs = set[tuple[int, int]]()
     for process in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if _inode(process / "0") == pipe:
@@ -154,8 +154,8 @@ def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
                     # The mode of the link is that of the descriptor. Data that the process reads are no output.
                     is_writable, status = os.lstat(entry).st_mode & stat.S_IWUSR, os.stat(entry)
                     if is_writable and stat.S_ISREG(status.st_mode):
-                        found.add((status.st_dev, status.st_ino))
-    return found
+                        outputs.add((status.st_dev, status.st_ino))
+    return outputs
 
 
 def _inode(file: Path) -> tuple[int, int] | None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from lobench.core.errors import StoreBusy, StoreError
 from lobench.core.wording import cause
 from lobench.engine.group_files import open_to_group, open_tree_to_group
+from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
@@ -522,6 +523,8 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         yield
     except OSError as error:
         got, next_step = cause(error), "choose another folder"
+        if isinstance(error, FileExistsError | NotADirectoryError) and path_exists(store, kind="file"):
+            raise StoreError(what, where=str(store), got="a file", expected="a folder", next_step=next_step) from error
         if error.errno == errno.ENOLCK:
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -148,11 +148,11 @@ class Deliverer:
 
         The thread of a hanging sink is abandoned; it ends with the process.
         """
-        for one in self._threads.values():
-            one.ask_to_stop()
+        for thread in self._threads.values():
+            thread.ask_to_stop()
         deadline = time.monotonic() + _CLOSE_SECONDS
-        for one in self._threads.values():
-            one.thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        for thread in self._threads.values():
+            thread.thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.pump(now=True)
         if self._keeping:
             for run, methods in self._ledger.shared_runs().items():

@@ -41,12 +41,12 @@ def edited_code(ledger: Ledger, codes: Iterable[str]) -> dict[str, tuple[str, ..
       ledger: Ledger of the store.
       codes: `EvaluationKey.code` of results.
     """
-    files, found = _PresentFiles(ledger), dict[str, tuple[str, ...]]()
+    files, names_by_code = _PresentFiles(ledger), dict[str, tuple[str, ...]]()
     for code in sorted({*codes} - {""}):
         changed = (files.changed_since(part) for part in parts_of_code(code) if part)
         if names := tuple(dict.fromkeys(name for part in changed for name in part)):
-            found[code] = names
-    return found
+            names_by_code[code] = names
+    return names_by_code
 
 
 def edited_code_line(rows: Iterable[_Row], edited: Mapping[str, Collection[str]]) -> str:

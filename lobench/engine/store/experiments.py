@@ -232,11 +232,11 @@ class Experiments(Codes):
                 "ORDER BY method, number",
                 (experiment,),
             ).fetchall()
-            found = []
+            trials = []
             for method, number, text, state, fitness, wave in rows:
                 state, _, note = state.partition(": ")
                 parameters = json.loads(text)
-                found.append(
+                trials.append(
                     TrialRow(
                         method=method,
                         number=number,
@@ -247,7 +247,7 @@ class Experiments(Codes):
                         note=note,
                     )
                 )
-            return found
+            return trials
 
 
 def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str, trial: str, session: str) -> None:

@@ -82,13 +82,13 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
     query = "SELECT case_json, program_version FROM evaluations GROUP BY case_json ORDER BY MAX(id)"
     with store_errors(ledger.store), intact_rows(ledger.store):
         rows = ledger.connection.execute(query).fetchall()
-        found: dict[CaseInfo, bool] = {}
+        cases: dict[CaseInfo, bool] = {}
         for text, program in reversed(rows):  # a case that two versions wrote has two texts
             case = replace(
                 case_of(text), case_code="", subject_code="", task_code=""
             )  # edited code makes no other case
-            found.setdefault(case, program == _PROGRAM)
-    return list(found.items())[::-1]
+            cases.setdefault(case, program == _PROGRAM)
+    return list(cases.items())[::-1]
 
 
 def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
@@ -209,12 +209,12 @@ def _stored(ledger: Ledger, key: EvaluationKey) -> Curves | None:
         return Curves.from_payload(row[0]) if row is not None else None
 
 
-def _are_equal(one: Curves, other: Curves) -> bool:
+def _are_equal(curves: Curves, other: Curves) -> bool:
     """Returns whether two curves have the same values at the same steps, from the same draws."""
-    draws = [side.provenance.imported.get("draws") for side in (one, other)]
-    values = [{name: bytes(found) for name, found in side.metrics.items()} for side in (one, other)]
-    are_values_equal = one.items == other.items and values[0] == values[1]
-    return one.eval_steps == other.eval_steps and are_values_equal and draws[0] == draws[1]
+    draws = [side.provenance.imported.get("draws") for side in (curves, other)]
+    values = [{name: bytes(found) for name, found in side.metrics.items()} for side in (curves, other)]
+    are_values_equal = curves.items == other.items and values[0] == values[1]
+    return curves.eval_steps == other.eval_steps and are_values_equal and draws[0] == draws[1]
 
 
 def _is_part(stored: Curves, curves: Curves) -> bool:

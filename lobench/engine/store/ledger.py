@@ -200,10 +200,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         values = values_of(subject)
         where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
         with self.transaction():
-            found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
-            if found is None:
-                found = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
-                values |= {"position": found[0], "seen_at": time.time()}
+            row = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
+            if row is None:
+                row = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
+                values |= {"position": row[0], "seen_at": time.time()}
                 self._db.execute(
                     f"INSERT INTO subjects ({', '.join(values)}) VALUES ({', '.join(map(':{}'.format, values))})",
                     values,
@@ -211,7 +211,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             elif values["label"]:
                 self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
             self.remember(subject.uri, fingerprint)
-            position = int(found[0])
+            position = int(row[0])
             if subject.has_theta:
                 self._sighted.add_sighting(position, subject)
                 restart = self._sighted.caused_by(position, subject, from_step=restarts_from)
@@ -396,13 +396,13 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         where = columns.format("case_identity || ':' || optimizer_hash")
         marks = ", ".join("?" * len(programs))
         with self.transaction():
-            for one in evaluations:
-                values = (one.sha256, one.case_key, one.block.start, one.block.size)
+            for evaluation in evaluations:
+                values = (evaluation.sha256, evaluation.case_key, evaluation.block.start, evaluation.block.size)
                 rows = self._db.execute(
                     f"SELECT id, code FROM evaluations WHERE {where} AND program_version IN ({marks})",
                     (*values, *programs),
                 ).fetchall()
-                counting = [number for number, code in rows if self.counts(code, todays.get(one.case_key, ""))]
+                counting = [number for number, code in rows if self.counts(code, todays.get(evaluation.case_key, ""))]
                 for row in ((number,) for number in counting):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)

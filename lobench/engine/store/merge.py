@@ -165,17 +165,17 @@ def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
         return ours is theirs
     with intact_rows("the store to be merged"):
         sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
-    own = [_own_metrics(curves) for curves in sides]
-    names = own[0].keys() & own[1].keys()
+    metrics_by_side = [_own_metrics(curves) for curves in sides]
+    names = metrics_by_side[0].keys() & metrics_by_side[1].keys()
     # Payloads of an older lobench do not list the metrics of plugins: metrics of one side may be such.
     is_known = all(curves.added is not None for curves in sides)
-    if own[0].keys() != own[1].keys() and (is_known or not names):
+    if metrics_by_side[0].keys() != metrics_by_side[1].keys() and (is_known or not names):
         return False
-    found = [
+    contents = [
         ({name: values[name] for name in names}, curves.eval_steps, curves.log_steps, curves.diverged_at, curves.seeds)
-        for curves, values in zip(sides, own, strict=True)
+        for curves, values in zip(sides, metrics_by_side, strict=True)
     ]
-    return found[0] == found[1]
+    return contents[0] == contents[1]
 
 
 def _own_metrics(curves: Curves) -> dict[str, bytes]:

@@ -61,14 +61,14 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         except OSError:
             return ""
     real = os.path.realpath(path)
-    best, found = -1, ""
+    best, kind = -1, ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:  # of two mounts at one point, the later one is visible
-            best, found = len(point), after.split(" ")[0]
-    return found
+            best, kind = len(point), after.split(" ")[0]
+    return kind
 
 
 def is_network(path: Path, mounts: str | None = None) -> bool:
@@ -280,7 +280,7 @@ def _local_folder(store: Path) -> Path:
 
 
 def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | None] | None:
-    """Returns the publication that a database is, and the one before it; None if the database is missing or damaged."""
+    """Returns the ids of a database's publication and of the previous one; None if it is missing or damaged."""
     if not database.exists():
         return None
     uri = f"{database.absolute().as_uri()}?{'immutable=1' if immutable else 'mode=rw'}"

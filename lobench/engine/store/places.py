@@ -31,14 +31,16 @@ class Places(LedgerPart):
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records an event that is not a result."""
 
-    def record_suites(self, found: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
+    def record_suites(self, hashes_by_suite: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
         """Records the current locations of suites, and the baseline files next to them.
 
         Args:
-          found: Baseline files of each suite, by the suite's name in its cases and the absolute path of its folder:
-            SHA-256 (hex) by file name, the file of the score scale first.
+          hashes_by_suite: Baseline files of each suite, by the suite's name in its cases and the absolute path of its
+            folder: SHA-256 (hex) by file name, the file of the score scale first.
         """
-        rows = [(suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in found.items()]
+        rows = [
+            (suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in hashes_by_suite.items()
+        ]
         query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
         with store_errors(self.store):
             known = self._db.execute(query, (len(rows),)).fetchall()
@@ -56,14 +58,14 @@ class Places(LedgerPart):
           digests: Hashes by name. Names begin with the suite's folder.
           folders: Names of the suites' folders.
         """
-        own = self._data_in(folders)
-        others = {name: digest for name, digest in digests.items() if name not in own}
-        changed, replaced = self.changed_data(digests, folders), _differing(own, digests)
+        digests_by_suite = self._data_in(folders)
+        others = {name: digest for name, digest in digests.items() if name not in digests_by_suite}
+        changed, replaced = self.changed_data(digests, folders), _differing(digests_by_suite, digests)
         if replaced or others:
             with self.transaction():
                 for name in replaced:
-                    self.record_event(_REPLACED, name=name, digest=own[name], last=self._last_evaluation())
-                self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in own])
+                    self.record_event(_REPLACED, name=name, digest=digests_by_suite[name], last=self._last_evaluation())
+                self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in digests_by_suite])
                 self._db.executemany("INSERT OR REPLACE INTO data_files VALUES (?, ?)", digests.items())
         return changed
 
@@ -72,15 +74,15 @@ class Places(LedgerPart):
 
         A file that is again as it was does not count, unless results were recorded meanwhile.
         """
-        found = _differing(self._data_in(folders), digests)
-        if not found:
+        changed = _differing(self._data_in(folders), digests)
+        if not changed:
             return []
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute("SELECT detail FROM events WHERE kind = ?", (_REPLACED,)).fetchall()
         last = self._last_evaluation()
         before = [json.loads(text) for (text,) in rows]
         undone = {one["name"] for one in before if one["last"] == last and one["digest"] == digests.get(one["name"])}
-        return [name for name in found if name not in undone]
+        return [name for name in changed if name not in undone]
 
     def _data_in(self, folders: Collection[str]) -> dict[str, str]:
         """Returns the hashes of the recorded data files of these folders, by name."""
@@ -201,7 +203,7 @@ class Places(LedgerPart):
         return self._read_places()
 
     def _read_places(self) -> _Places:
-        found: dict[str, list[SuitePlace]] = {}
+        places_by_suite: dict[str, list[SuitePlace]] = {}
         with store_errors(self.store), intact_rows(self.store):
             if not self._has("suites"):
                 return {}
@@ -210,8 +212,8 @@ class Places(LedgerPart):
             for suite, path, text in rows:
                 baselines = tuple((str(name), str(sha256)) for name, sha256 in json.loads(text))
                 place = SuitePlace(suite=suite, path=path, baselines=baselines, store=self._here, stores=stores)
-                found.setdefault(suite, []).append(place)
-        return {suite: tuple(places) for suite, places in found.items()}
+                places_by_suite.setdefault(suite, []).append(place)
+        return {suite: tuple(places) for suite, places in places_by_suite.items()}
 
     def _locations(self) -> tuple[str, ...]:
         if not self._has("locations"):

@@ -173,13 +173,13 @@ class Plans(LedgerPart):
           codes: Fingerprints of the user's code behind the plan's cases, by place.
         """
         self._last_marks.pop(variant, None)
-        one = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
+        start = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
         if self._chained.agrees(variant, forms, programs, codes):
             if not self._started:
-                self._unwritten[variant, frozenset(forms)] = one
+                self._unwritten[variant, frozenset(forms)] = start
             return
         with self.transaction():
-            for each in (*self._unwritten.values(), one):
+            for each in (*self._unwritten.values(), start):
                 plan = each.make_plan()
                 if plan["plan"] not in self._chained.marks:
                     self._chain(PLAN, plan)
@@ -209,11 +209,11 @@ class Plans(LedgerPart):
         Raises:
           StoreError: An event lacks a part.
         """
-        found = PlanHistory()
+        history = PlanHistory()
         with intact_rows(self.store):
             for kind, detail, _ in self._plan_events():
-                found.add(kind, detail)
-        return found
+                history.add(kind, detail)
+        return history
 
     def _plan_events(self) -> list[tuple[str, dict[str, Any], float]]:
         with store_errors(self.store), intact_rows(self.store):
@@ -260,14 +260,14 @@ class Plans(LedgerPart):
 
     def described_files(self) -> dict[str, list[str]]:
         """Returns the paths of the files on which the cases depend: those around suites, and other loaded ones."""
-        found: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
+        files_by_origin: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
         with store_errors(self.store), intact_rows(self.store):
             for (text,) in self._db.execute("SELECT files_json FROM described ORDER BY variant"):
                 files = json.loads(text)
-                for name in found:
+                for name in files_by_origin:
                     marks = files.get(name, ())
-                    found[name].update(dict.fromkeys(str(mark[0]) for mark in marks))
-        return {name: list(paths) for name, paths in found.items()}
+                    files_by_origin[name].update(dict.fromkeys(str(mark[0]) for mark in marks))
+        return {name: list(paths) for name, paths in files_by_origin.items()}
 
 
 def absent(
@@ -282,18 +282,22 @@ def absent(
     for row in rows:
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
         seeds.setdefault(key, set()).update(row.key.seed_block.seeds)
-    current = {(one.sha256, one.variant, case.name): case.identity for one in planned for case in one.cases}
+    current = {
+        (planned_subject.sha256, planned_subject.variant, case.name): case.identity
+        for planned_subject in planned
+        for case in planned_subject.cases
+    }
     reported = set()
-    for one in planned:
-        for case in one.cases:
-            if current[one.sha256, one.variant, case.name] != case.identity:
+    for planned_subject in planned:
+        for case in planned_subject.cases:
+            if current[planned_subject.sha256, planned_subject.variant, case.name] != case.identity:
                 continue
-            there = seeds.get((one.sha256, case.identity, case.optimizer_hash), set())
+            there = seeds.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
             blocks = tuple(block for block in case.blocks if not there.issuperset(block.seeds))
-            mark = (one.sha256, case.identity, case.optimizer_hash, blocks)
+            mark = (planned_subject.sha256, case.identity, case.optimizer_hash, blocks)
             if blocks and mark not in reported:
                 reported.add(mark)
-                yield one, case, blocks
+                yield planned_subject, case, blocks
 
 
 def changed_files(
@@ -318,19 +322,19 @@ def changed_files(
     for name in sorted({*last, *there}):
         if name.partition("/")[0] not in folders or "/" not in name:
             continue
-        own = there.get(name, {})
-        if name in last and own and last[name] not in own.values():
-            yield min(own), f"{name} is another file than when the plan was written"
-        elif not own:
+        digests = there.get(name, {})
+        if name in last and digests and last[name] not in digests.values():
+            yield min(digests), f"{name} is another file than when the plan was written"
+        elif not digests:
             yield None, name
-        elif name not in last and name.endswith((".py", ".gin")) and not own.keys() <= set(planned_code):
-            yield min(own), f"{name} was not there when the plan was written"
+        elif name not in last and name.endswith((".py", ".gin")) and not digests.keys() <= set(planned_code):
+            yield min(digests), f"{name} was not there when the plan was written"
 
 
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
     known = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
-    found: list[tuple[PlannedSubject, int]] = []  # with the index of its event
+    planned_rows: list[tuple[PlannedSubject, int]] = []  # with the index of its event
     last: dict[tuple[str, CaseForm], int] = {}  # index of the event with which a form became the last one of a variant
     broken = ""
     for place, (kind, detail, at) in enumerate(events):
@@ -340,15 +344,18 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
         elif detail.get(_PREVIOUS) not in known:
             problem = "the record before it is missing, or was changed"
         if kind == PLAN:
-            own = {name: detail[name] for name in ("cases", "files")}
-            if not problem and digest_of(own) != detail["plan"]:
+            plan = {name: detail[name] for name in ("cases", "files")}
+            if not problem and digest_of(plan) != detail["plan"]:
                 problem = "its hash is another one than that of its content"
-            plans[detail["plan"]] = own, problem
+            plans[detail["plan"]] = plan, problem
             continue
-        own, of_plan = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
+        plan, of_plan = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
         if kind == CURRENT:
             broken = broken or problem or of_plan
-            forms = [CaseForm(one["identity"], one["optimizer_hash"]) for one in own["cases"]]
+            forms = [
+                CaseForm(planned_subject["identity"], planned_subject["optimizer_hash"])
+                for planned_subject in plan["cases"]
+            ]
             last.update({(detail["variant"], form): place for form in forms})
             continue
         planned = PlannedSubject(
@@ -358,25 +365,27 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             at=at,
             cases=tuple(
                 PlannedCase(
-                    name=one["name"],
-                    identity=one["identity"],
-                    optimizer_hash=one["optimizer_hash"],
-                    blocks=tuple(SeedBlock(start=start, size=size) for start, size in one["blocks"]),
-                    code=one.get("code", ""),
+                    name=planned_subject["name"],
+                    identity=planned_subject["identity"],
+                    optimizer_hash=planned_subject["optimizer_hash"],
+                    blocks=tuple(SeedBlock(start=start, size=size) for start, size in planned_subject["blocks"]),
+                    code=planned_subject.get("code", ""),
                 )
-                for one in own["cases"]
+                for planned_subject in plan["cases"]
             ),
-            files=own["files"],
+            files=plan["files"],
             problem=problem or of_plan,
         )
-        found.append((planned, place))
+        planned_rows.append((planned, place))
 
     def order(entry: tuple[PlannedSubject, int]) -> int:
-        one, place = entry
-        forms = [(one.variant, CaseForm(case.identity, case.optimizer_hash)) for case in one.cases]
+        planned_subject, place = entry
+        forms = [
+            (planned_subject.variant, CaseForm(case.identity, case.optimizer_hash)) for case in planned_subject.cases
+        ]
         return max([place, *(last.get(form, 0) for form in forms)])
 
-    ordered = [one for one, _ in sorted(found, key=order)]
+    ordered = [planned_subject for planned_subject, _ in sorted(planned_rows, key=order)]
     if broken and ordered:
         ordered[-1] = dataclasses.replace(ordered[-1], problem=ordered[-1].problem or f"its order: {broken}")
     return ordered

@@ -160,27 +160,29 @@ def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int
 
     A row without curves has no provenance. It gets the program of the other rows of its version, if they have only one.
     """
-    found: dict[int, Program] = {}
+    programs: dict[int, Program] = {}
     without: dict[int, str] = {}
     for row, version, payload in db.execute(f"SELECT id, program_version, payload FROM {table} WHERE {_IS_OLD}"):
         if payload is None:
             without[row] = version
         else:
-            found[row] = of_row(version, payload)
+            programs[row] = of_row(version, payload)
     for row, version in without.items():
-        alone = {dataclasses.replace(program, together=1) for program in found.values() if program.version == version}
-        found[row] = alone.pop() if len(alone) == 1 else Program(version=version)
-    return found
+        alone = {
+            dataclasses.replace(program, together=1) for program in programs.values() if program.version == version
+        }
+        programs[row] = alone.pop() if len(alone) == 1 else Program(version=version)
+    return programs
 
 
 def name_programs(db: sqlite3.Connection) -> None:
     """Replaces the program versions of old rows by keys, in the caller's transaction."""
     if db.execute(f"SELECT 1 FROM evaluations WHERE {_IS_OLD} LIMIT 1").fetchone() is None:
         return
-    found = old_programs(db)
-    for program in set(found.values()):
+    programs = old_programs(db)
+    for program in set(programs.values()):
         register(db, program)
     db.executemany(
         "UPDATE OR IGNORE evaluations SET program_version = ? WHERE id = ?",
-        [(program.key, row) for row, program in found.items()],
+        [(program.key, row) for row, program in programs.items()],
     )

@@ -46,25 +46,25 @@ def versions_here() -> dict[str, str]:
 def _installed_versions() -> dict[str, str]:
     from importlib import metadata  # slow to import, and not needed for reading a store
 
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _settings_of_jax() -> list[str]:
     """Returns environment settings that change numbers, such as `JAX_ENABLE_X64=1`. Does not import jax."""
-    found = []
+    settings = []
     for name, default in _SETTINGS_OF_JAX.items():
         text = os.environ.get(name, "").strip().lower()
         value = _SWITCHES.get(text, text)
         if text and value != default:
-            found.append(f"{name}={value}")
+            settings.append(f"{name}={value}")
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _CHANGES_NUMBERS.match(flag)]
-    return [*found, *sorted(flags)]
+    return [*settings, *sorted(flags)]
 
 
 def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:

@@ -358,8 +358,8 @@ class LedgerReader(Places, Codes):
         """
         todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
-        asked = {name: value for name, value in columns.items() if value}
-        where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in asked)])
+        conditions = {name: value for name, value in columns.items() if value}
+        where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in conditions)])
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
@@ -367,7 +367,9 @@ class LedgerReader(Places, Codes):
             subjects_of_evaluation = sightings_of_evaluations(self._db, seen)
             superseded = self.superseded()
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
-            labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
+            labelled = self._db.execute(
+                f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(conditions.values())
+            )
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
             texts = dict[str, str]()  # equal texts of rows are one object, which takes a tenth less memory
@@ -378,7 +380,7 @@ class LedgerReader(Places, Codes):
                 wanted, joined = f"{wanted.replace('payload', payload_column)}, {added}", summaries.join
             query = f"SELECT id, {wanted} FROM evaluations {joined} WHERE {where} ORDER BY id"
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
-            for number, *row in self._db.execute(query, tuple(asked.values())):
+            for number, *row in self._db.execute(query, tuple(conditions.values())):
                 if number in outdated or (todays and not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", ""))):
                     continue
                 case, payload, at_hand = cases.get(row[6]), row[9], None

@@ -63,12 +63,12 @@ class Restarts:
     @classmethod
     def of(cls, sightings: Mapping[int, Subject], events: Iterable[tuple[str, Mapping[str, Any]]]) -> Restarts:
         """Returns the restarts among sightings, which are given by position. Events of other kinds are ignored."""
-        found = cls()
+        restarts = cls()
         for position in sorted(sightings):
-            found.add_sighting(position, sightings[position])
+            restarts.add_sighting(position, sightings[position])
         for kind, detail in events:
-            found.add_event(kind, detail)
-        return found
+            restarts.add_event(kind, detail)
+        return restarts
 
     def add_sighting(self, position: int, subject: Subject) -> None:
         if not subject.has_theta or position in self._subjects:
@@ -90,7 +90,7 @@ class Restarts:
         generation, variant = detail["generation"], detail["variant"]
         # Last superseded positions in other lineages: of files without a number.
         last_of: dict[CheckpointSeries, int] = {}
-        own = series_of(self._subjects[position])
+        series = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
             dead = self._positions.get((uri, sha256, generation, outer_step, variant))
             if dead is not None:
@@ -99,7 +99,7 @@ class Restarts:
                 last_of[lineage] = max(dead, last_of.get(lineage, dead))
         last = self._positions.get(tuple(detail["after"]))
         if kind == RESTARTED and last is not None:
-            for lineage, its_last in {**last_of, own: last}.items():
+            for lineage, its_last in {**last_of, series: last}.items():
                 self._begun_after.setdefault(lineage, []).append(its_last)
 
     def number(self, position: int) -> int:
@@ -175,19 +175,19 @@ class Restarts:
           dead: Superseded checkpoints of its lineage.
           after: Last checkpoint of the lineage that was seen before.
         """
-        own, hashes = series_of(subject), {one.sha256 for one in dead}
+        series, hashes = series_of(subject), {one.sha256 for one in dead}
         shared = [self._positions[_name_of(one)] for one in self.before(subject) if one not in (subject, *dead)]
         end, last_shared = self._positions[_name_of(after)], max(shared, default=-1)
-        found: list[Subject] = []
+        without_number: list[Subject] = []
         for lineage, positions in self._lineages.items():
-            if lineage == own or not lineage.is_beside(own) or "*" in lineage.names.rpartition("/")[2]:
+            if lineage == series or not lineage.is_beside(series) or "*" in lineage.names.rpartition("/")[2]:
                 continue
             for position in positions:
                 one = self._subjects[position]
                 may_be_new = position == positions[-1] and position > end and one.sha256 not in hashes
                 if position > last_shared and position not in self.superseded and not may_be_new:
-                    found.append(one)
-        return found
+                    without_number.append(one)
+        return without_number
 
 
 def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:

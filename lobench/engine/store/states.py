@@ -256,13 +256,13 @@ def _files(folder: Path) -> Iterator[StateFile]:
 
 def _remove_oldest_kept(folder: Path) -> None:
     """Removes the least recently used kept states beyond the size limit. The last one is never removed."""
-    found = []
+    kept_files = []
     for file in _files(folder):
         with contextlib.suppress(OSError):  # removed by another worker in the meantime
             about = (folder / file.name).stat()
-            found += [(about.st_mtime_ns, about.st_size, file.name)] if file.owner == _KEPT else []
+            kept_files += [(about.st_mtime_ns, about.st_size, file.name)] if file.owner == _KEPT else []
     num_bytes = 0
-    for place, (_, size, name) in enumerate(sorted(found, reverse=True)):
+    for place, (_, size, name) in enumerate(sorted(kept_files, reverse=True)):
         num_bytes += size
         if place and num_bytes > _MOST_KEPT_BYTES:
             _remove(folder / name)

@@ -57,38 +57,38 @@ class CommandRunner:
         self._lease = -1
         self._stopped: set[int] = set()
 
-    def run(self, asked: Command, *, timeout_seconds: float = math.inf) -> JobResult:
+    def run(self, command: Command, *, timeout_seconds: float = math.inf) -> JobResult:
         """Runs a command until it ends, is stopped, or has run for too long. Its output is appended to its log."""
-        timer = threading.Timer(min(timeout_seconds, threading.TIMEOUT_MAX), self.stop, [asked.lease])
+        timer = threading.Timer(min(timeout_seconds, threading.TIMEOUT_MAX), self.stop, [command.lease])
         timer.daemon = True
         began = time.monotonic()
         timer.start()
-        problem = self._run(asked)
+        problem = self._run(command)
         timer.cancel()
         if problem and time.monotonic() - began >= timeout_seconds:
             text = f"ran past its deadline; got more than {timeout_seconds:g} s"
-            return JobResult(lease=asked.lease, outcome=Outcome.TIMEOUT, message=text)
+            return JobResult(lease=command.lease, outcome=Outcome.TIMEOUT, message=text)
         outcome = Outcome.FAILED if problem else Outcome.PASSED
-        return JobResult(lease=asked.lease, outcome=outcome, message=problem)
+        return JobResult(lease=command.lease, outcome=outcome, message=problem)
 
-    def _run(self, asked: Command) -> str:
+    def _run(self, command: Command) -> str:
         """Returns "" if the exit code is 0; else how the command ended, and the last line of its standard error."""
         try:
-            Path(asked.log).parent.mkdir(parents=True, exist_ok=True)
-            with open(f"{asked.log}.out", "ab") as out, open(f"{asked.log}.err", "ab") as err:
+            Path(command.log).parent.mkdir(parents=True, exist_ok=True)
+            with open(f"{command.log}.out", "ab") as out, open(f"{command.log}.err", "ab") as err:
                 for end in ("out", "err"):
-                    open_to_group(Path(f"{asked.log}.{end}"))
+                    open_to_group(Path(f"{command.log}.{end}"))
                 size_before = err.tell()
                 with self._changing:
-                    if asked.lease in self._stopped:
+                    if command.lease in self._stopped:
                         return "stopped before it began"
-                    self._process, self._lease = _started(asked, out.fileno(), err.fileno()), asked.lease
+                    self._process, self._lease = _started(command, out.fileno(), err.fileno()), command.lease
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
                 with self._changing:
                     self._lease, code = -1, self._process.wait()
             if code == 0:
                 return ""
-            text = tail_of(Path(f"{asked.log}.err"), size_before)
+            text = tail_of(Path(f"{command.log}.err"), size_before)
             lines = [line.strip() for line in text.splitlines() if line.strip()]
             return how_it_ended(code) + (f": {printable(lines[-1])}" if lines else "")
         except OSError as error:
@@ -113,25 +113,25 @@ def kill_tree(pid: int) -> None:
 
     Without /proc, only the process itself is killed.
     """
-    found, new = set[int](), {pid}
+    processes, new = set[int](), {pid}
     while new:
-        for one in new:
+        for process in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(one, signal.SIGSTOP)
-        found |= new
-        new = {child for child, parent in _parents() if parent in found} - found
-    for one in found:
+                os.kill(process, signal.SIGSTOP)
+        processes |= new
+        new = {child for child, parent in _parents() if parent in processes} - processes
+    for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(one, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
 
 def _parents() -> list[tuple[int, int]]:
     """Returns the ids of all processes, each with its parent's."""
-    found = []
+    parents = []
     for place in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # the process has ended
-            found.append((int(place.parent.name), int(place.read_text().rpartition(")")[2].split()[1])))
-    return found
+            parents.append((int(place.parent.name), int(place.read_text().rpartition(")")[2].split()[1])))
+    return parents
 
 
 def _environment() -> dict[str, str]:

@@ -120,13 +120,13 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         return "x86-64"
     flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
     required: set[str] = set()
-    found = "x86-64"
+    level_name = "x86-64"
     for level, features in reversed(_LEVELS.items()):
         required |= features
         if not required <= flags:
             break
-        found = level
-    return found
+        level_name = level
+    return level_name
 
 
 def settle_blas(num_cpus: int) -> None:

@@ -25,11 +25,11 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
       problem: Reason why the log cannot be written; "" if it can.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    found = [
+    reasons = [
         f"{log} cannot be written: {problem}" if problem else _cause(log, start),
         f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
     ]
-    return "; ".join(part for part in found if part)
+    return "; ".join(part for part in reasons if part)
 
 
 def how_it_ended(code: int) -> str:

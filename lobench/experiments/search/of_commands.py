@@ -146,8 +146,8 @@ class CommandSearch(ProcessSearch):
                     self._set([trial.number], "infeasible")
 
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
-        found: list[Given] = []
+        given_subjects: list[Given] = []
         for run in self._runs[best.number]:
             subject, label = self._last[run.folder], f"{run.label} on fresh seeds"
-            found.append(given_checkpoint(subject.uri, (*run.method.bindings, *bindings), label=label))
-        return found
+            given_subjects.append(given_checkpoint(subject.uri, (*run.method.bindings, *bindings), label=label))
+        return given_subjects

@@ -58,7 +58,7 @@ def planned_searches(
       ConfigError: A search is unknown or does not accept its keywords or space, the number of trials differs from the
         grid's, or sessions are among the seeds that are reserved for reports.
     """
-    found = {}
+    searches = {}
     for method in methods:
         if method.search is None:
             continue
@@ -79,8 +79,8 @@ def planned_searches(
             # A search knows the parameter that does not fit, and not whose it is.
             place = f"{where}, {error.where}"
             raise ConfigError(error.what, where=place, expected=error.expected, next_step=error.next_step) from None
-        found[method.name] = PlannedSearch(method=method, strategy=strategy, space=space, num_trials=num_trials)
-    return found
+        searches[method.name] = PlannedSearch(method=method, strategy=strategy, space=space, num_trials=num_trials)
+    return searches
 
 
 def strategy_of(search: Search, manager: PluginManager, *, where: str) -> SearchStrategy:
@@ -127,13 +127,13 @@ def known_of(
     for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
         trials = [one for one in ledger.trials(row.id) if one.method == name] if ledger is not None else []
         if trials and search_identity(row.config, name) == wanted:
-            found = [replace(one, parameters=planned.space.active(one.parameters)) for one in trials]
+            completed = [replace(one, parameters=planned.space.active(one.parameters)) for one in trials]
             members = ledger.memberships(row.id) if ledger is not None else []
             own = (one for one in members if one.method.partition("/")[0] == name)
             fresh = (one for one in own if isinstance(one.session, int))
             return KnownTrials(
                 form=row.id,
-                trials=tuple(found[: planned.num_trials]),
+                trials=tuple(completed[: planned.num_trials]),
                 is_reported=any(int(one.session) >= FIRST_REPORT_SEED for one in fresh),
             )
     return KnownTrials()

@@ -222,21 +222,21 @@ def _check_object(candidate: Any, fresh: Any) -> None:
             raise _Differs(f"{name} has been set")
 
 
-def _is_alike(one: Any, other: Any) -> bool:
-    if one is other:
+def _is_alike(candidate: Any, other: Any) -> bool:
+    if candidate is other:
         return True
-    if isinstance(one, jax.core.Tracer) and isinstance(other, jax.core.Tracer):
-        return bool(one.aval == other.aval)  # made by its constructor inside of this very program
-    if isinstance(one, jax.core.Tracer) or isinstance(other, jax.core.Tracer):
+    if isinstance(candidate, jax.core.Tracer) and isinstance(other, jax.core.Tracer):
+        return bool(candidate.aval == other.aval)  # made by its constructor inside of this very program
+    if isinstance(candidate, jax.core.Tracer) or isinstance(other, jax.core.Tracer):
         return False
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_is_alike, one, other))
-    if type(one) is not type(other):
+    if isinstance(candidate, list | tuple) and isinstance(other, list | tuple):
+        return len(candidate) == len(other) and all(map(_is_alike, candidate, other))
+    if type(candidate) is not type(other):
         return False
-    if isinstance(one, jax.Array | np.ndarray):
-        return bool(np.array_equal(one, other))
-    if callable(one):
-        return _code(one) == _code(other)
-    if isinstance(one, bool | int | float | str | None):
-        return bool(one == other)
-    return vars(one).keys() == vars(other).keys() if hasattr(one, "__dict__") else bool(one == other)
+    if isinstance(candidate, jax.Array | np.ndarray):
+        return bool(np.array_equal(candidate, other))
+    if callable(candidate):
+        return _code(candidate) == _code(other)
+    if isinstance(candidate, bool | int | float | str | None):
+        return bool(candidate == other)
+    return vars(candidate).keys() == vars(other).keys() if hasattr(candidate, "__dict__") else bool(candidate == other)

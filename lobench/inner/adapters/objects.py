@@ -165,13 +165,13 @@ class _Batches:
 def _datasets(foreign: Any) -> Datasets | None:
     if foreign is None:
         return None
-    found = {split: getattr(foreign, split, None) for split in SPLITS}
-    for split, value in found.items():
+    datasets = {split: getattr(foreign, split, None) for split in SPLITS}
+    for split, value in datasets.items():
         if callable(value) and not hasattr(value, "__next__"):
-            found[split] = _Batches(value)
+            datasets[split] = _Batches(value)
             with contextlib.suppress(AttributeError):  # a property, for example, is not replaced
-                object.__setattr__(foreign, split, found[split])
-    return Datasets(**{split: _dataset(value) for split, value in found.items() if value is not None})
+                object.__setattr__(foreign, split, datasets[split])
+    return Datasets(**{split: _dataset(value) for split, value in datasets.items() if value is not None})
 
 
 def _dataset(foreign: Any) -> ArrayDataset | SampledDataset | IteratorDataset:

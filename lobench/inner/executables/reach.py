@@ -104,7 +104,7 @@ def _content(file: str) -> str:
 
 @functools.cache
 def _content_of_lobench() -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder, folders, names in os.walk(LOBENCH):
         folders.sort()
         for name in sorted(names):
@@ -112,8 +112,8 @@ def _content_of_lobench() -> str:
                 path = os.path.join(folder, name)
                 if os.stat(path).st_mtime >= _began():
                     raise Unhashable(f"{path}, which changed after this process began")
-                found.update(path.encode() + b"\0" + Path(path).read_bytes())
-    return found.hexdigest()
+                digest.update(path.encode() + b"\0" + Path(path).read_bytes())
+    return digest.hexdigest()
 
 
 @functools.cache
@@ -142,15 +142,15 @@ def processor() -> str:
 def _distributions() -> tuple[str, ...]:
     """Returns names and versions of installed distributions, from the folders of their metadata."""
     folders = {_PATHS[key] for key in ("purelib", "platlib")} | {path for path in sys.path if "-packages" in path}
-    found = set()
+    distributions = set()
     for folder in folders:
         if os.path.isdir(folder):
-            found |= {
+            distributions |= {
                 entry
                 for entry in os.listdir(folder)
                 if entry.endswith((".dist-info", ".egg-info", ".egg-link", ".pth"))
             }
-    return tuple(sorted(found))
+    return tuple(sorted(distributions))
 
 
 _PATHS = sysconfig.get_paths()
@@ -212,13 +212,13 @@ def installed_files() -> InstalledFiles:
     Raises:
       Unhashable: A file changed after this process started, or is gone.
     """
-    found: InstalledFiles = {}
+    files: InstalledFiles = {}
     for _, module in loaded_modules(Origin.INSTALLED):
         if file := file_of(module):
-            found[file] = stated = _stated(file)
+            files[file] = stated = _stated(file)
             if stated[1] >= _began() * 1e9:
                 raise Unhashable(f"{file}, which changed after this process began")
-    return found
+    return files
 
 
 def are_as_then(files: Mapping[str, tuple[int, int]]) -> bool:

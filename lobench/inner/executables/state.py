@@ -313,14 +313,14 @@ class StateHash:
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
                 has_state = True
                 if name not in ("__dict__", "__weakref__"):
-                    own = (
+                    mangled = (
                         f"_{cls.__name__.lstrip('_')}{name}"
                         if name.startswith("__") and not name.endswith("__")
                         else name
                     )
                     self._say(name)
                     try:
-                        self._add(object.__getattribute__(value, own))
+                        self._add(object.__getattribute__(value, mangled))
                     except AttributeError:
                         self._say("unset")
         try:
@@ -338,15 +338,15 @@ def known_name(value: Any) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or origin_of_module(module) is Origin.USER:
         return ""
-    found: Any = sys.modules.get(module)
+    known: Any = sys.modules.get(module)
     for part in name.split("."):
         try:
-            found = vars(found).get(part)
+            known = vars(known).get(part)
         except TypeError:
             return ""
-    if isinstance(found, staticmethod):
-        found = found.__func__
-    return f"{module}.{name}" if found is value else ""
+    if isinstance(known, staticmethod):
+        known = known.__func__
+    return f"{module}.{name}" if known is value else ""
 
 
 def _is_python(cls: type) -> bool:

@@ -206,10 +206,10 @@ def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
 
 
 def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
-    found: list[_Request] = []
+    requests: list[_Request] = []
     if not any_with_extra_inputs():
-        return found
-    token = _PROVIDED.set(_Provided(requests=found))
+        return requests
+    token = _PROVIDED.set(_Provided(requests=requests))
     try:
         # The task is unknown yet, so any number of losses will do. The lambda is new for each call, because jax caches
         # functions that it has traced.
@@ -217,7 +217,7 @@ def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
         jax.eval_shape(lambda params: call_accepting(optimizer.init, params, **facts), params)
     finally:
         _PROVIDED.reset(token)
-    return found
+    return requests
 
 
 def _name(optimizer: Any) -> str:

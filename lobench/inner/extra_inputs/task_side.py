@@ -90,14 +90,14 @@ def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
         raise ConfigError(
             f"{where} is of another structure than params", got=repr(given_axes), expected=expected
         ) from error
-    found = []
+    axis_names = []
     for path, leaf, axis in zip(paths, jax.tree.leaves(params), axes, strict=True):
         rank = jnp.ndim(leaf)
         if axis is not None and (type(axis) is not int or not -rank <= axis < rank):
             expected = f"None, or an axis from {-rank} to {rank - 1}" if rank else "None: the leaf has no axis"
             raise ConfigError(f"{where} of the leaf {path}", got=repr(axis), expected=expected)
-        found.append(None if axis is None else axis % rank)
-    return structure.unflatten(found), any(axis is not None for axis in found)
+        axis_names.append(None if axis is None else axis % rank)
+    return structure.unflatten(axis_names), any(axis is not None for axis in axis_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ def extra_values_at(extra_inputs: ExtraInputs, batch: BatchLosses, params: PyTre
     if not extra_inputs:
         return NOTHING
     facts = facts_of(extra_inputs, batch.task, params)
-    found = {name: value for name, value in facts.items() if name in extra_inputs}
+    extra_values = {name: value for name, value in facts.items() if name in extra_inputs}
     if "memory" in extra_inputs:
-        found["memory"] = jax.grad(batch.memory)(params)
+        extra_values["memory"] = jax.grad(batch.memory)(params)
     if "num_losses" in facts:
         values, pull = jax.vjp(batch.each, params)
         if values.shape != (facts["num_losses"],):
@@ -139,10 +139,10 @@ def extra_values_at(extra_inputs: ExtraInputs, batch: BatchLosses, params: PyTre
             return pull(jnp.asarray(weights, values.dtype))[0]
 
         if "task_losses" in extra_inputs:
-            found |= {"task_losses": values, "weighted_gradient": weighted_gradient}
+            extra_values |= {"task_losses": values, "weighted_gradient": weighted_gradient}
         if "task_gradients" in extra_inputs:
-            found["task_gradients"] = jax.vmap(weighted_gradient)(jnp.eye(*values.shape, dtype=values.dtype))
-    return found
+            extra_values["task_gradients"] = jax.vmap(weighted_gradient)(jnp.eye(*values.shape, dtype=values.dtype))
+    return extra_values
 
 
 def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValues:

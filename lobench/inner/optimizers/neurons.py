@@ -66,15 +66,15 @@ def on_neurons(
         extra |= {"scale_invariant": scale_invariant} | ({"grad": others[0]} if "grad" in extra else {})
         moves, rest_state = call_accepting(rest.update, others[0], state.rest, others[1], **extra)
         structure: Any = jax.tree.structure(params)
-        found, states, before = [], [], iter(state.own)
+        updates, states, before = [], [], iter(state.own)
         for (leaf, axis), grad, other in zip(
             _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
         ):
             if axis is not None:
                 other, after = move(_wide(grad), _wide(leaf), next(before), axis, state.num_updates)
                 states.append(after)
-            found.append(other)
-        return structure.unflatten(found), NeuronsState(state.num_updates + 1, tuple(states), rest_state)
+            updates.append(other)
+        return structure.unflatten(updates), NeuronsState(state.num_updates + 1, tuple(states), rest_state)
 
     def initial_params(params: PyTree, scale_invariant: PyTree) -> PyTree:
         leaves = [

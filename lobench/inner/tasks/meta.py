@@ -50,13 +50,13 @@ class MetaTraining(Task):
     ) -> None:
         name = type(self).__name__
         self._learned_optimizer = as_learned_optimizer(learned_optimizer or MLPLOpt(step_mult=0.1, hidden_size=8))
-        found = as_task(family or QuadraticFamily(dim=8, max_condition=10.0))
-        if not isinstance(found, TaskFamily) or found.datasets is not None:
-            got = type(found).__name__
+        inner_family = as_task(family or QuadraticFamily(dim=8, max_condition=10.0))
+        if not isinstance(inner_family, TaskFamily) or inner_family.datasets is not None:
+            got = type(inner_family).__name__
             raise ConfigError(
                 f"{name}.family", got=got, expected="a family without datasets, such as @QuadraticFamily()"
             )
-        self._family = found
+        self._family = inner_family
         self._num_unroll = arguments.integer(name, "num_unroll", num_unroll)
         self._num_tasks = arguments.integer(name, "num_tasks", num_tasks)
 

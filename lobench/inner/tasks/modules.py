@@ -179,12 +179,12 @@ class _Network:
         Raises:
           ConfigError: The factory returned another type.
         """
-        found = self.factory(**arguments)
-        if not isinstance(found, kind):
+        module = self.factory(**arguments)
+        if not isinstance(module, kind):
             raise ConfigError(
-                "module_task.module", got=f"a {type(found).__name__}", expected=f"what makes a module of {self.name}"
+                "module_task.module", got=f"a {type(module).__name__}", expected=f"what makes a module of {self.name}"
             )
-        return found
+        return module
 
 
 class _Nnx(_Network):

@@ -158,16 +158,16 @@ def _saved(leaves: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _restored(leaves: Mapping[str, np.ndarray], name: str, wanted: Any) -> Any:
-    found: Any = _saved(leaves, name)
+    value: Any = _saved(leaves, name)
     if jnp.issubdtype(wanted.dtype, jax.dtypes.extended):
-        found = jax.random.wrap_key_data(jnp.asarray(found), impl=jax.random.key_impl(empty(wanted)))
+        value = jax.random.wrap_key_data(jnp.asarray(value), impl=jax.random.key_impl(empty(wanted)))
     elif wanted.dtype.kind not in "biuf":
-        found = found.view(wanted.dtype).reshape(found.shape[:-1])
-    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        value = value.view(wanted.dtype).reshape(value.shape[:-1])
+    if (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
         raise StateMismatch(
-            f"its {name} is {found.dtype}{list(found.shape)}, and not {wanted.dtype}{list(wanted.shape)}"
+            f"its {name} is {value.dtype}{list(value.shape)}, and not {wanted.dtype}{list(wanted.shape)}"
         )
-    return found
+    return value
 
 
 def _put(rows: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -104,19 +104,19 @@ class Compiled:
 
         def stage(settings: SettingValues) -> jax.stages.Traced:
             if settings.constants not in traced:
-                with asked.trace if asked is not None else contextlib.nullcontext():
+                with kept_request.trace if kept_request is not None else contextlib.nullcontext():
                     traced[settings.constants] = trace((theta, settings))
             return traced[settings.constants][0]
 
         arguments = self._arguments.setdefault(num_thetas, Arguments(self._usual))
-        asked = found = None
+        kept_request = executable = None
         if self._kept is not None and not arguments.are_chosen(values):
-            asked = self._kept.ask((theta, values), takes, num_thetas)
-            found = asked.find() if asked is not None else None
-        if asked is not None and found is not None and not asked.is_checked():
-            arguments.choose(values, found.places)
-            settings = SettingValues.of(values, found.places)
-            return self._add(theta, settings, num_thetas, started, _as_here(found))
+            kept_request = self._kept.ask((theta, values), takes, num_thetas)
+            executable = kept_request.find() if kept_request is not None else None
+        if kept_request is not None and executable is not None and not kept_request.is_checked():
+            arguments.choose(values, executable.places)
+            settings = SettingValues.of(values, executable.places)
+            return self._add(theta, settings, num_thetas, started, _as_here(executable))
         settings = arguments.settle(values, theta, stage)
         if (num_thetas, settings.constants) in self._programs:
             return Found((theta, settings), *self._programs[num_thetas, settings.constants], 0.0)
@@ -129,13 +129,13 @@ class Compiled:
             settings, is_refused = arguments.refuse(settings), True
         lowered, layout = stage(settings).lower(), traced[settings.constants][1]
         text = ProgramText(lowered)
-        if asked is not None and found is not None:
-            if found.text_sha256 == text.sha256 and found.places == frozenset(settings.places):
-                return self._add(theta, settings, num_thetas, started, _as_here(found))
-            asked.differs()
-        program = asked.compile(lowered) if asked is not None else lowered.compile(compiler_options())
-        if asked is not None and not is_refused:
-            asked.keep(stage(settings), lowered, program, layout, frozenset(settings.places), text.sha256)
+        if kept_request is not None and executable is not None:
+            if executable.text_sha256 == text.sha256 and executable.places == frozenset(settings.places):
+                return self._add(theta, settings, num_thetas, started, _as_here(executable))
+            kept_request.differs()
+        program = kept_request.compile(lowered) if kept_request is not None else lowered.compile(compiler_options())
+        if kept_request is not None and not is_refused:
+            kept_request.keep(stage(settings), lowered, program, layout, frozenset(settings.places), text.sha256)
         return self._add(theta, settings, num_thetas, started, (program, layout, text))
 
     def _add(self, theta: Theta, settings: SettingValues, num_thetas: int, started: float, program: _Program) -> Found:

@@ -43,12 +43,12 @@ class _Perturbed(TrainingLoop):
         found = super()._program(phase)
         return found._replace(program=functools.partial(self._moved, found))
 
-    def _moved(self, found: Found, *arguments: Any) -> Carry:
+    def _moved(self, phase_program: Found, *arguments: Any) -> Carry:
         *fixed, batches, carry, start, stop = arguments
         if start > 0:  # the first call makes the initial parameters itself
             key = jax.random.fold_in(jax.random.PRNGKey(self.number), start)
             carry = carry._replace(params=_moved(carry.params, key))
-        after: Carry = found.program(*fixed, batches, carry, start, stop)
+        after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
         return after
 
 

@@ -83,12 +83,12 @@ class Feed:
         self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
         self._reader = _Reader()
         try:
-            one = self._reader.read(self._start).result()
+            chunk = self._reader.read(self._start).result()
         except BaseException:
             self.close()
             raise
         self.example_chunk = jax.tree.map(
-            lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), (ITERATOR_CHUNK, *leaf.shape[1:])), one
+            lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), (ITERATOR_CHUNK, *leaf.shape[1:])), chunk
         )
 
     def close(self) -> None:

@@ -103,11 +103,11 @@ class Arguments:
         return SettingValues.of(settings.values, frozenset())
 
     def _choose(self, every: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
-        found = self._read(every, theta, trace)
-        if found is None:
+        arguments = self._read(every, theta, trace)
+        if arguments is None:
             alone = frozenset(place for place in every if self._read(frozenset({place}), theta, trace))
-            found = self._read(alone, theta, trace)
-        return found or frozenset()
+            arguments = self._read(alone, theta, trace)
+        return arguments or frozenset()
 
     def _read(self, places: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
         """Returns the positions of settings that the program reads as arguments; None if it cannot be traced so."""
@@ -146,12 +146,12 @@ class Arguments:
             return frozenset()
         order = sorted(defaults)
         halves = (frozenset(order[: len(order) // 2]), frozenset(order[len(order) // 2 :]))
-        found = [
+        narrowed = [
             half if self._traced(bound | half, trace) is not None else self._traceable(bound, half, trace)
             for half in halves
         ]
-        together = found[0] | found[1]
-        return together if together != defaults else found[0]
+        together = narrowed[0] | narrowed[1]
+        return together if together != defaults else narrowed[0]
 
     def _traced(self, places: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
         try:

@@ -116,9 +116,9 @@ class Recorder:
         return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
 
     def begun(self, carry: Carry) -> Carry:
-        """Returns a carry for one stretch, with short rows of its own.
+        """Returns a carry whose rows hold the values of one stretch of steps only.
 
-        The rows of the whole training would slow down each step.
+        Rows for the whole training would slow down each step.
         """
         log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
         if self._window:

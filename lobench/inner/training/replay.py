@@ -68,16 +68,16 @@ class _Steps(TrainingLoop):
         found = super()._program(phase)
         return found._replace(program=functools.partial(self._stepped, phase, found))
 
-    def _stepped(self, phase: int, found: Found, *arguments: Any) -> Carry:
+    def _stepped(self, phase: int, phase_program: Found, *arguments: Any) -> Carry:
         if not self.is_watched:
-            later: Carry = found.program(*arguments)
+            later: Carry = phase_program.program(*arguments)
             return later
         *fixed, batches, carry, start, stop = arguments
         if start == 0:
-            carry = found.program(*fixed, batches, carry, 0, 0)
+            carry = phase_program.program(*fixed, batches, carry, 0, 0)
         before = self.state_of(carry)  # a copy, because the program reuses the buffers of the carry
-        after: Carry = found.program(*fixed, batches, carry, start, stop)
-        self.is_watched = self.watch(phase, found, batches, before, self.state_of(after), start)
+        after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
+        self.is_watched = self.watch(phase, phase_program, batches, before, self.state_of(after), start)
         return after
 
 
@@ -121,12 +121,12 @@ class ReplayedProgram(TrainingProgram):
         def state_of(carry: Carry) -> ReplayState:
             return ReplayState(*jax.tree.map(of_replica, (carry.opt_state, carry.params, carry.model_state)))
 
-        own = replicas if is_one else jax.tree.map(lambda leaf: leaf[replica], replicas)
+        replica_states = replicas if is_one else jax.tree.map(lambda leaf: leaf[replica], replicas)
         observe = [jax.jit(phase.observe) for phase in self._phases]
 
         def watch(phase: int, found: Found, batches: Any, before: ReplayState, after: ReplayState, step: int) -> bool:
             chunk = None if batches is None else jax.tree.map(lambda leaf: of_replica(leaf, 1)[0], batches)
-            observed = observe[phase](found.given, own, self._arrays, chunk, jnp.int32(step), tuple(before))
+            observed = observe[phase](found.given, replica_states, self._arrays, chunk, jnp.int32(step), tuple(before))
             return look(Look(step, before, after, jax.tree.map(np.asarray, observed)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)

@@ -169,16 +169,16 @@ def task_of(task: Task | TaskFamily, replica: Replica) -> Task:
 
 def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
     """Returns the splits of the data sets of single tasks, as `present_splits` does."""
-    found: dict[str, Any] = {}
+    splits: dict[str, Any] = {}
 
     def look(seed: jax.Array) -> jax.Array:
         task = family.task_fn(family.sample(key_of(seed)))
-        found.update(present_splits(task), name=type(task).__name__)
+        splits.update(present_splits(task), name=type(task).__name__)
         return seed
 
     jax.eval_shape(look, np.uint32(0))
-    name = found.pop("name")
-    if any(isinstance(dataset, IteratorDataset) for dataset in found.values()):
+    name = splits.pop("name")
+    if any(isinstance(dataset, IteratorDataset) for dataset in splits.values()):
         raise ConfigError(
             f"datasets of {name}, a task of {type(family).__name__}",
             got="IteratorDataset",
@@ -191,7 +191,7 @@ def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
 
     return {
         split: None if dataset is None else DataPerTask(functools.partial(dataset_of, split))
-        for split, dataset in found.items()
+        for split, dataset in splits.items()
     }
 
 

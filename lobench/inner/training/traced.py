@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.case import Case
+from lobench.core.errors import ConfigError
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.extra_inputs.task_side import BatchLosses, facts_of
 from lobench.inner.optimizer import PyTree
@@ -305,11 +306,11 @@ class Traced:
             return self._batch_losses(replica, arrays, drawn, index, model_state)
 
         def one(replica: Replica, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-            own = _metrics_of(stepper, state[0]) if self._recorder.keeps_batches else {}
+            metrics = _metrics_of(stepper, state[0]) if self._recorder.keeps_batches else {}
             *new, values = inner_step(
                 self._case, stepper, losses_of, replica, drawn, index, (state[0], state[1], state[2])
             )
-            return *new, {**own, **values}
+            return *new, {**metrics, **values}
 
         return per_replica(one, replicas)(replicas, drawn, carry.opt_state, carry.params, carry.model_state)
 
@@ -325,6 +326,8 @@ class Traced:
 
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             loss, state, aux = task.loss_with_state_and_aux(*merged(params, model_state), key(LOSS), data)
+            if shape := jnp.shape(loss):
+                raise ConfigError(f"the loss of {type(task).__name__} has the shape {shape}", expected="a scalar")
             state = with_state(model_state, state)
             if not self._recorder.keeps_batches:
                 return loss, (state, {})

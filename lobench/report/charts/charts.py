@@ -43,19 +43,19 @@ def sections(summary: Summary, figure: str | None = None) -> list[Section]:
     Raises:
       StoreError: The store has no such section.
     """
-    found = [one for one in _all(summary) if figure in (None, one.id.partition("-")[0])]
-    if figure and not found:
+    chosen = [one for one in _all(summary) if figure in (None, one.id.partition("-")[0])]
+    if figure and not chosen:
         where, known = str(summary.snapshot.store), dict.fromkeys(one.id.partition("-")[0] for one in _all(summary))
         next_step = "a search is a method with `Method.search`" if figure == "search" else ""
         raise StoreError(f"nothing to draw of {figure!r}", where=where, expected=", ".join(known), next_step=next_step)
-    return found
+    return chosen
 
 
 def _all(summary: Summary) -> list[Section]:
     groups = summary.snapshot.groups
     every = range(len(summary.snapshot.subjects))
     drawn = [place for place, _, _ in _drawn(summary)]
-    found = [
+    charts = [
         (along_runs(summary), [*(place for run in groups.runs for place in run), *groups.alone]),
         (side_by_side(summary), groups.ends(summary.shown)),
         (_profiles(summary), drawn),
@@ -63,7 +63,7 @@ def _all(summary: Summary) -> list[Section]:
         (_accuracies(summary), every),
         (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
     ]
-    sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in found if one is not None]
+    sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in charts if one is not None]
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
     declared = load_plugins().usable_declarations("lobench_report_sections")
     added = [section for name, one in declared.items() for section in _of_plugin(name, one, summary)]
@@ -240,11 +240,11 @@ def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) ->
         return None
     baseline = summary.baseline(case)
     if baseline is not None:
-        own = baseline.curve_steps <= baseline.num_inner_steps
+        is_within = baseline.curve_steps <= baseline.num_inner_steps
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
             if name in baseline.curves:
                 label = f"{summary.baseline_label}, {name.partition('/')[0]}"
-                x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
+                x, y = baseline.curve_steps[is_within].tolist(), baseline.curves[name][is_within].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
     log = is_wide(series)
     return Figure(

@@ -78,16 +78,18 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
 def _page(shown: Sequence[SectionFigure], trained_with: str) -> Figure:
     from matplotlib.figure import Figure
 
-    names = [name for one in shown if isinstance(one.chart, Chart) for name in _y_names(one.chart)]
+    names = [name for series in shown if isinstance(series.chart, Chart) for name in _y_names(series.chart)]
     columns = 1 if any(names) else 2 if len(shown) == 4 else min(3, len(shown))
     letters = max((len(line) for name in names for line in name.split("\n")), default=0)
     width = _INCHES * columns + _INCHES_OF_A_LETTER * letters
-    heights = [max(_height(one.chart) for one in shown[at : at + columns]) for at in range(0, len(shown), columns)]
+    heights = [
+        max(_height(series.chart) for series in shown[at : at + columns]) for at in range(0, len(shown), columns)
+    ]
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
-    for axes, one in zip(grid.flat, shown, strict=False):
-        _draw(axes, one.chart)
-        axes.set_title(plain(one.title or one.chart.title))
+    for axes, series in zip(grid.flat, shown, strict=False):
+        _draw(axes, series.chart)
+        axes.set_title(plain(series.title or series.chart.title))
     for axes in grid.flat[len(shown) :]:
         axes.remove()
     more = _add_legend(figure) + _add_text(figure, trained_with)
@@ -150,25 +152,25 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
     if isinstance(chart, HeatMap):
         _draw_map(axes, chart)
         return
-    for one in chart.series:
-        name, *kinds = one.style.split()
+    for series in chart.series:
+        name, *kinds = series.style.split()
         style: dict[str, Any] = {
             "color": _COLOURS[name],
-            "linestyle": next((_LINES[kind] for kind in kinds if kind in _LINES), "-") if one.line else "none",
-            "label": _in_lines(one.label) or "_nobody",
+            "linestyle": next((_LINES[kind] for kind in kinds if kind in _LINES), "-") if series.line else "none",
+            "label": _in_lines(series.label) or "_nobody",
             "linewidth": 0.6 if "faint" in kinds else 1.2,
             "alpha": 0.5 if "faint" in kinds else 1.0,
         }
-        if one.steps:
-            axes.step(one.x, one.y, where="post", **style)
+        if series.steps:
+            axes.step(series.x, series.y, where="post", **style)
         else:
-            axes.plot(one.x, one.y, marker="o" if one.dots else None, markersize=3, **style)
-        if one.lower is not None and one.upper is not None:
-            axes.fill_between(one.x, one.lower, one.upper, color=_COLOURS[name], alpha=0.18, linewidth=0)
-        finite = np.isfinite(np.asarray(one.y, np.float64))
-        if one.line and not one.steps and finite.any() and not finite[-1]:
+            axes.plot(series.x, series.y, marker="o" if series.dots else None, markersize=3, **style)
+        if series.lower is not None and series.upper is not None:
+            axes.fill_between(series.x, series.lower, series.upper, color=_COLOURS[name], alpha=0.18, linewidth=0)
+        finite = np.isfinite(np.asarray(series.y, np.float64))
+        if series.line and not series.steps and finite.any() and not finite[-1]:
             last = int(np.flatnonzero(finite)[-1])
-            axes.plot(one.x[last], one.y[last], marker="x", color=_COLOURS[name])
+            axes.plot(series.x[last], series.y[last], marker="x", color=_COLOURS[name])
     axes.set_xlabel(plain(chart.x_label))
     axes.set_ylabel(plain(chart.y_label))
     if chart.log_x:
@@ -183,7 +185,7 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
     elif chart.y_names:
         axes.set_yticks(range(len(chart.y_names)), _y_names(chart))
         axes.set_ylim(-0.6, len(chart.y_names) - 0.4)
-    if not (chart.log_x or chart.x_names) and all(float(x).is_integer() for one in chart.series for x in one.x):
+    if not (chart.log_x or chart.x_names) and all(float(x).is_integer() for series in chart.series for x in series.x):
         axes.locator_params(axis="x", integer=True)
     if chart.rules:
         axes.spines[["left", "bottom"]].set_visible(False)

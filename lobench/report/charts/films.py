@@ -29,11 +29,11 @@ class FilmFigure:
 def films(summary: Summary) -> list[FilmFigure]:
     """Returns a film for each case and subject that has one, of the first seed, ordered by case. At most twelve."""
     snapshot = summary.snapshot
-    found: list[FilmFigure] = []
+    figures: list[FilmFigure] = []
     for case in range(len(snapshot.cases)):
         for place in range(len(snapshot.subjects)):
-            if len(found) == _MOST:
-                return found
+            if len(figures) == _MOST:
+                return figures
             cell = snapshot.cell(place, case)
             blocks = cell.blocks if cell is not None else ()
             film = next((one.film for one in blocks if one.film is not None), None)
@@ -45,8 +45,8 @@ def films(summary: Summary) -> list[FilmFigure]:
             note = (
                 f"{film.scene.title}, seed {film.seed}, after the last step: {seconds:.3g} s of {len(frames)} frames."
             )
-            found.append(FilmFigure(title=title, svg=moving(film, f"An episode of {title}"), note=note))
-    return found
+            figures.append(FilmFigure(title=title, svg=moving(film, f"An episode of {title}"), note=note))
+    return figures
 
 
 def moving(film: Film, description: str) -> Markup:

@@ -66,24 +66,24 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
     """Returns label and style of each run's line. All lines are alike if there are very many runs."""
     styles, shown = method_styles(summary), summary.shown
-    own = [styles[shown if shown in run else run[-1]] for run in runs]
+    own_styles = [styles[shown if shown in run else run[-1]] for run in runs]
     if len(runs) == 1:
-        return [(f"score on {summary.metric_label(metric)}", own[0])]
+        return [(f"score on {summary.metric_label(metric)}", own_styles[0])]
     if len(runs) > len(STYLES):
         return [("" if index else f"{counted(len(runs), 'run')}", "s1 faint") for index in range(len(runs))]
-    return list(zip(run_names(summary.snapshot.subjects, runs), own, strict=True))
+    return list(zip(run_names(summary.snapshot.subjects, runs), own_styles, strict=True))
 
 
 def _curve(
     summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
-    found = [summary.mean_score(place, metric).interval for place in run]
+    intervals = [summary.mean_score(place, metric).interval for place in run]
     return Series(
         label=name,
         x=[float(summary.snapshot.subjects[place].who.outer_step if by_step else at) for at, place in enumerate(run)],
-        y=[one.mean for one in found],
-        lower=[one.lower for one in found] if has_band else None,
-        upper=[one.upper for one in found] if has_band else None,
+        y=[one.mean for one in intervals],
+        lower=[one.lower for one in intervals] if has_band else None,
+        upper=[one.upper for one in intervals] if has_band else None,
         style=style,
         dots=True,
     )
@@ -106,11 +106,11 @@ def _is_scored(summary: Summary, place: int, metric: str) -> bool:
 
 def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
     """Returns a note on checkpoints that lack cases, or have no point."""
-    found = [summary.mean_score(place, metric) for place in places]
-    none = sum(math.isnan(one.mean) for one in found)
-    partial = sum(one.num_missing > 0 for one in found) - none
-    parts = [f"{partial} of {len(found)} points are means over fewer than all cases."] if partial else []
-    parts += [f"{none} of {counted(len(found), 'checkpoint')} have no score, and no point."] if none else []
+    scores = [summary.mean_score(place, metric) for place in places]
+    none = sum(math.isnan(one.mean) for one in scores)
+    partial = sum(one.num_missing > 0 for one in scores) - none
+    parts = [f"{partial} of {len(scores)} points are means over fewer than all cases."] if partial else []
+    parts += [f"{none} of {counted(len(scores), 'checkpoint')} have no score, and no point."] if none else []
     return " ".join(parts)
 
 
@@ -144,17 +144,17 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
     if not every:
         return None
     scored = every[-_MOST_ROWS:]
-    found = [summary.mean_score(place, metric, suite).interval for place in scored]
+    intervals = [summary.mean_score(place, metric, suite).interval for place in scored]
     rows = [float(row) for row in range(len(scored))]
     names = tuple(snapshot.labels[place] for place in scored)
     styles = method_styles(summary)
     bars = [
         Series(label="", x=[one.lower, one.upper], y=[row, row], style=styles[place].split()[0])
-        for place, row, one in zip(scored, rows, found, strict=True)
+        for place, row, one in zip(scored, rows, intervals, strict=True)
     ]
     points = [
         Series(label="", x=[one.mean], y=[row], style=styles[place].split()[0], dots=True, line=False)
-        for place, row, one in zip(scored, rows, found, strict=True)
+        for place, row, one in zip(scored, rows, intervals, strict=True)
     ]
     notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, places)]
     if len(scored) < len(every):
@@ -163,7 +163,7 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
         title=f"Score on {label}",
         chart=Chart(
             title=f"Mean score on {label} by method",
-            description=f"Best: {names[-1]}, {number(round(found[-1].mean, 3))}.",
+            description=f"Best: {names[-1]}, {number(round(intervals[-1].mean, 3))}.",
             x_label="score",
             y_label="",
             series=(*bars, *points),

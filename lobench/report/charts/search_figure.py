@@ -26,9 +26,9 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     best = history.best[-1] if history.best else None
     if best is None:
         return None
-    found = [_over_trials(history, history.fitness), _side_by_side(history, best)]
-    found += [_over_trials(history, axis) for axis in history.parameters]
-    found += [_slice(history, axis, best) for axis in history.parameters]
+    figures = [_over_trials(history, history.fitness), _side_by_side(history, best)]
+    figures += [_over_trials(history, axis) for axis in history.parameters]
+    figures += [_slice(history, axis, best) for axis in history.parameters]
     values = (
         f"{axis.path} = {_values(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best])
     )
@@ -44,7 +44,7 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
         title=f"Search: {history.label}",
         note=note,
         kind="small",
-        figures=tuple(found),
+        figures=tuple(figures),
         view="searches",
         lines=tuple(line[:1].upper() + line[1:] + "." for line in lines),
     )

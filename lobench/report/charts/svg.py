@@ -197,11 +197,16 @@ class Chart:
     def data(self) -> dict[str, object]:
         """Returns the data for the page's script: the lines, with the digits that are shown."""
         lines = []
-        for one in self.series:
-            line: dict[str, object] = {"label": one.label, "style": one.style, "x": short(one.x), "y": short(one.y)}
-            if one.lower is not None and one.upper is not None:
-                line |= {"lower": short(one.lower), "upper": short(one.upper)}
-            flags = {"steps": one.steps, "dots": one.dots, "alone": not one.line}
+        for series in self.series:
+            line: dict[str, object] = {
+                "label": series.label,
+                "style": series.style,
+                "x": short(series.x),
+                "y": short(series.y),
+            }
+            if series.lower is not None and series.upper is not None:
+                line |= {"lower": short(series.lower), "upper": short(series.upper)}
+            flags = {"steps": series.steps, "dots": series.dots, "alone": not series.line}
             lines.append(line | {name: True for name, is_set in flags.items() if is_set})
         axes: dict[str, object] = {"logX": self.log_x, "logY": self.log_y, "yRange": self.y_range}
         axes |= {"xNames": self.x_names, "yNames": self.y_names}
@@ -216,19 +221,19 @@ def short(values: ArrayLike) -> list[float | int | None]:
     quotient. Numbers near the middle between two roundings, whole, very large and very small numbers are rounded as
     text.
     """
-    found = np.asarray(values, np.float64).ravel()
+    array = np.asarray(values, np.float64).ravel()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        places = 3 - np.floor(np.log10(np.abs(found)))
+        places = 3 - np.floor(np.log10(np.abs(array)))
         is_usual = (places >= 0) & (places <= 22)
         power = 10.0 ** np.where(is_usual, places, 0)
-        scaled = np.abs(found) * power
+        scaled = np.abs(array) * power
         digits = np.rint(scaled)
         is_usual &= (digits >= 1000) & (digits <= 9999) & (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-3)
-        quotients = np.copysign(digits / power, found)
+        quotients = np.copysign(digits / power, array)
         is_usual &= quotients != np.rint(quotients)
     numbers: list[float | int | None] = quotients.tolist()
     for place in np.flatnonzero(~is_usual).tolist():
-        value = float(found[place])
+        value = float(array[place])
         numbers[place] = rounded(value) if math.isfinite(value) else None
     return numbers
 

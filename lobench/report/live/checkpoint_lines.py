@@ -99,40 +99,46 @@ class CheckpointLines:
     def _run(self) -> None:
         goes_on = True
         while goes_on:
-            found = [self._waiting.get()]
+            batch = [self._waiting.get()]
             with contextlib.suppress(queue.Empty):
                 while True:
-                    found.append(self._waiting.get_nowait())
-            goes_on, began = None not in found, time.monotonic()
-            self._log_scores([one for one in found if one is not None])
+                    batch.append(self._waiting.get_nowait())
+            goes_on, began = None not in batch, time.monotonic()
+            self._log_scores([one for one in batch if one is not None])
             self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
 
-    def _log_scores(self, found: Sequence[_Finished]) -> None:
-        if not found:
+    def _log_scores(self, finished: Sequence[_Finished]) -> None:
+        if not finished:
             return
         try:
-            scored = self._look([one.subject for one in found])
+            scored = self._look([finished_subject.subject for finished_subject in finished])
         except LobenchError as error:
             scored, problem = {}, f"no score: {error}"
         else:
             problem = "no score"
         with contextlib.suppress(OSError, LobenchError):  # the next write in the chief's thread raises
-            for one in found:
-                self._log_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
+            for finished_subject in finished:
+                self._log_one(
+                    finished_subject,
+                    scored.get((finished_subject.subject.key, finished_subject.subject.outer_step)),
+                    problem,
+                )
 
-    def _log_one(self, one: _Finished, scored: Scored | None, problem: str) -> None:
-        if (one.subject.key, one.subject.outer_step) == self._last:
+    def _log_one(self, finished_subject: _Finished, scored: Scored | None, problem: str) -> None:
+        if (finished_subject.subject.key, finished_subject.subject.outer_step) == self._last:
             return  # the same theta at two paths
-        self._last = (one.subject.key, one.subject.outer_step)
+        self._last = (finished_subject.subject.key, finished_subject.subject.outer_step)
         text, colour = problem, BAD
         if scored is not None:
-            text, colour = self._lines.of(one.subject, scored)
+            text, colour = self._lines.of(finished_subject.subject, scored)
             if scored.label not in ("", self._scale) and not scored.num_untuned:
                 self._scale = scored.label
                 self._log(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
-        self._log(f"{self._name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+        self._log(
+            f"{self._name(finished_subject.subject)}: " + "; ".join(filter(None, (text, finished_subject.left))), colour
+        )
         self._num_logged += scored is not None
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
@@ -153,13 +159,13 @@ class CheckpointLines:
         if self._scores is None:
             self._ledger = self._open_reader()
             self._scores = StoreScores(self._ledger, self._places)
-        found = self._scores.of(subjects)
+        scores = self._scores.of(subjects)
         if is_first:
             asked = {one.key for one in subjects}
             for scored in self._scores.everyone():
                 if scored.subject.who.key in self._before - asked:
                     self._lines.know(scored.subject.who, scored)
-        return {(one.subject.who.key, one.subject.who.outer_step): one for one in found}
+        return {(one.subject.who.key, one.subject.who.outer_step): one for one in scores}
 
 
 class _Lines:
@@ -247,16 +253,16 @@ def _losses(fallback: Fallback, who: Subject) -> str:
     from lobench.report.tables.verdict import interval_text
 
     metrics = {metric for _, metric, _ in fallback.finals}
-    one = f"{metrics.pop()} " if len(metrics) == 1 else ""
+    metric_prefix = f"{metrics.pop()} " if len(metrics) == 1 else ""
     shown = [
-        f"{f'{name} ' if len(fallback.finals) > 1 else ''}{'' if one else f'{metric} '}{value:.4g}"
+        f"{f'{name} ' if len(fallback.finals) > 1 else ''}{'' if metric_prefix else f'{metric} '}{value:.4g}"
         for name, metric, value in fallback.finals[:_NUM_LOSSES]
     ]
-    text = one + ", ".join(shown) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
+    text = metric_prefix + ", ".join(shown) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
     if not fallback.before or not fallback.score.scores:
         return text
     mean = fallback.score.interval.mean
-    best, at = max(fallback.before, key=lambda one: one[1])[::-1]
+    best, at = max(fallback.before, key=lambda metric_prefix: metric_prefix[1])[::-1]
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
     name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(who) else subject_name(at)
     beside = beside_best(mean, best, f"{name}, now {best:.3f}")  # its score was another one when its line was logged

@@ -204,17 +204,17 @@ class Methods:
 
         Current scores are compared, because without a baseline a better method changes the scale for earlier ones too.
         """
-        found = self._scores.get(name)
-        if found is None or not found.num_cases:
+        score = self._scores.get(name)
+        if score is None or not score.num_cases:
             return "", False
         # Means over different cases cannot be compared.
         before = [(self._scores[other], other) for other in self._through if other != name]
-        alike = [(one.interval.mean, other) for one, other in before if one.scores.keys() == found.scores.keys()]
+        alike = [(one.interval.mean, other) for one, other in before if one.scores.keys() == score.scores.keys()]
         self._through.append(name)
         if not alike:
             return "", False
         best = max(alike)
-        return beside_best(found.interval.mean, *best), found.interval.mean > best[0]
+        return beside_best(score.interval.mean, *best), score.interval.mean > best[0]
 
     def time_left(self) -> str:
         """Returns the estimated time for the rest, from the work of this call so far; "" if unknown."""

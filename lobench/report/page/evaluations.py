@@ -104,7 +104,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
             [*(f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.failures), *_problems(cell.sources)],
         )
     )
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "log": log,
         "facts": [],
         "seeds": [],
@@ -114,21 +114,21 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "diverged": {},
     }
     if not cell.sources:
-        return found
+        return record
     steps, seeds = cell.steps, cell.seed_names()
     kept = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
-    own = [
+    measured = [
         (place, cell.curves_of_seeds(name))
         for place, name in enumerate(viewer_index.metrics)
         if name in cell.final and all(name in curves.shapes for curves, _ in cell.sources.values())
     ]
-    return found | {
+    return record | {
         "facts": _facts({id(curves): curves.whole() for curves, _ in cell.sources.values()}),
         "seeds": list(seeds.values()),
         "steps": steps[kept].tolist(),
-        "metrics": [place for place, _ in own],
-        "curves": short_rows([rows[:, kept] for _, rows in own]),
+        "metrics": [place for place, _ in measured],
+        "curves": short_rows([rows[:, kept] for _, rows in measured]),
         "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
 
@@ -140,7 +140,7 @@ def _problems(sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> list[
 
 def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
     """Returns facts on the seed blocks, each once."""
-    found: dict[str, list[str]] = {}
+    texts_by_fact: dict[str, list[str]] = {}
     for curves in blocks.values():
         made = curves.provenance
         revision = made.git_revision + (" (with local changes)" if made.git_dirty else "")
@@ -160,8 +160,10 @@ def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
             "versions": ", ".join(f"{name} {version}" for name, version in sorted(made.versions.items())),
         }
         for name, text in facts.items():
-            found.setdefault(name, []).append(one_line(text))
-    return [(name, "; ".join(dict.fromkeys(filter(None, texts)))) for name, texts in found.items() if any(texts)]
+            texts_by_fact.setdefault(name, []).append(one_line(text))
+    return [
+        (name, "; ".join(dict.fromkeys(filter(None, texts)))) for name, texts in texts_by_fact.items() if any(texts)
+    ]
 
 
 def _final(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:

@@ -49,15 +49,15 @@ class CellTexts:
         Only the texts of this snapshot are kept.
         """
         made, seeds = dict[int, tuple[Cell, tuple[str, str, str]]](), _SeedTexts()
-        found = list[tuple[str, str, str] | None]()
+        headings = list[tuple[str, str, str] | None]()
         for subject in snapshot.subjects:
             for case in snapshot.cases:
                 cell = subject.cells.get(case.identity)
                 if cell is not None:
                     made[id(cell)] = self._made.get(id(cell)) or (cell, _cell_texts(cell, seeds))
-                found.append(made[id(cell)][1] if cell is not None else None)
+                headings.append(made[id(cell)][1] if cell is not None else None)
         self._made = made
-        return found
+        return headings
 
 
 def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTexts | None = None) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     """
     snapshot, texts = viewer_index.snapshot, _Texts()
     keys = [] if served else _embedded(viewer_index)
-    found = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
-    held = {subject for subject, *_ in found}
+    curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
+    held = {subject for subject, *_ in curves}
     styles = method_styles(viewer_index.summary, [place for place in viewer_index.best if place is not None])
     pair = viewer_index.summary.shown, viewer_index.summary.first
     names = subject_keys(snapshot)
@@ -113,7 +113,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
         "texts": texts.shown,
         **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
-        "curves": _packed(viewer_index, found),
+        "curves": _packed(viewer_index, curves),
         "held": {} if served else _held(viewer_index),
         "pairs": {} if served else _pairs(viewer_index),
         "evaluations": evaluation_list(snapshot),
@@ -125,7 +125,7 @@ def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
 
     The first value is in wall seconds, the second in bare gradient steps. The last of several seed blocks counts.
     """
-    found = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
+    paces = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
     for place, subject in enumerate(snapshot.subjects):
         for case, info in enumerate(snapshot.cases):
             cell = subject.cells.get(info.identity)
@@ -133,23 +133,23 @@ def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
                 continue
             curves = [curves for curves, _ in cell.sources.values()][-1]
             if curves.wall_seconds > 0:
-                found[0, place, case] = curves.wall_seconds / info.num_inner_steps
+                paces[0, place, case] = curves.wall_seconds / info.num_inner_steps
             if curves.cost is not None and curves.cost.gradient is not None:
-                found[1, place, case] = Overhead.of([curves.cost]).ratio
-    return found
+                paces[1, place, case] = Overhead.of([curves.cost]).ratio
+    return paces
 
 
 def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns evaluations with the curves of their seeds, diverged and failed ones first, up to a size limit."""
-    snapshot, found, numbers = viewer_index.snapshot, dict[str, Any](), 0
+    snapshot, records, numbers = viewer_index.snapshot, dict[str, Any](), 0
     order = [(place, case) for place in viewer_index.by_interest() for case in range(len(snapshot.cases))]
     cells = [(places, cell) for places in order if (cell := snapshot.cell(*places)) is not None]
     for (place, case), cell in sorted(cells, key=lambda one: not (one[1].diverged_at or one[1].failures)):
         numbers += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
-        if found and numbers > _MOST_SEED_NUMBERS:
+        if records and numbers > _MOST_SEED_NUMBERS:
             break
-        found[f"{place},{case}"] = evaluation_record(viewer_index, place, case, _POINTS[0])
-    return found
+        records[f"{place},{case}"] = evaluation_record(viewer_index, place, case, _POINTS[0])
+    return records
 
 
 def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
@@ -167,17 +167,17 @@ def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict
     return _packed(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
 
 
-def _packed(viewer_index: ViewerIndex, found: dict[CurveKey, Curve]) -> dict[str, Any]:
+def _packed(viewer_index: ViewerIndex, curves: dict[CurveKey, Curve]) -> dict[str, Any]:
     """Returns the curves by `subject,case,metric`: an index into `grids`, and a list for each statistic.
 
     A single seed has only its values.
     """
     grids: dict[tuple[int, ...], int] = {}
     metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
-    rows = short_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in found.values()])
+    rows = short_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in curves.values()])
     packed = {
         f"{subject},{case},{metrics[metric]}": [grids.setdefault(steps, len(grids)), *numbers]
-        for ((subject, case, metric), (steps, _)), numbers in zip(found.items(), rows, strict=True)
+        for ((subject, case, metric), (steps, _)), numbers in zip(curves.items(), rows, strict=True)
     }
     return {"grids": [list(steps) for steps in grids], "of": packed}
 
@@ -237,28 +237,28 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
     """Returns the key of each subject in links, which does not depend on other content of the store."""
     if snapshot.methods:
         return list(snapshot.methods)
-    found, seen = [], dict[str, int]()
+    keys, seen = [], dict[str, int]()
     for subject in snapshot.subjects:
         who = subject.who
         place = f"@{who.outer_step}" if who.has_theta else ""
         key = "-".join(filter(None, (who.sha256[:_HASHED], who.variant.key[:4]))) + place
         seen[key] = seen.get(key, 0) + 1
-        found.append(key if seen[key] == 1 else f"{key}~{seen[key]}")
-    return found
+        keys.append(key if seen[key] == 1 else f"{key}~{seen[key]}")
+    return keys
 
 
 def _marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
-    found: dict[int, dict[str, Any]] = {}
+    marks: dict[int, dict[str, Any]] = {}
     by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
     for number, (run, best) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
         for order, place in enumerate(run):
             step = viewer_index.snapshot.subjects[place].who.outer_step if by_step else order
-            found[place] = {"run": number, "step": step}
-        found[run[-1]]["last"] = True
+            marks[place] = {"run": number, "step": step}
+        marks[run[-1]]["last"] = True
         if best is not None:
-            found[best]["best"] = True
-    return found
+            marks[best]["best"] = True
+    return marks
 
 
 def _num_points(viewer_index: ViewerIndex, keys: Sequence[CurveKey]) -> int:
@@ -275,15 +275,15 @@ def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int)
 
 def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
     """Returns the curves in a file: those of the most interesting subjects, up to a size limit."""
-    found: list[CurveKey] = []
+    curve_keys: list[CurveKey] = []
     numbers = 0
     for place in viewer_index.by_interest():
         keys = viewer_index.keys_of(place)
         numbers += _size(viewer_index, keys, _POINTS[-1])
-        if found and numbers > _MOST_NUMBERS:
+        if curve_keys and numbers > _MOST_NUMBERS:
             break
-        found += keys
-    return found
+        curve_keys += keys
+    return curve_keys
 
 
 def _shared(who: Subject) -> Subject:

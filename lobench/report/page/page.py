@@ -163,12 +163,12 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     snapshot = summary.snapshot
     if spec is None and not snapshot.groups.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
-    found = tabulate(summary, spec or TableSpec(rows="method", costs=True))
+    tabulated = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
-        "method_panels": method_panels(found),
-        "method_legend": found.legend,
-        "method_bold": found.bold,
-        "method_notes": found.notes,
+        "method_panels": method_panels(tabulated),
+        "method_legend": tabulated.legend,
+        "method_bold": tabulated.bold,
+        "method_notes": tabulated.notes,
     }
 
 
@@ -209,21 +209,21 @@ def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
 
 def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[str, str]:
     """Returns the meaning of the columns of the table of cases, by name, for those whose name does not say it."""
-    found = {"exploded": "seeds that ended far above their own start"}
+    texts = {"exploded": "seeds that ended far above their own start"}
     if summary.baseline_label:
         speedup = f"steps of {summary.baseline_label} to this loss, divided by ours; with >= it is censored"
-        found["speed-up"] = f"{speedup}; over the best single setting"
-        found["speed-up, envelope"] = (
+        texts["speed-up"] = f"{speedup}; over the best single setting"
+        texts["speed-up, envelope"] = (
             f"{speedup}; over the envelope of all settings, a per-step oracle (smoothed over about 20 evaluations: "
             "on short budgets it lags, and the speed-up over it is optimistic)"
         )
-        found["tuned"] = f"final value of {summary.baseline_label}"
+        texts["tuned"] = f"final value of {summary.baseline_label}"
     if comparison is not None:
         are_paired = {one.paired.is_paired for one in comparison.cases}
         how = "paired by seed" if are_paired == {True} else "not paired by seed"
         how = how if len(are_paired) == 1 else "paired by seed on some cases"
-        found["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, {how}"
-    return found
+        texts["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, {how}"
+    return texts
 
 
 _Columns = Mapping[str, Mapping[int, _Cell]]  # by name, then case
@@ -261,35 +261,35 @@ def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
     columns: dict[str, dict[int, _Cell]] = {}
     for case in (found.case for found in cases):
         cell = summary.snapshot.cell(summary.shown, case)
-        for one in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
-            for side in filter(None, one.sides):
+        for costs in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
+            for side in filter(None, costs.sides):
                 seconds = _Cell(text=step_cell(side.seconds), value=_value(side.seconds.median))
-                columns.setdefault(f"seconds of a step ({one.machine})", {})[case] = seconds
+                columns.setdefault(f"seconds of a step ({costs.machine})", {})[case] = seconds
                 if not math.isnan(side.overhead.ratio):
                     ratio = _Cell(text=overhead_cell(side.overhead), value=_value(side.overhead.ratio))
-                    columns.setdefault(f"times a gradient step ({one.machine})", {})[case] = ratio
+                    columns.setdefault(f"times a gradient step ({costs.machine})", {})[case] = ratio
     return columns
 
 
-def _case_row(summary: Summary, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
+def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
     snapshot = summary.snapshot
-    row = [_Cell(text=snapshot.name(found.case), link=_link("case", snapshot.name(found.case)))]
-    baseline = summary.baseline(found.case)
+    row = [_Cell(text=snapshot.name(case.case), link=_link("case", snapshot.name(case.case)))]
+    baseline = summary.baseline(case.case)
     for metric in summary.metrics:
-        name = summary.metric_of(found.case, metric)
-        row.append(_number_cell(found.final[name]) if name in found.final else _Cell(text="-"))
+        name = summary.metric_of(case.case, metric)
+        row.append(_number_cell(case.final[name]) if name in case.final else _Cell(text="-"))
         if has_baseline:
             known = baseline is not None and name in baseline.tuned
             row.append(_number_cell(baseline.tuned_mean(name)) if baseline and known else _Cell(text="-"))
-        score = found.score.get(metric)
+        score = case.score.get(metric)
         row.append(_Cell(text=interval_text(score), value=_value(score.mean)) if score else _Cell(text="-"))
     if has_baseline:
-        row += [_speedup_cell(found.best_single), _speedup_cell(found.envelope)]
+        row += [_speedup_cell(case.best_single), _speedup_cell(case.envelope)]
     if has_effect:
-        row += _effect_cells(found)
-    for count in (found.num_diverged, found.num_exploded):
+        row += _effect_cells(case)
+    for count in (case.num_diverged, case.num_exploded):
         row.append(_Cell(text=str(count), value=str(count), kind="bad" if count else ""))
-    row.append(_Cell(text=str(found.num_seeds), value=str(found.num_seeds)))
+    row.append(_Cell(text=str(case.num_seeds), value=str(case.num_seeds)))
     return row
 
 
@@ -370,20 +370,22 @@ def _json(value: Any) -> Markup:
 def _provenance(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
     measured = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
-    found = list({id(curves.origin): curves.origin for _, curves in measured}.values())
-    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for one in found}
-    versions = {f"{name} {version}" for one in found for name, version in one.versions.items()}
+    curve_origins = list({id(curves.origin): curves.origin for _, curves in measured}.values())
+    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for one in curve_origins}
+    versions = {f"{name} {version}" for one in curve_origins for name, version in one.versions.items()}
     pairs = [
         ("store", str(snapshot.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
-        ("devices", ", ".join(sorted(filter(None, {one.device for one in found})))),
-        ("hosts", ", ".join(sorted(filter(None, {one.host for one in found})))),
+        ("devices", ", ".join(sorted(filter(None, {one.device for one in curve_origins})))),
+        ("hosts", ", ".join(sorted(filter(None, {one.host for one in curve_origins})))),
         ("inner program", "; ".join(sorted({str(row.program) for row in snapshot.rows}))),
     ]
-    if origins := sorted({f"{origin['file']} ({origin['sha256'][:12]})" for one in found if (origin := one.imported)}):
+    if origins := sorted(
+        {f"{origin['file']} ({origin['sha256'][:12]})" for one in curve_origins if (origin := one.imported)}
+    ):
         pairs.append(("imported from", "; ".join(origins)))
-    if optimizers := sorted({one.optimizer for one in found if one.optimizer}):
+    if optimizers := sorted({one.optimizer for one in curve_origins if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
         made, cases = baseline.provenance, summary.scales.tuned.values()

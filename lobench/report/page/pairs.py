@@ -23,13 +23,13 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     places = {case.identity: place for place, case in enumerate(snapshot.cases)}
     chance = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
     bounds = "" if math.isnan(chance.lower) else f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference"
-    found = [
+    cards = [
         pair_card(f"{snapshot.openings[b]} against {snapshot.labels[a]}", comparison),
         Card(label="Chance that a seed ends better", value=_two(chance.mean), note=bounds),
     ]
     for place in (b, a):
         mean = summary.mean_score(place, "primary")
-        found.append(score_card(f"Score, {snapshot.labels[place]}", mean, counted(mean.num_cases, "case")))
+        cards.append(score_card(f"Score, {snapshot.labels[place]}", mean, counted(mean.num_cases, "case")))
     rows = [
         [
             places[effect.case],
@@ -43,7 +43,7 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
         for effect in comparison.cases
         if effect.case in places
     ]
-    return {"cards": [asdict(card) for card in found], "cases": rows}
+    return {"cards": [asdict(card) for card in cards], "cases": rows}
 
 
 def _two(value: float) -> str:

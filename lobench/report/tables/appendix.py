@@ -121,19 +121,19 @@ def _spaces(summary: Summary) -> _Part:
     trials = [trial for trial in snapshot.trials if trial.parameters]
     labels, edges = dict(zip(snapshot.methods, snapshot.labels, strict=False)), edges_in(snapshot)
     for method in dict.fromkeys(trial.method for trial in trials):
-        own = [trial for trial in trials if trial.method == method]
+        trials_of_method = [trial for trial in trials if trial.method == method]
         tried = []
-        for name in dict.fromkeys(name for trial in own for name in trial.parameters):
-            values = [trial.parameters[name] for trial in own if name in trial.parameters]
+        for name in dict.fromkeys(name for trial in trials_of_method for name in trial.parameters):
+            values = [trial.parameters[name] for trial in trials_of_method if name in trial.parameters]
             numbers = [*filter(is_number, values)]
             different = list(dict.fromkeys(map(str, values)))
             if len(numbers) == len(values):
                 tried.append(f"{name} from {min(numbers):g} to {max(numbers):g}")
             else:
                 tried.append(f"{name} of {', '.join(different)}")
-        states = Counter(trial.state for trial in own)
+        states = Counter(trial.state for trial in trials_of_method)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        found = [f"{counted(len(own), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
+        found = [f"{counted(len(trials_of_method), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
         lines.append((method, "; ".join([*found, *edges.get(labels.get(method, method), [])])))
     return _Part("Searches: settings that were tried (the spaces are in the configuration)", tuple(lines))
 
@@ -154,23 +154,23 @@ def _budgets(summary: Summary) -> _Part:
 
 def _seeds(summary: Summary) -> _Part:
     """Returns the seeds of each case, over all methods. A case whose values are of items has none."""
-    found: dict[str, set[int]] = {}
+    seeds_by_case: dict[str, set[int]] = {}
     for row in summary.snapshot.rows:
         name = f"{row.case.suite}/{row.case.name}"
-        found.setdefault(name, set()).update(() if row.case.has_items else row.key.seed_block.seeds)
+        seeds_by_case.setdefault(name, set()).update(() if row.case.has_items else row.key.seed_block.seeds)
     by_seeds: dict[str, list[str]] = {}
-    for name, seeds in found.items():
+    for name, seeds in seeds_by_case.items():
         by_seeds.setdefault(seed_ranges(sorted(seeds)) or "items of a data set", []).append(name)
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in by_seeds.items()))
 
 
 def _machines(summary: Summary) -> _Part:
-    found = Counter(
+    machines = Counter(
         (curves.origin.host or "not recorded", f"{curves.origin.device}: " if curves.origin.device else "")
         for row in summary.snapshot.rows
         if (curves := row.measured) is not None
     )
-    lines = ((host, f"{device}{counted(count, 'evaluation')}") for (host, device), count in sorted(found.items()))
+    lines = ((host, f"{device}{counted(count, 'evaluation')}") for (host, device), count in sorted(machines.items()))
     return _Part("Machines", tuple(lines))
 
 

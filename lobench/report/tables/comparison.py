@@ -178,25 +178,25 @@ def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Seq
     return "".join(parts)
 
 
-def plot_comparison(found: Sequence[MethodComparison], ax: Axes | None = None) -> Axes:
+def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = None) -> Axes:
     """Draws the differences of the score by case, and their mean on top, with a colour per pair.
 
     Args:
-      found: The pairs.
+      comparisons: The pairs.
       ax: Axes to draw on. None: axes of a new figure.
     Raises:
       LobenchError: matplotlib is not installed.
     """
-    first = found[0]
-    names = {one.case: None for pair in found for one in pair.primary.comparison.cases}
+    first = comparisons[0]
+    names = {one.case: None for pair in comparisons for one in pair.primary.comparison.cases}
     rows = ["mean over cases", *sorted(names)]
     ax = ax if ax is not None else new_axes(1, width=1.6, height=0.25 + 0.09 * len(rows))[0]
-    for place, pair in enumerate(found):
+    for place, pair in enumerate(comparisons):
         comparison, nothing = pair.primary.comparison, (math.nan,) * 3
         by_name = {one.case: one.paired for one in comparison.cases}
         shown = {name: (one.mean, one.lower, one.upper) for name, one in by_name.items()}
         shown["mean over cases"] = (comparison.overall.mean, comparison.overall.lower, comparison.overall.upper)
-        offset = 0.5 * (place - (len(found) - 1) / 2) / len(found)
+        offset = 0.5 * (place - (len(comparisons) - 1) / 2) / len(comparisons)
         draw_intervals(ax, rows, [shown.get(name, nothing) for name in rows], label=pair.b.label, offset=offset)
     ax.axvline(0.0, color="0.5", linewidth=0.8)
     ax.set_xlabel(f"difference of the score to {plain(first.a.label)} ({plain(first.primary.metric)})")
@@ -208,60 +208,63 @@ def _head(found: MethodComparison, scale: str) -> list[str]:
     return [*comparison_head(found), *scale.splitlines()]
 
 
-def comparison_head(found: MethodComparison) -> tuple[str, str]:
+def comparison_head(comparison: MethodComparison) -> tuple[str, str]:
     """Returns a line on the compared subjects, and one on the numbers of cases and seeds."""
     return (
-        f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
-        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found)}"
-        if found.primary.comparison.cases
-        else counted(sum(map(len, _names_of_tests(found).values())), "test"),
+        f"{comparison.b.label}{_origin(comparison.b)} against {comparison.a.label}{_origin(comparison.a)}",
+        f"{counted(len(comparison.primary.comparison.cases), 'case')}, {_seeds(comparison)}"
+        if comparison.primary.comparison.cases
+        else counted(sum(map(len, _names_of_tests(comparison).values())), "test"),
     )
 
 
-def headline_rows(found: MethodComparison) -> list[list[str]]:
+def headline_rows(comparison: MethodComparison) -> list[list[str]]:
     """Returns the table of the metrics, its header first."""
-    level, margins = 100 * (1 - found.primary.comparison.alpha), margins_text(found.primary)
+    level, margins = 100 * (1 - comparison.primary.comparison.alpha), margins_text(comparison.primary)
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
-    return [header, *(_headline(effect, found.replicate) for effect in found.effects if effect.comparison.cases)]
+    return [
+        header,
+        *(_headline(effect, comparison.replicate) for effect in comparison.effects if effect.comparison.cases),
+    ]
 
 
 def _ending(found: MethodComparison) -> list[str]:
     return [*comparison_limits(found), *comparison_notes(found), comparison_sentence(found)]
 
 
-def comparison_limits(found: MethodComparison) -> list[str]:
+def comparison_limits(compared: MethodComparison) -> list[str]:
     """Returns lines on limits of the verdict: lost seeds, cases left out, seeds that are not replicates."""
-    comparison = found.primary.comparison
-    lines = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    a, b = found.a, found.b
+    comparison = compared.primary.comparison
+    lines = [f"changed between the two, and not compared: {', '.join(compared.changed)}"] if compared.changed else []
+    a, b = compared.a, compared.b
     if a.num_missing or b.num_missing:
         lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
     if comparison.num_undecidable:
         lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
-    lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": found.num_exploded}
+    lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": compared.num_exploded}
     counts = [f"{word}: {{}} of A, {{}} of B".format(*both) for word, both in lost.items() if any(both)]
     lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else in the verdict
-    if found.has_labels:
+    if compared.has_labels:
         lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
-    if comparison.p_seeds_ratio < _TOGETHER and found.design != "independent":
+    if comparison.p_seeds_ratio < _TOGETHER and compared.design != "independent":
         lines.append(
             f"cases move together: the seeds' means vary {comparison.seeds_ratio:.2g} times as much as those of "
             "independent cases; --seed-means treats all cases as one group"
         )
     lines += filter(None, (describe_programs(a.programs | b.programs), describe_codes(a.codes | b.codes)))
-    return [*lines, *found.other_code, *found.edges]
+    return [*lines, *compared.other_code, *compared.edges]
 
 
-def comparison_notes(found: MethodComparison) -> list[str]:
+def comparison_notes(comparison: MethodComparison) -> list[str]:
     """Returns the level of the bounds, the reference with its hash, groups of cases, and where curves first differ."""
     notes = []
-    if len(found.primary.comparison.cases) > 1:
-        level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
+    if len(comparison.primary.comparison.cases) > 1:
+        level = f"{100 * (1 - comparison.primary.comparison.alpha):g}%"
         notes.append(f"bounds of cases hold for all of them together with {level}, as their effects do (Holm)")
     notes.append(
         "effect: whether B differs at all, two-sided; gate: whether B is worse by more than the margin, one-sided"
     )
-    return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found)]
+    return [*notes, f"reference: {with_hash(comparison.a)}", *_group_notes(comparison), *_parted(comparison)]
 
 
 def _group_notes(found: MethodComparison) -> list[str]:
@@ -320,7 +323,7 @@ def _headline(effect: MetricEffect, replicate: str) -> list[str]:
     ]
 
 
-def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
+def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     """Returns the table of the cases, its header first.
 
     The header names the statistic, and all differences have one sign.
@@ -329,28 +332,28 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     geometric means of both sides, over the seeds of the ratio. Imports are usually published with arithmetic means, so
     their tables have these, no ratios, and differences in the direction of the score too.
     """
-    has_values = found.a.who.is_imported or found.b.who.is_imported
+    has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
     statistic = "means" if has_values or not effect.ratios_known else "geometric means"
-    header = [f"{statistic} of {effect.metric} by case", _short(found.a.label), _short(found.b.label)]
+    header = [f"{statistic} of {effect.metric} by case", _short(comparison.a.label), _short(comparison.b.label)]
     header += ["as printed, + is better", _SCORE] if has_values else [_DIFFERENCE, "ratio"]
     rows = []
-    for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
-        paired = one.paired
+    for case_difference, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
+        paired = case_difference.paired
         difference = interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note
-        means = case_means(found, effect, one.case, has_values=has_values)
+        means = case_means(comparison, effect, case_difference.case, has_values=has_values)
         if has_values:
-            differences = [interval_cell(effect.improvements.get(one.case), "+z.4g"), difference]
+            differences = [interval_cell(effect.improvements.get(case_difference.case), "+z.4g"), difference]
         else:
-            differences = [difference, ratio_cell(effect.ratios.get(one.case))]
+            differences = [difference, ratio_cell(effect.ratios.get(case_difference.case))]
         row = [
-            one.case,
+            case_difference.case,
             *means,
             *differences,
-            p_cell(one.p_holm),
-            verdict_words(one.verdict, gate),
-            _gate(gate.verdict, gate, found.cases[one.case].replicate),
-            _tolerated(effect, one.case),
-            effect.notes.get(one.case, ""),
+            p_cell(case_difference.p_holm),
+            verdict_words(case_difference.verdict, gate),
+            _gate(gate.verdict, gate, comparison.cases[case_difference.case].replicate),
+            _tolerated(effect, case_difference.case),
+            effect.notes.get(case_difference.case, ""),
         ]
         rows.append(row)
     return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
@@ -364,23 +367,23 @@ def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
     return {_SCORE: difference, _DIFFERENCE: difference, "effect": verdict, "gate": gate}
 
 
-def case_means(found: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
+def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
     """Returns the means of A and of B on a case, with the numbers of seeds that are missing, diverged or exploded.
 
     Means are over the seeds that converge, as the differences are: for pairs, those that converge on both sides.
 
     Args:
-      found: The pair.
+      comparison: The pair.
       effect: The metric.
       name: Name of the case.
       has_values: Whether to use arithmetic means, as tables of imports do. Otherwise geometric means if the case has a
         ratio.
     """
-    case = found.cases[name]
+    case = comparison.cases[name]
     metric = case.primary_metric if effect.metric == "primary" else effect.metric
     unknown = (math.nan, math.nan)
     known = unknown if has_values else effect.geometric_means.get(name, unknown)
-    cells = [subject.cells.get(case.identity) for subject in (found.a, found.b)]
+    cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
     if math.isnan(known[0]):
         is_paired = name in effect.values and effect.values[name].is_paired
         means, digits = _arithmetic_means(cells, metric, is_paired=is_paired), 6 if has_values else 4
@@ -430,11 +433,11 @@ def _seeds_of(cell: Cell | None) -> str:
     return f" ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
-def _gate(verdict: Verdict, found: GateResult, replicate: str) -> str:
-    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide is not None:
-        return f"{verdict} ({found.seeds_to_decide} {replicate}s would decide)"
-    if verdict is Verdict.PASS and found.divergence:
-        return f"{verdict} ({found.divergence})"
+def _gate(verdict: Verdict, gate: GateResult, replicate: str) -> str:
+    if verdict is Verdict.INCONCLUSIVE and gate.seeds_to_decide is not None:
+        return f"{verdict} ({gate.seeds_to_decide} {replicate}s would decide)"
+    if verdict is Verdict.PASS and gate.divergence:
+        return f"{verdict} ({gate.divergence})"
     return str(verdict)
 
 
@@ -468,13 +471,13 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
     comparison, gate = effect.comparison, effect.gate
     margin = f"the {margins_text(effect)} of the score"
     if comparison.verdict is Effect.UNDECIDED and gate.overall.verdict is Verdict.REGRESSED:
-        found = gate.overall
-        is_by_seeds = 2 * found.p_diverged <= found.p_regressed  # the smaller of the two parts; False for NaN
+        overall = gate.overall
+        is_by_seeds = 2 * overall.p_diverged <= overall.p_regressed  # the smaller of the two parts; False for NaN
         harm = f"loses more seeds than {a}{on}" if is_by_seeds else f"is worse than {a}{on} by more than {margin}"
         other = "two-sided, no difference is shown"
         if comparison.is_capped:
             other = f"two-sided undecided{on}, as planned seeds gave no result"
-        return f"{b} {harm}, one-sided ({p_words(found.p_regressed)}); {other}"
+        return f"{b} {harm}, one-sided ({p_words(overall.p_regressed)}); {other}"
     words = {
         Effect.BETTER: f"{b} is better than {a}{on}",
         Effect.WORSE: f"{b} is worse than {a}{on}",
@@ -491,11 +494,11 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
     return text
 
 
-def comparison_sentence(found: MethodComparison) -> str:
+def comparison_sentence(comparison: MethodComparison) -> str:
     """Returns a sentence on each metric, and the verdict."""
-    a, b = found.a.label, found.b.label
-    parts = list(filter(None, [tests_line(found)]))
-    for effect in found.effects:
+    a, b = comparison.a.label, comparison.b.label
+    parts = list(filter(None, [tests_line(comparison)]))
+    for effect in comparison.effects:
         if not effect.comparison.cases:
             continue
         seeds = seeds_note(effect.comparison, effect.improvement)
@@ -503,19 +506,19 @@ def comparison_sentence(found: MethodComparison) -> str:
         words = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds))
         parts_text = words + (f": {two_parts}" if two_parts else "")
         parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))
-    stories = {effect.comparison.verdict for effect in found.effects}
+    stories = {effect.comparison.verdict for effect in comparison.effects}
     parts_text = "; ".join(parts)
     if {Effect.BETTER, Effect.WORSE} <= stories:
         parts_text += ": the metrics tell different stories"
-    return f"{parts_text}. Verdict ({found.primary.metric}): {found.verdict}"
+    return f"{parts_text}. Verdict ({comparison.primary.metric}): {comparison.verdict}"
 
 
-def tests_line(found: MethodComparison) -> str:
+def tests_line(comparison: MethodComparison) -> str:
     """Returns a line on the ordinary tests of both sides, those that B breaks first; "" without tests.
 
     Example: "tests: 1 passed under a.pt (A) and failed under b.pt (B): s/test_small; 3 passed on both sides".
     """
-    tests, a, b = found.tests, f"{found.a.label} (A)", f"{found.b.label} (B)"
+    tests, a, b = comparison.tests, f"{comparison.a.label} (A)", f"{comparison.b.label} (B)"
     parts = [
         (tests.broken, f"passed under {a} and failed under {b}: {{names}}"),
         (tests.fixed, f"failed under {a} and passed under {b}: {{names}}"),
@@ -537,14 +540,14 @@ def _short(label: str, most: int = 24) -> str:
 
 
 def comparison_records(
-    found: Sequence[MethodComparison],
+    comparisons: Sequence[MethodComparison],
     *,
     scale: str,
     steps: Sequence[Sequence[CaseSteps]] = (),
     costs: Sequence[Sequence[CaseCosts]] = (),
 ) -> ComparisonRecords:
     """Returns a record for every pair with all numbers."""
-    records = [_record(compared, scale) for compared in found]
+    records = [_record(compared, scale) for compared in comparisons]
     for record, cost in zip(records, costs, strict=False):
         record["costs"] = cost_records(cost)
     for record, own in zip(records, steps, strict=False):
@@ -552,18 +555,18 @@ def comparison_records(
     return records
 
 
-def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
+def _record(comparison: MethodComparison, scale: str) -> ComparisonRecord:
     return {
         "score_version": SCORE_VERSION,
-        "a": _subject(found.a, found.num_exploded[0]),
-        "b": _subject(found.b, found.num_exploded[1]),
-        "verdict": found.verdict,
-        "tests": record_from(TestOutcomes, found.tests, **_names_of_tests(found)),
-        "primary_metric": found.primary.metric,
-        "changed_cases": list(found.changed),
-        "edges": list(found.edges),
-        "first_difference": dict(found.parted),
-        "metrics": {effect.metric: _metric(found, effect) for effect in found.effects},
+        "a": _subject(comparison.a, comparison.num_exploded[0]),
+        "b": _subject(comparison.b, comparison.num_exploded[1]),
+        "verdict": comparison.verdict,
+        "tests": record_from(TestOutcomes, comparison.tests, **_names_of_tests(comparison)),
+        "primary_metric": comparison.primary.metric,
+        "changed_cases": list(comparison.changed),
+        "edges": list(comparison.edges),
+        "first_difference": dict(comparison.parted),
+        "metrics": {effect.metric: _metric(comparison, effect) for effect in comparison.effects},
         "scale": scale,
     }
 
@@ -572,7 +575,7 @@ def _names_of_tests(found: MethodComparison) -> dict[str, list[str]]:
     return {part.name: list(getattr(found.tests, part.name)) for part in dataclasses.fields(found.tests)}
 
 
-def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
+def _metric(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
     gates = {row.case: row for row in effect.gate.cases}
     comparison = effect.comparison
     return record_from(
@@ -592,7 +595,7 @@ def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
                 ratio=effect.ratios.get(row.case),
                 margin=effect.margins[row.case],
                 tolerated_ratio=effect.tolerated[row.case],
-                gate=dataclasses.replace(gates[row.case], case=found.cases[row.case].identity),
+                gate=dataclasses.replace(gates[row.case], case=compared.cases[row.case].identity),
             )
             for row in comparison.cases
         },
@@ -614,19 +617,19 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
     )
 
 
-def steps_text(pair: MethodComparison, found: Sequence[CaseSteps], labels: tuple[str, str] | None = None) -> str:
+def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: tuple[str, str] | None = None) -> str:
     """Returns a table of steps, and below one of seconds.
 
     Cells are means if all seeds of a side got there, else medians.
 
     Args:
       pair: The pair.
-      found: Its cases.
+      case_steps: Its cases.
       labels: Headers of A's and of B's columns. None: their labels.
     """
     header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
     steps, seconds = [[*header, "note"]], [["seconds to the target", *header[1:]]]
-    for one in found:
+    for one in case_steps:
         name = f"{one.case}, {one.target.metric} {one.target.value:g}"
         note = one.difference.note or APART.get(one.difference.method, "")
         cells = interval_cell(one.difference, "+,.4g"), p_cell(one.difference.p_value)
@@ -636,20 +639,20 @@ def steps_text(pair: MethodComparison, found: Sequence[CaseSteps], labels: tuple
     return "\n\n".join(text_table(table) for table in (steps, seconds) if len(table) > 1)
 
 
-def _times(found: TimeToTarget) -> list[str]:
-    mark = "~" if found.is_unsteady else ""
-    sides = [mark + _side(side) for side in (found.a, found.b)]
-    difference = found.difference.note or interval_cell(found.difference, "+.3g")
-    return [*sides, difference, p_cell(found.difference.p_value)]
+def _times(times: TimeToTarget) -> list[str]:
+    mark = "~" if times.is_unsteady else ""
+    sides = [mark + _side(side) for side in (times.a, times.b)]
+    difference = times.difference.note or interval_cell(times.difference, "+.3g")
+    return [*sides, difference, p_cell(times.difference.p_value)]
 
 
-def _side(found: StepsToTarget) -> str:
-    all_there = found.num_reached == len(found.steps)
-    shown = found.mean if all_there else found.median
-    text = _steps(shown.mean, found.horizon)
+def _side(steps: StepsToTarget) -> str:
+    all_there = steps.num_reached == len(steps.steps)
+    shown = steps.mean if all_there else steps.median
+    text = _steps(shown.mean, steps.horizon)
     if not math.isnan(shown.lower):
-        text += f" [{_steps(shown.lower, found.horizon)}, {_steps(shown.upper, found.horizon)}]"
-    return text if all_there else f"median {text}, {found.num_reached} of {counted(len(found.steps), 'seed')}"
+        text += f" [{_steps(shown.lower, steps.horizon)}, {_steps(shown.upper, steps.horizon)}]"
+    return text if all_there else f"median {text}, {steps.num_reached} of {counted(len(steps.steps), 'seed')}"
 
 
 def _steps(value: float, horizon: float) -> str:
@@ -658,7 +661,7 @@ def _steps(value: float, horizon: float) -> str:
     return f"> {text}" if math.isinf(value) else text
 
 
-def _steps_record(found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
+def _steps_record(case_steps: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
     """Returns the steps to the target by case. A seed that never got there has infinity, which is printed as null."""
     return {
         one.case: {
@@ -669,7 +672,7 @@ def _steps_record(found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
             "b": _steps_of_side(one.b),
             "time": None if one.time is None else _time_record(one.time),
         }
-        for one in found
+        for one in case_steps
     }
 
 

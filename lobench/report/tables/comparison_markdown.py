@@ -34,18 +34,20 @@ _MOST_BARS = 32
 
 
 def comparison_markdown(
-    found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+    comparisons: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
 ) -> str:
     """Returns a comment that fits GitHub's limit. Curves, and then cases, are left out if there are too many.
 
     Args:
-      found: The pairs.
+      comparisons: The pairs.
       scale, steps: As for `comparison_text`.
     """
-    worst = next((one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in _verdicts(found)), Verdict.PASS)
+    worst = next(
+        (one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in _verdicts(comparisons)), Verdict.PASS
+    )
     for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
         parts = [f"### {_MARKS.get(worst, '❓')} lobench: {worst}"]
-        for pair, own in zip(found, steps or [()] * len(found), strict=True):
+        for pair, own in zip(comparisons, steps or [()] * len(comparisons), strict=True):
             parts += _pair(pair, own, most_cases, most_curves)
         parts.append("".join(f"<sub>{markdown_line(line)}</sub>\n" for line in scale.splitlines()))
         text = "\n\n".join(filter(None, parts)).rstrip() + "\n"
@@ -58,34 +60,39 @@ def _verdicts(found: Iterable[MethodComparison]) -> set[Verdict]:
     return {pair.verdict for pair in found}
 
 
-def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:
-    title, counts = comparison_head(found)
-    yield f"**{markdown_line(title)}**: {markdown_line(comparison_sentence(found))}"
-    header, *rows = case_rows(found, found.primary)
+def _pair(comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:
+    title, counts = comparison_head(comparison)
+    yield f"**{markdown_line(title)}**: {markdown_line(comparison_sentence(comparison))}"
+    header, *rows = case_rows(comparison, comparison.primary)
     if not rows:
         return
     overall = (
-        dict.fromkeys(header, "") | {header[0]: "**mean over cases**"} | overall_cells(found.primary, found.replicate)
+        dict.fromkeys(header, "")
+        | {header[0]: "**mean over cases**"}
+        | overall_cells(comparison.primary, comparison.replicate)
     )
     yield markdown_table([header, [overall[name] for name in header], *rows[:most_cases]])
     if len(rows) > most_cases:
         yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."
-    yield "; ".join(markdown_line(line) for line in (counts, *comparison_limits(found), *comparison_notes(found)))
-    folded = [steps_text(found, steps)] if steps else []
+    yield "; ".join(
+        markdown_line(line) for line in (counts, *comparison_limits(comparison), *comparison_notes(comparison))
+    )
+    folded = [steps_text(comparison, steps)] if steps else []
     if most_curves:
-        folded.append(_curves(found, most_curves))
+        folded.append(_curves(comparison, most_curves))
     if folded:
         inner = fenced("\n\n".join(folded))
-        yield f"<details><summary>Curves of {markdown_line(found.primary.metric)}</summary>\n\n{inner}\n\n</details>"
+        metric = markdown_line(comparison.primary.metric)
+        yield f"<details><summary>Curves of {metric}</summary>\n\n{inner}\n\n</details>"
 
 
-def _curves(found: MethodComparison, most: int) -> str:
-    rows = [["case", found.a.label, found.b.label]]
-    for one in found.primary.comparison.cases[:most]:
-        case = found.cases[one.case]
-        metric = case.primary_metric if found.primary.metric == "primary" else found.primary.metric
-        sides = [subject.cells.get(case.identity) for subject in (found.a, found.b)]
-        rows.append([one.case, *(_bars(cell, metric) for cell in sides)])
+def _curves(comparison: MethodComparison, most: int) -> str:
+    rows = [["case", comparison.a.label, comparison.b.label]]
+    for case_difference in comparison.primary.comparison.cases[:most]:
+        case = comparison.cases[case_difference.case]
+        metric = case.primary_metric if comparison.primary.metric == "primary" else comparison.primary.metric
+        sides = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
+        rows.append([case_difference.case, *(_bars(cell, metric) for cell in sides)])
     return text_table(rows, width=0)
 
 

@@ -38,7 +38,7 @@ _HIDDEN = "Costs, equal time, gate margins, effect sizes and notes: --details"
 
 
 def comparison_text(
-    found: Sequence[MethodComparison],
+    comparisons: Sequence[MethodComparison],
     *,
     scale: str,
     steps: Sequence[Sequence[CaseSteps]] = (),
@@ -49,17 +49,17 @@ def comparison_text(
     """Returns the verdict of each pair, then a table of its cases, then the description of the scores.
 
     Args:
-      found: The pairs.
+      comparisons: The pairs.
       scale: Description of the score scale: what 0 and 1 stand for.
       steps: Steps to the target for each pair. Empty without a target.
       costs: Costs of steps for each pair, shown with `details`.
       details: Whether to add the metrics' tables, the costs and all notes.
       hidden: Last line without `details`, which says how to see them.
     """
-    answers = [line for pair in found for line in comparison_answer(pair)]
+    answers = [line for pair in comparisons for line in comparison_answer(pair)]
     parts = ["\n".join(map(one_line, answers))]
-    for place, pair in enumerate(found):
-        title = [one_line(f"B: {pair.b.label}")] if len(found) > 1 else []
+    for place, pair in enumerate(comparisons):
+        title = [one_line(f"B: {pair.b.label}")] if len(comparisons) > 1 else []
         rows = answer_rows(pair)
         parts.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
         lines = [*_table_notes(rows, pair.replicate), *_other_metrics(pair), *comparison_limits(pair)]
@@ -70,21 +70,21 @@ def comparison_text(
         if details:
             parts += _details(pair, costs[place] if costs else ())
     if details:
-        notes = [note for pair, cost in zip(found, costs, strict=False) for note in cost_notes(cost)]
+        notes = [note for pair, cost in zip(comparisons, costs, strict=False) for note in cost_notes(cost)]
         parts.append("\n".join(map(one_line, dict.fromkeys(notes))))
     parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [hidden])]))
     return "\n\n".join(filter(None, parts))
 
 
-def comparison_answer(found: MethodComparison) -> list[str]:
+def comparison_answer(comparison: MethodComparison) -> list[str]:
     """Returns the verdict in a line, one on the tests, and one on the gate if it does not follow from the first."""
-    tests = tests_line(found)
-    if not found.primary.comparison.cases and tests:
-        return [f"{found.verdict}: {tests}"]
-    gate = _gate_line(found)
-    where = f" ({_where(found)})" if _is_of_cases_alone(found) else ""
-    where = where if found.verdict is found.primary.gate.verdict else " (by the tests)"
-    return [f"{found.verdict}{where}: {_sentence(found)}", *filter(None, (tests, gate))]
+    tests = tests_line(comparison)
+    if not comparison.primary.comparison.cases and tests:
+        return [f"{comparison.verdict}: {tests}"]
+    gate = _gate_line(comparison)
+    where = f" ({_where(comparison)})" if _is_of_cases_alone(comparison) else ""
+    where = where if comparison.verdict is comparison.primary.gate.verdict else " (by the tests)"
+    return [f"{comparison.verdict}{where}: {_sentence(comparison)}", *filter(None, (tests, gate))]
 
 
 def _is_of_cases_alone(found: MethodComparison) -> bool:
@@ -101,17 +101,17 @@ def _where(found: MethodComparison) -> str:
     return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
 
 
-def _sentence(found: MethodComparison) -> str:
-    effect = found.primary
-    comparison, a, b = effect.comparison, f"{found.a.label} (A)", f"{found.b.label} (B)"
+def _sentence(compared: MethodComparison) -> str:
+    effect = compared.primary
+    comparison, a, b = effect.comparison, f"{compared.a.label} (A)", f"{compared.b.label} (B)"
     if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
-        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(found)}"
+        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(compared)}"
     on = f" on {effect.metric}"
     nothing = f"no difference of {b} from {a} is shown{on}"
     if comparison.is_capped:
         nothing = f"{b} against {a} is undecided{on}, as planned seeds gave no result"
     outcome = outcome_words(effect, a, b, nothing, on)
-    parts = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(found)]
+    parts = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(compared)]
     parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
     return ", ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
 
@@ -149,18 +149,18 @@ def _cases_and_seeds(found: MethodComparison) -> str:
     return f"{text} x {a} and {b} {noun}s, {apart}"
 
 
-def _gate_line(found: MethodComparison) -> str:
+def _gate_line(comparison: MethodComparison) -> str:
     """Returns the result of the gate; "" if B is better and passes."""
-    effect, gate = found.primary, found.primary.gate
+    effect, gate = comparison.primary, comparison.primary.gate
     if gate.compared_nothing:
         return ""
     margin = margins_text(effect)
     if gate.verdict is Verdict.REGRESSED:
-        return f"gate, {margin} of the score: exceeded {_where(found)}{_lost(gate.overall)}"
+        return f"gate, {margin} of the score: exceeded {_where(comparison)}{_lost(gate.overall)}"
     if gate.verdict is Verdict.INCONCLUSIVE:
         seeds = _most_seeds([gate.overall, *gate.cases])
-        decide = f"; about {seeds:,} {found.replicate}s per case would decide" if seeds else ""
-        return f"gate, {margin} of the score: not decided {_where(found)}{decide}"
+        decide = f"; about {seeds:,} {comparison.replicate}s per case would decide" if seeds else ""
+        return f"gate, {margin} of the score: not decided {_where(comparison)}{decide}"
     if effect.comparison.verdict is Effect.BETTER:
         return ""
     return f"gate, {margin} of the score: not exceeded in the mean or on any case{_lost(gate.overall)}"
@@ -177,31 +177,40 @@ def _most_seeds(found: Sequence[GateResult]) -> int | None:
     return max(known) if known and len(known) == len(needed) else None
 
 
-def answer_rows(found: MethodComparison) -> list[list[str]]:
+def answer_rows(comparison: MethodComparison) -> list[list[str]]:
     """Returns the table of the cases, its header first. The interval and the verdict of a row have the same level.
 
     The interval is for B's geometric mean loss over A's, or for the difference of scores if a case has no ratio.
     """
-    effect, several = found.primary, len(found.primary.comparison.cases) > 1
+    effect, several = comparison.primary, len(comparison.primary.comparison.cases) > 1
     holm = "Holm, " if several else ""
     alpha = effect.comparison.alpha
-    has_values = found.a.who.is_imported or found.b.who.is_imported
-    has_ratio = {one.case: not has_values and _has_ratio(effect, one) for one in effect.comparison.cases}
-    shown = {has_ratio[one.case] for one in effect.comparison.cases if not math.isnan(one.paired.mean)}
+    has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
+    has_ratio = {
+        case_difference.case: not has_values and _has_ratio(effect, case_difference)
+        for case_difference in effect.comparison.cases
+    }
+    shown = {
+        has_ratio[case_difference.case]
+        for case_difference in effect.comparison.cases
+        if not math.isnan(case_difference.paired.mean)
+    }
     unit = "ratio" if shown == {True} else "ratio/±score" if True in shown else "score, + is better"
     level = f"{holm}{100 * (1 - alpha):g}%"
-    header = ["case", *_short_labels(found), f"{unit} [{level}]", f"verdict ({holm}{100 * alpha:g}%)"]
-    gates = {one.case: one for one in effect.gate.cases}
+    header = ["case", *_short_labels(comparison), f"{unit} [{level}]", f"verdict ({holm}{100 * alpha:g}%)"]
+    gates = {case_difference.case: case_difference for case_difference in effect.gate.cases}
     rows = []
-    for one in effect.comparison.cases:
-        if math.isnan(one.paired.lower):
-            interval = one.paired.note
-        elif has_ratio[one.case]:
-            interval = ratio_cell(effect.ratios[one.case])
+    for case_difference in effect.comparison.cases:
+        if math.isnan(case_difference.paired.lower):
+            interval = case_difference.paired.note
+        elif has_ratio[case_difference.case]:
+            interval = ratio_cell(effect.ratios[case_difference.case])
         else:
-            interval = interval_cell(one.paired, _SIGNED)
-        means = case_means(found, effect, one.case, has_values=has_values)
-        rows.append([one.case, *means, interval, _case_verdict(one, gates[one.case])])
+            interval = interval_cell(case_difference.paired, _SIGNED)
+        means = case_means(comparison, effect, case_difference.case, has_values=has_values)
+        rows.append(
+            [case_difference.case, *means, interval, _case_verdict(case_difference, gates[case_difference.case])]
+        )
     return [header, *sorted(rows)]
 
 
@@ -234,28 +243,30 @@ def _case_verdict(one: CaseEffect, gate: GateResult) -> str:
     return f"undecided ({gate.seeds_to_decide:,})"
 
 
-def _other_metrics(found: MethodComparison) -> list[str]:
+def _other_metrics(compared: MethodComparison) -> list[str]:
     """Returns a line for each metric except the primary one."""
     lines = []
-    for effect in found.effects[1:]:
+    for effect in compared.effects[1:]:
         comparison = effect.comparison
         words = verdict_words(comparison.verdict, effect.gate.overall)
         parts = [f"{effect.metric}: {words}, {_numbers(effect)}, gate {effect.gate.verdict}"]
         parts += filter(None, [seeds_note(comparison, effect.improvement)])
-        if {found.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
+        if {compared.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
             parts.append("the metrics tell different stories")
         lines.append("; ".join(parts))
     return lines
 
 
-def _case_notes(found: MethodComparison, most: int | None) -> list[str]:
+def _case_notes(comparison: MethodComparison, most: int | None) -> list[str]:
     """Returns limits of the verdicts of cases, each note once with its cases."""
     cases = dict[str, list[str]]()
-    for key, text in found.primary.notes.items():
+    for key, text in comparison.primary.notes.items():
         cases.setdefault(text, []).append(key)
     lines = []
     for note, names in cases.items():
-        where = "each case" if len(names) == len(found.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
+        where = (
+            "each case" if len(names) == len(comparison.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
+        )
         lines.append(f"{where}: {note}")
     hidden = len(lines) - most if most is not None else 0
     return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
@@ -266,11 +277,11 @@ def _case_tables(found: MethodComparison) -> list[list[list[str]]]:
     return [[row[:-1] for row in case_rows(found, effect)] for effect in found.effects]
 
 
-def _details(found: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
-    a, b = _short_labels(found)
+def _details(comparison: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
+    a, b = _short_labels(comparison)
     return [
-        "\n".join(map(one_line, comparison_head(found))),
-        *(text_table(rows) for rows in (headline_rows(found), *_case_tables(found)) if rows[1:]),
+        "\n".join(map(one_line, comparison_head(comparison))),
+        *(text_table(rows) for rows in (headline_rows(comparison), *_case_tables(comparison)) if rows[1:]),
         *map(text_table, cost_tables(costs, (a, b))),
-        "\n".join(map(one_line, comparison_notes(found))),
+        "\n".join(map(one_line, comparison_notes(comparison))),
     ]

@@ -44,28 +44,28 @@ class CostRecord(TypedDict):
     at_equal_time: MeanDifference
 
 
-def cost_tables(found: Sequence[CaseCosts], labels: tuple[str, str]) -> list[list[list[str]]]:
+def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> list[list[list[str]]]:
     """Returns two tables, their headers first: costs of a step, and the metric at equal time and at equal steps.
 
     Args:
-      found: Costs by case.
+      case_costs: Costs by case.
       labels: Labels of A and of B.
     """
     a, b = labels
-    shared = [(one, one.shared.budget, _sides(one)) for one in found if one.shared is not None]
+    shared = [(costs, costs.shared.budget, _sides(costs)) for costs in case_costs if costs.shared is not None]
     has_gradient = any(not math.isnan(side.overhead.ratio) for *_, both in shared for side in both)
     steps, times = list[list[str]](), list[list[str]]()
-    for one, budget, both in shared:
+    for costs, budget, both in shared:
         ratio = times_mark(both[1].seconds.median / both[0].seconds.median)
         overheads = [overhead_cell(side.overhead) for side in both] if has_gradient else []
         seconds = [step_cell(side.seconds) for side in both]
-        steps.append([one.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])
+        steps.append([costs.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])
         differences = [
             text
-            for difference in (one.at_equal_time, one.at_equal_steps)
+            for difference in (costs.at_equal_time, costs.at_equal_steps)
             for text in (difference.note or interval_cell(difference, "+.4g"), p_cell(difference.p_value))
         ]
-        times.append([f"{one.case}, {one.metric}", f"{budget:.3g}", *map(_reached, both), *differences])
+        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached, both), *differences])
     if not shared:
         return []
     header = ["seconds of a step", a, b, "B / A", *([f"{a}, over a gradient", f"{b}, over it"] if has_gradient else [])]
@@ -84,13 +84,13 @@ def _reached(side: SideCost) -> str:
     return f"{'diverged' if math.isnan(mean) else f'{mean:.4g}'} ({side.steps:,.0f})"
 
 
-def cost_notes(found: Sequence[CaseCosts]) -> list[str]:
+def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
     """Returns notes on the machines of the times, on unsteady times, and on cases without common machines."""
-    machines = sorted({str(one.shared.machine) for one in found if one.shared is not None})
+    machines = sorted({str(one.shared.machine) for one in case_costs if one.shared is not None})
     notes = [f"times are of {', and '.join(machines)}"] if machines else []
-    sides = [side for one in found for side in _sides(one)]
+    sides = [side for one in case_costs for side in _sides(one)]
     notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in sides) else []
-    apart = [one for one in found if one.shared is None]
+    apart = [one for one in case_costs if one.shared is None]
     pairs = {", ".join(map(str, own)) + " against " + ", ".join(map(str, other)) for own, other in map(_classes, apart)}
     if apart:
         cases = ", ".join(sorted(one.case for one in apart))
@@ -113,12 +113,12 @@ def cost_records(found: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     return records
 
 
-def _shared(one: CaseCosts) -> SharedCosts | None:
-    if one.shared is None:
+def _shared(costs: CaseCosts) -> SharedCosts | None:
+    if costs.shared is None:
         return None
-    a, b = map(_side, _sides(one))
-    machine = one.shared.machine
-    return record_from(SharedCosts, machine, seconds=one.shared.budget, a=a, b=b)
+    a, b = map(_side, _sides(costs))
+    machine = costs.shared.machine
+    return record_from(SharedCosts, machine, seconds=costs.shared.budget, a=a, b=b)
 
 
 def _side(side: SideCost) -> CostOfSide:

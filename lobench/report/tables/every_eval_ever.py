@@ -64,26 +64,26 @@ def _record(label: str, stored: StoredSubject, results: list[dict[str, Any]], at
 
 
 def _results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, Any]]:
-    found = summary.case(subject, case, None)
-    if found is None:
+    finding = summary.case(subject, case, None)
+    if finding is None:
         return
     info = summary.snapshot.cases[case]
     metric = summary.metric_of(case, "primary")
     direction = summary.scales.direction(info, metric)
-    details = {"diverged_seeds": str(found.num_diverged), "exploded_seeds": str(found.num_exploded)}
-    if math.isfinite(found.final.get(metric, math.nan)) and direction is not None:
+    details = {"diverged_seeds": str(finding.num_diverged), "exploded_seeds": str(finding.num_exploded)}
+    if math.isfinite(finding.final.get(metric, math.nan)) and direction is not None:
         yield {
             **_head(info, metric),
             "metric_config": {"metric_name": metric, "lower_is_better": direction is Direction.MIN},
             "score_details": {
-                "score": found.final[metric],
+                "score": finding.final[metric],
                 "details": details,
-                "uncertainty": {"num_samples": found.num_seeds},
+                "uncertainty": {"num_samples": finding.num_seeds},
             },
         }
-    score = found.score.get("primary", Interval())
+    score = finding.score.get("primary", Interval())
     if math.isfinite(score.mean):
-        uncertainty: dict[str, Any] = {"num_samples": found.num_seeds}
+        uncertainty: dict[str, Any] = {"num_samples": finding.num_seeds}
         if math.isfinite(score.lower):
             bounds = {"lower": score.lower, "upper": score.upper, "confidence_level": 0.95}
             uncertainty["confidence_interval"] = {**bounds, "method": "Student's t over seeds"}

@@ -25,31 +25,31 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     """Returns a table with a line for each version of an experiment, the latest last, and notes on its numbers."""
     header = ["date", "store", "experiment", "id", "revision", "patch", "methods", "evaluations", "best", "score"]
     rows = [header]
-    for one in experiments:
-        more = [f"and {len(one.methods) - _NAMED} more"] if len(one.methods) > _NAMED else []
+    for row in experiments:
+        more = [f"and {len(row.methods) - _NAMED} more"] if len(row.methods) > _NAMED else []
         rows.append(
             [
-                _date(one.last),
-                str(one.store),
-                one_line(one.name),
-                str(one.id),
-                one.git_revision or "-",
-                f"{one.patch_bytes:,} B" if one.patch_bytes else "-",
-                ", ".join([*map(one_line, one.methods[:_NAMED]), *more]) or "-",
-                str(one.num_evaluations),
-                one_line(one.best) or "-",
-                interval_cell(one.score),
+                _date(row.last),
+                str(row.store),
+                one_line(row.name),
+                str(row.id),
+                row.git_revision or "-",
+                f"{row.patch_bytes:,} B" if row.patch_bytes else "-",
+                ", ".join([*map(one_line, row.methods[:_NAMED]), *more]) or "-",
+                str(row.num_evaluations),
+                one_line(row.best) or "-",
+                interval_cell(row.score),
             ]
         )
-    metrics = ", ".join(dict.fromkeys(one.metric for one in experiments if one.metric))
+    metrics = ", ".join(dict.fromkeys(row.metric for row in experiments if row.metric))
     notes: dict[tuple[str, str, Path], list[str]] = {}
-    for one in experiments:
-        for note in filter(None, (one.note, one.over and f"best is over {one.over}")):
-            notes.setdefault((note, one.name, one.store), []).append(str(one.id))
+    for row in experiments:
+        for note in filter(None, (row.note, row.over and f"best is over {row.over}")):
+            notes.setdefault((note, row.name, row.store), []).append(str(row.id))
     legend = f"best: highest mean score over the cases that all methods have ({metrics}), with its 95% interval"
     legend = legend if metrics else ""
     patches = "revision+: tracked files differed; `--patch ID` prints what `git apply` makes them of"
-    is_dirty = any(one.git_revision.endswith("+") for one in experiments)
+    is_dirty = any(row.git_revision.endswith("+") for row in experiments)
     lines = [legend, experiments[-1].scale if metrics else "", patches if is_dirty else ""]
     lines += [f"{one_line(name)}, id {', '.join(ids)}: {one_line(note)}" for (note, name, _), ids in notes.items()]
     return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])

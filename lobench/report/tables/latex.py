@@ -95,17 +95,17 @@ def latex_table(
       UsageError: The width is invalid.
       ConfigError: The file names something that does not exist.
     """
-    found = tabulate(summary, spec, digits=precision)
-    bold = f"bold: {found.bold}" if found.bold else "nothing is bold"
+    tabulated = tabulate(summary, spec, digits=precision)
+    bold = f"bold: {tabulated.bold}" if tabulated.bold else "nothing is bold"
     packages = "booktabs,siunitx" if numbers == "siunitx" else "booktabs"
     lines = [
-        *(f"% {one_line(note)}" for note in found.notes),
+        *(f"% {one_line(note)}" for note in tabulated.notes),
         f"% lobench report; \\usepackage{{{packages}}}. Seed mean and its 95% interval; {bold}.",
-        *_tables(found, points_of(width) if width else math.inf, numbers),
+        *_tables(tabulated, points_of(width) if width else math.inf, numbers),
     ]
-    lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(found)}\\par}}"]
-    if found.legend:
-        mark_notes = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
+    lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(tabulated)}\\par}}"]
+    if tabulated.legend:
+        mark_notes = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in tabulated.legend)
         lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {mark_notes}.\\par}}"]
     return "\n".join([*engine_notes(lines), *lines, ""])
 
@@ -129,30 +129,30 @@ def points_of(width: str) -> float:
     return points
 
 
-def _caption(found: Tabulated) -> str:
+def _caption(tabulated: Tabulated) -> str:
     """Returns sentences on the marks in the table."""
-    entries = [entry for panel in found.panels for line in panel.lines for entry in line.entries]
+    entries = [entry for panel in tabulated.panels for line in panel.lines for entry in line.entries]
     shown = [entry for entry in entries if entry is not None]
     mark_notes = ["Means over seeds"]
     if any(not math.isnan(entry.interval.upper) for entry in shown):
         mark_notes.append("brackets: 95% interval")
     if any(entry.is_bold for entry in shown):
-        mark_notes.append(f"bold: {found.bold}")
+        mark_notes.append(f"bold: {tabulated.bold}")
     if any(entry.is_diverged for entry in shown):
         mark_notes.append("diverged (a/b): a of b seeds diverged, so the mean is undefined")
     text = escape("; ".join(mark_notes))
     if any(entry.exploded_text for entry in shown):
         text += "; $^{\\dagger}$: with seeds that ended above twice their start, taken as diverged by tests and scores"
     text += "; --: not evaluated" * (None in entries)
-    if SEARCHED_NOTE in found.notes:
+    if SEARCHED_NOTE in tabulated.notes:
         text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
     return f"{text}."
 
 
-def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
+def _tables(tabulated: Tabulated, room: float, numbers: Numbers) -> list[str]:
     """Returns the table, split into several with the rows' names in each if it is too wide."""
-    rows = [line for panel in found.panels for line in panel.lines]
-    indent = "\\quad " if any(panel.title for panel in found.panels) else ""
+    rows = [line for panel in tabulated.panels for line in panel.lines]
+    indent = "\\quad " if any(panel.title for panel in tabulated.panels) else ""
     names = [indent + escape(line.heading.label) for line in rows]
     names_width = max(map(_points, names))
     names_column = "l"
@@ -160,10 +160,10 @@ def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
         names_width = room * _SHARE_OF_NAMES
         names_column = f"p{{{names_width:.0f}pt}}"
     widths = []
-    for place, column in enumerate(found.columns):
+    for place, column in enumerate(tabulated.columns):
         cells = [
             _points(_cell(line.entries[place], panel.digits, numbers))
-            for panel in found.panels
+            for panel in tabulated.panels
             for line in panel.lines
             if place < len(line.entries)
         ]
@@ -176,7 +176,7 @@ def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
         parts[-1].append(place)
     lines: list[str] = []
     for part in parts:
-        shown = _of_columns(found, part)
+        shown = _of_columns(tabulated, part)
         count = 1 + len(part)
         lines += ["\\par\\medskip"] if lines else []
         lines += ["\\noindent"] if math.isfinite(room) else []
@@ -192,17 +192,17 @@ def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
     return lines
 
 
-def _of_columns(found: Tabulated, places: Sequence[int]) -> Tabulated:
+def _of_columns(tabulated: Tabulated, places: Sequence[int]) -> Tabulated:
     """Returns the part of a table with these columns. Rows and panels without an entry there are left out."""
     panels = []
-    for panel in found.panels:
+    for panel in tabulated.panels:
         lines = [
             replace(line, entries=tuple(line.entries[one] for one in places if one < len(line.entries)))
             for line in panel.lines
         ]
         if any(line.entries for line in lines):
             panels.append(replace(panel, lines=tuple(lines)))
-    return replace(found, columns=tuple(found.columns[one] for one in places), panels=tuple(panels))
+    return replace(tabulated, columns=tuple(tabulated.columns[one] for one in places), panels=tuple(panels))
 
 
 def _points(text: str) -> float:
@@ -270,20 +270,20 @@ def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
         return f"{_own_cell(replace(entry, num_exploded=0), digits, numbers)}$^{{\\dagger}}$"
     if entry.is_diverged:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
-    found, is_score = entry.interval, digits is None
+    interval, is_score = entry.interval, digits is None
     if entry.against:
-        low, high = (f"{bound:+z.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
+        low, high = (f"{bound:+z.3f}" if math.isfinite(bound) else "?" for bound in (interval.lower, interval.upper))
         return f"$[{low}, {high}]$ against {escape(entry.against)}"
-    if math.isinf(found.mean):
+    if math.isinf(interval.mean):
         return "never"
-    text = f"{found.mean:z.3f}" if is_score else _number(found.mean, digits or 1)
-    text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(found.mean, text, numbers)
+    text = f"{interval.mean:z.3f}" if is_score else _number(interval.mean, digits or 1)
+    text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(interval.mean, text, numbers)
     text = "\\sim " * entry.is_unsteady + text
-    if math.isnan(found.upper):
+    if math.isnan(interval.upper):
         return f"${text}$"
     low, high = (
         _set(bound, f"{bound:z.3f}" if is_score else _number(bound, digits or 1), numbers)
-        for bound in (found.lower, found.upper)
+        for bound in (interval.lower, interval.upper)
     )
     return f"${text}\\,[{low}, {high}]$"
 

@@ -52,14 +52,16 @@ MethodRecords: TypeAlias = Annotated[
 ]
 
 
-def method_text(found: Tabulated) -> str:
+def method_text(tabulated: Tabulated) -> str:
     """Returns the panels one below the other, the bindings of the methods, and notes."""
     parts = []
-    for panel in found.panels:
-        header = [panel.heading, *(_heading(column.label, column.group) for column in found.columns)]
-        rows = [[_heading(line.heading.label, line.heading.group), *_texts(line, panel, found)] for line in panel.lines]
+    for panel in tabulated.panels:
+        header = [panel.heading, *(_heading(column.label, column.group) for column in tabulated.columns)]
+        rows = [
+            [_heading(line.heading.label, line.heading.group), *_texts(line, panel, tabulated)] for line in panel.lines
+        ]
         parts.append(text_table([header, *rows], left={0}))
-    return "\n\n".join([*parts, "\n".join(map(one_line, found.footnotes()))]).rstrip()
+    return "\n\n".join([*parts, "\n".join(map(one_line, tabulated.footnotes()))]).rstrip()
 
 
 def _heading(label: str, group: str) -> str:
@@ -71,14 +73,14 @@ def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
     return texts + [""] * (len(found.columns) - len(texts))
 
 
-def method_records(found: Tabulated) -> MethodRecords:
+def method_records(tabulated: Tabulated) -> MethodRecords:
     """Returns a record for each cell with content. NaN becomes None."""
-    legend = dict(found.legend)
+    legend = dict(tabulated.legend)
     records = list[MethodRecord]()
-    for panel in found.panels:
+    for panel in tabulated.panels:
         for line in panel.lines:
-            for column, entry in zip(found.columns, line.entries, strict=False):
-                sides = (line.heading, column) if found.rows == "method" else (column, line.heading)
+            for column, entry in zip(tabulated.columns, line.entries, strict=False):
+                sides = (line.heading, column) if tabulated.rows == "method" else (column, line.heading)
                 if entry is None:
                     continue
                 records.append(
@@ -101,20 +103,20 @@ def method_records(found: Tabulated) -> MethodRecords:
                         "searched": entry.interval.mean if entry.is_chosen else entry.searched,
                         "against": entry.against,
                         "is_fresh": not entry.is_chosen,
-                        "edges": list(found.edges.get(sides[0].label, ())),
+                        "edges": list(tabulated.edges.get(sides[0].label, ())),
                     }
                 )
     return finite_or_none(records)
 
 
-def method_panels(found: Tabulated) -> list[dict[str, Any]]:
+def method_panels(tabulated: Tabulated) -> list[dict[str, Any]]:
     """Returns the panels for the page's template."""
     return [
         {
             "title": panel.heading or "mean score",
             "columns": [
                 _heading(column.label, column.group)
-                for column in found.columns[: max((len(line.entries) for line in panel.lines), default=None)]
+                for column in tabulated.columns[: max((len(line.entries) for line in panel.lines), default=None)]
             ],
             "lines": [
                 {
@@ -129,7 +131,7 @@ def method_panels(found: Tabulated) -> list[dict[str, Any]]:
                 for line in panel.lines
             ],
         }
-        for panel in found.panels
+        for panel in tabulated.panels
     ]
 
 

@@ -47,76 +47,76 @@ class RaceRecord(TypedDict):
     edges: Annotated[list[str], "Settings of the leader that are the lowest or the highest in the race."]
 
 
-def race_record(found: RaceResult, alpha: float) -> RaceRecord:
+def race_record(result: RaceResult, alpha: float) -> RaceRecord:
     """Returns the record for `--format json`."""
-    assert found.leader is not None and found.ending is not None
+    assert result.leader is not None and result.ending is not None
     methods = []
-    for place, (label, out_at, standing) in enumerate(zip(found.labels, found.out_at, found.standings, strict=True)):
+    for place, (label, out_at, standing) in enumerate(zip(result.labels, result.out_at, result.standings, strict=True)):
         gap = standing.gap if standing is not None else None
         diverged = standing.diverged if standing is not None else (0, 0)
         methods.append(
             RacedRecord(
                 method=label,
                 out_at=out_at,
-                against=found.labels[standing.against] if standing is not None else None,
+                against=result.labels[standing.against] if standing is not None else None,
                 gap=record_from(GapRecord, gap) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],
-                inner_steps=found.steps[place],
+                inner_steps=result.steps[place],
             )
         )
     record = record_from(
         RaceRecord,
-        found,
-        leader=found.labels[found.leader],
-        left=[found.labels[place] for place in found.racing],
+        result,
+        leader=result.labels[result.leader],
+        left=[result.labels[place] for place in result.racing],
         alpha=alpha,
         methods=methods,
-        inner_steps=sum(found.steps),
-        inner_steps_without_a_race=found.all_steps * len(found.labels),
+        inner_steps=sum(result.steps),
+        inner_steps_without_a_race=result.all_steps * len(result.labels),
     )
     return finite_or_none(record)
 
 
-def race_text(found: RaceResult, alpha: float, margin: float) -> str:
+def race_text(result: RaceResult, alpha: float, margin: float) -> str:
     """Returns the answer in a line, a row for each method, those that stayed longest first, and notes."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
-    for place in _order(found):
-        standing, out_at = found.standings[place], found.out_at[place]
+    for place in _order(result):
+        standing, out_at = result.standings[place], result.out_at[place]
         rows.append(
             [
-                found.labels[place],
+                result.labels[place],
                 f"look {out_at}" if out_at is not None else "in",
-                found.labels[standing.against] if standing is not None else "leads",
+                result.labels[standing.against] if standing is not None else "leads",
                 interval_cell(_bounds(standing.gap)) if standing is not None else "",
                 "{} : {}".format(*standing.diverged) if standing is not None and any(standing.diverged) else "",
-                f"{found.steps[place]:,}",
+                f"{result.steps[place]:,}",
             ]
         )
-    answer, *notes = map(one_line, _lines(found, alpha, margin))
+    answer, *notes = map(one_line, _lines(result, alpha, margin))
     return "\n".join([answer, "", text_table(rows, left={0, 1, 2}), "", *notes])
 
 
-def _order(found: RaceResult) -> list[int]:
+def _order(result: RaceResult) -> list[int]:
     def key(place: int) -> tuple[float, float]:
-        out_at, standing = found.out_at[place], found.standings[place]
-        return -(out_at or found.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
+        out_at, standing = result.out_at[place], result.standings[place]
+        return -(out_at or result.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
 
-    return sorted(range(len(found.labels)), key=key)
+    return sorted(range(len(result.labels)), key=key)
 
 
 def _bounds(gap: Interval) -> Interval:
     return gap if gap.upper < float("inf") else Interval(mean=gap.mean)
 
 
-def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
-    assert found.leader is not None
-    left, leader = len(found.racing), found.labels[found.leader]
-    done, whole = sum(found.steps), found.all_steps * len(found.labels)
-    after = f"after {counted(found.looks, 'look')}"
-    if found.ending == "one left":
+def _lines(result: RaceResult, alpha: float, margin: float) -> list[str]:
+    assert result.leader is not None
+    left, leader = len(result.racing), result.labels[result.leader]
+    done, whole = sum(result.steps), result.all_steps * len(result.labels)
+    after = f"after {counted(result.looks, 'look')}"
+    if result.ending == "one left":
         line = f"{leader} is best, {after}"
-    elif found.ending == "within the margin":
+    elif result.ending == "within the margin":
         line = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
     else:
         line = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
@@ -127,9 +127,9 @@ def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
         f"scores against the method that eliminated it, or against the leader, with bounds that hold at all looks at "
         f"once; the chance that any method is eliminated although it is at least as good is at most {alpha:g}",
     ]
-    if any(standing is not None and any(standing.diverged) for standing in found.standings):
+    if any(standing is not None and any(standing.diverged) for standing in result.standings):
         lines.append(
             "scores are of the seeds on which both converged; diverged: seeds of a method alone : of the other alone"
         )
-    lines += [f"{leader}: {edge}" for edge in found.edges]
-    return [*lines, *found.scale.splitlines()]
+    lines += [f"{leader}: {edge}" for edge in result.edges]
+    return [*lines, *result.scale.splitlines()]

@@ -82,17 +82,17 @@ def _rows(summary: Summary) -> list[_Row]:
         content = (key, *sorted(subject.cells)) if subject.who.has_theta else place
         by_content.setdefault(content, []).append(place)
     scores = {places[0]: summary.mean_score(places[0], "primary") for places in by_content.values()}
-    most = max(found.num_cases for found in scores.values())
+    most = max(score.num_cases for score in scores.values())
     rows, rivals = [], [snapshot.subjects[places[0]] for places in by_content.values()]
     for places in by_content.values():
-        found = scores[places[0]]
-        is_whole = found.num_cases == most and not snapshot.subjects[places[0]].lacks_seeds(rivals)
+        score = scores[places[0]]
+        is_whole = score.num_cases == most and not snapshot.subjects[places[0]].lacks_seeds(rivals)
         rows.append(
             _Row(
                 place=places[0],
                 labels=tuple(dict.fromkeys(snapshot.labels[place] for place in places)),
-                score=found,
-                is_ranked=is_whole and found.has_surviving_seed and places[0] not in left_race,
+                score=score,
+                is_ranked=is_whole and score.has_surviving_seed and places[0] not in left_race,
             )
         )
     return sorted(rows, key=lambda row: (not row.is_ranked, math.isnan(row.score.mean), -row.score.mean))

@@ -153,8 +153,8 @@ def _label(subject: Subject) -> str:
 
 
 def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRecord:
-    found = row.curves
-    provenance = dataclasses.asdict(found.provenance) if found else None
+    curves = row.curves
+    provenance = dataclasses.asdict(curves.provenance) if curves else None
     imported = provenance.pop("imported") if provenance else None  # origin of imported curves
     record: ResultRecord = {
         "kind": subject.kind,
@@ -175,17 +175,17 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "seeds": [] if row.case.has_items else list(row.key.seed_block.seeds),
         "outcome": row.outcome,
         "message": row.message,
-        "diverged": found.num_diverged if found else None,
-        "diverged_at": list(found.diverged_at) if found else None,
-        "exploded": found.num_exploded(row.case) if found else None,
-        "metrics": {name: _metric(found, name) for name in sorted(found.metrics)} if found else {},
-        "eval_steps": list(found.eval_steps) if found else [],
-        "compile_seconds": found.compile_seconds if found else None,
-        "wall_seconds": found.wall_seconds if found else None,
-        "ahead_seconds": found.ahead_seconds if found else None,
-        **_cost(found.cost if found else None),  # type: ignore[typeddict-item]
-        "num_params": found.num_params if found else None,
-        "num_compilations": found.num_compilations if found else None,
+        "diverged": curves.num_diverged if curves else None,
+        "diverged_at": list(curves.diverged_at) if curves else None,
+        "exploded": curves.num_exploded(row.case) if curves else None,
+        "metrics": {name: _metric(curves, name) for name in sorted(curves.metrics)} if curves else {},
+        "eval_steps": list(curves.eval_steps) if curves else [],
+        "compile_seconds": curves.compile_seconds if curves else None,
+        "wall_seconds": curves.wall_seconds if curves else None,
+        "ahead_seconds": curves.ahead_seconds if curves else None,
+        **_cost(curves.cost if curves else None),  # type: ignore[typeddict-item]
+        "num_params": curves.num_params if curves else None,
+        "num_compilations": curves.num_compilations if curves else None,
         "program_version": row.key.program_version,
         "program": str(row.program),
         "experiment": row.experiment,
@@ -196,17 +196,17 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
     }
     if imported:
         record["imported"] = imported
-    if found is not None and found.resumed_at:
-        record["resumed_at"] = found.resumed_at  # resumed from a saved state
-    if found is not None and found.items:
-        record["items"] = list(found.items)
-    if with_curves and found is not None:
-        rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in found.metrics.items()}
+    if curves is not None and curves.resumed_at:
+        record["resumed_at"] = curves.resumed_at  # resumed from a saved state
+    if curves is not None and curves.items:
+        record["items"] = list(curves.items)
+    if with_curves and curves is not None:
+        rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in curves.metrics.items()}
         record["curves"] = {
             name: [[finite_or_none(value) for value in seed] for seed in rows]
             for name, rows in sorted(rows_by_name.items())
         }
-        record["log_steps"] = list(found.log_steps)
+        record["log_steps"] = list(curves.log_steps)
     return record
 
 

@@ -137,15 +137,15 @@ def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
 
     Equal thetas at two paths are two lines too.
     """
-    found = dict(names)
+    distinct_names = dict(names)
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:
         alike = [subject for subject, own in names.items() if own == name]
         paths = [subject.uri.rstrip("/").split("/") for subject in alike]
         ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
         hashes = [subject.sha256[:8] for subject in alike]
         endings = next((own for own in ends if len({*own}) == len(own)), hashes)
-        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, endings, strict=True)}
-    return found
+        distinct_names |= {subject: f"{name} ({own})" for subject, own in zip(alike, endings, strict=True)}
+    return distinct_names
 
 
 def _number(final: dict[str, float], name: str) -> str:

@@ -65,18 +65,18 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
     return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"
 
 
-def interval_cell(found: Interval | MeanDifference | None, form: str = "z.3f", *, mark: str = "") -> str:
+def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f", *, mark: str = "") -> str:
     """Formats an interval as `0.52 [0.44, 0.60]`; only the mean without bounds, `-` without a mean.
 
     Args:
-      found: The interval.
+      interval: The interval.
       form: Format of the numbers. Includes `z` if values may be rounded to 0, so that 0 has no sign.
       mark: Text before the mean, such as `x` for a ratio.
     """
-    if found is None or math.isnan(found.mean):
+    if interval is None or math.isnan(interval.mean):
         return "-"
-    bounds = "" if math.isnan(found.lower) else f" [{found.lower:{form}}, {found.upper:{form}}]"
-    return f"{mark}{found.mean:{form}}{bounds}"
+    bounds = "" if math.isnan(interval.lower) else f" [{interval.lower:{form}}, {interval.upper:{form}}]"
+    return f"{mark}{interval.mean:{form}}{bounds}"
 
 
 def p_cell(value: float) -> str:
@@ -90,15 +90,15 @@ def p_words(value: float) -> str:
     return "no p" if math.isnan(value) else f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
 
 
-def ratio_cell(found: Interval | None) -> str:
+def ratio_cell(interval: Interval | None) -> str:
     """Formats a ratio with its bounds, `1.11 [1.09, 1.13]`; `-` if unknown."""
-    if found is None or math.isnan(found.mean):
+    if interval is None or math.isnan(interval.mean):
         return "-"
-    if math.isnan(found.lower):
-        return times(found.mean)
-    if found.lower > _MOST_TIMES or found.upper < 1 / _MOST_TIMES:
-        return f"{times(found.mean)} times"
-    return f"{times(found.mean)} [{times(found.lower)}, {times(found.upper)}]"
+    if math.isnan(interval.lower):
+        return times(interval.mean)
+    if interval.lower > _MOST_TIMES or interval.upper < 1 / _MOST_TIMES:
+        return f"{times(interval.mean)} times"
+    return f"{times(interval.mean)} [{times(interval.lower)}, {times(interval.upper)}]"
 
 
 def times(value: float) -> str:
@@ -251,15 +251,15 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Seque
 
 def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
     """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
-    found = list(widths)
-    names = [place for place in range(len(found)) if found[place] > _SHORT and _are_names(cells, place)]
-    while names and _sum(found) > most:
-        place = max(names, key=lambda one: found[one])
-        found[place] = max(_SHORT, found[place] - max(1, (_sum(found) - most) // len(names)))
-        if found[place] <= _SHORT:
+    shortened = list(widths)
+    names = [place for place in range(len(shortened)) if shortened[place] > _SHORT and _are_names(cells, place)]
+    while names and _sum(shortened) > most:
+        place = max(names, key=lambda one: shortened[one])
+        shortened[place] = max(_SHORT, shortened[place] - max(1, (_sum(shortened) - most) // len(names)))
+        if shortened[place] <= _SHORT:
             names.remove(place)
     new: tuple[_Cells, list[int]] = cells, list(widths)
-    for place, width in enumerate(found):
+    for place, width in enumerate(shortened):
         new = _shortened_to(*new, place, width)
     return new
 

@@ -57,25 +57,25 @@ class Track3Record(TypedDict):
     assumes: AssumedRecord
 
 
-def track3_record(found: Track3) -> Track3Record:
+def track3_record(verdict: Track3) -> Track3Record:
     """Returns the record for `--format json`."""
-    results = [_result(one) for one in found.results]
-    pairs = [record_from(Track3PairRecord, one, test=_test(one.test)) for one in found.pairs]
+    results = [_result(one) for one in verdict.results]
+    pairs = [record_from(Track3PairRecord, one, test=_test(one.test)) for one in verdict.pairs]
     assumes = AssumedRecord(sigma=SIGMA, needed=NEEDED, loss_per_step=LOSS_PER_STEP)
-    return finite_or_none(Track3Record(target=found.target, results=results, pairs=pairs, assumes=assumes))
+    return finite_or_none(Track3Record(target=verdict.target, results=results, pairs=pairs, assumes=assumes))
 
 
-def _result(one: Judged) -> Track3ResultRecord:
+def _result(judged: Judged) -> Track3ResultRecord:
     return record_from(
         Track3ResultRecord,
-        one,
-        method=one.label,
-        runs=len(one.losses),
-        test=_test(one.test),
-        deviation=one.deviation.value,
-        deviation_p_value=one.deviation.p_larger,
-        student_p_value=one.deviation.p_t_test,
-        earliest_step=one.earliest,
+        judged,
+        method=judged.label,
+        runs=len(judged.losses),
+        test=_test(judged.test),
+        deviation=judged.deviation.value,
+        deviation_p_value=judged.deviation.p_larger,
+        student_p_value=judged.deviation.p_t_test,
+        earliest_step=judged.earliest,
     )
 
 
@@ -83,26 +83,26 @@ def _test(one: ZTest) -> Track3TestRecord:
     return record_from(Track3TestRecord, one, passed=one.is_passed)
 
 
-def track3_text(found: Track3) -> str:
+def track3_text(verdict: Track3) -> str:
     """Returns the verdicts, a row for each result, and the assumptions of the rule."""
     rows = [("result", "step", "runs", "mean", "statistic", "p", "verdict", "earliest step", "runs needed", "sd")]
-    for one in found.results:
+    for judged in verdict.results:
         rows.append(
             (
-                one.label,
-                f"{one.step:,}",
-                str(len(one.losses)),
-                f"{one.mean:.5f}",
-                f"{one.test.statistic:.5f}",
-                p_cell(one.test.p_value),
-                "ACCEPTED" if one.test.is_passed else "NOT ACCEPTED",
-                "-" if one.earliest is None else f"{one.earliest:,}",
-                "-" if one.runs_needed is None else str(one.runs_needed),
-                "-" if math.isnan(one.deviation.value) else f"{one.deviation.value:.5f}",
+                judged.label,
+                f"{judged.step:,}",
+                str(len(judged.losses)),
+                f"{judged.mean:.5f}",
+                f"{judged.test.statistic:.5f}",
+                p_cell(judged.test.p_value),
+                "ACCEPTED" if judged.test.is_passed else "NOT ACCEPTED",
+                "-" if judged.earliest is None else f"{judged.earliest:,}",
+                "-" if judged.runs_needed is None else str(judged.runs_needed),
+                "-" if math.isnan(judged.deviation.value) else f"{judged.deviation.value:.5f}",
             )
         )
     lines = [one_line("; ".join(f"{row[6]}: {row[0]}" for row in rows[1:]))]
-    for pair in found.pairs:
+    for pair in verdict.pairs:
         verb = "beats" if pair.test.is_passed else "is not shown to beat"
         saved = counted(abs(pair.steps_saved), "step") + (" fewer" if pair.steps_saved >= 0 else " more")
         lines.append(
@@ -110,9 +110,9 @@ def track3_text(found: Track3) -> str:
         )
     lines += ["", text_table(rows, left={0, 6}), ""]
     lines += [
-        f"accepted: ({found.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
+        f"accepted: ({verdict.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
         f"normal with a standard deviation of {SIGMA:g} and their number was planned",
-        *(one_line(_spread(one)) for one in found.results if one.deviation.p_larger < 0.05),
+        *(one_line(_spread(judged)) for judged in verdict.results if judged.deviation.p_larger < 0.05),
     ]
     return "\n".join(lines)
 

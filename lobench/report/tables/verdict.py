@@ -97,32 +97,32 @@ def verdict_text(summary: Summary) -> str:
 MANY_LOOKS = "a gate of each of 50 checkpoints, each at level .05, alarms falsely in 2 to 17 of 100 runs"
 
 
-def interval_text(found: Interval | MeanDifference) -> str:
+def interval_text(interval: Interval | MeanDifference) -> str:
     """Formats a mean with its bounds."""
-    if math.isnan(found.mean):
+    if math.isnan(interval.mean):
         return "n/a"
-    if math.isnan(found.lower):
-        return f"{number(round(found.mean, 3))} (no interval: a case has one value)"
-    return interval_cell(found)
+    if math.isnan(interval.lower):
+        return f"{number(round(interval.mean, 3))} (no interval: a case has one value)"
+    return interval_cell(interval)
 
 
-def score_text(found: MeanScore) -> str:
+def score_text(score: MeanScore) -> str:
     """Formats a mean score with its bounds, and the number of cases if some are missing."""
-    num_all = found.num_cases + found.num_missing
-    over = f" over {found.num_cases} of {counted(num_all, 'case')}" if found.num_missing else ""
-    return interval_text(found.interval) + over
+    num_all = score.num_cases + score.num_missing
+    over = f" over {score.num_cases} of {counted(num_all, 'case')}" if score.num_missing else ""
+    return interval_text(score.interval) + over
 
 
 def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     """Returns the headline numbers: train and test, the change, a gate's verdict, diverged seeds."""
-    found = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
-    found += [_score_card(summary, metric) for metric in summary.metrics]
+    speedup_cards = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
+    speedup_cards += [_score_card(summary, metric) for metric in summary.metrics]
     if comparison is not None:
-        found.append(pair_card(f"Against {summary.snapshot.labels[summary.first]}", comparison))
+        speedup_cards.append(pair_card(f"Against {summary.snapshot.labels[summary.first]}", comparison))
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
-        found.append(_gate_card(gates[-1]))
-    return [*found, *_cost_card(summary.snapshot), *_warning_cards(summary)]
+        speedup_cards.append(_gate_card(gates[-1]))
+    return [*speedup_cards, *_cost_card(summary.snapshot), *_warning_cards(summary)]
 
 
 def pair_card(label: str, comparison: PairComparison) -> Card:
@@ -141,23 +141,23 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     )
 
 
-def score_card(label: str, found: MeanScore, over: str) -> Card:
+def score_card(label: str, score: MeanScore, over: str) -> Card:
     """Returns the card of a mean score with its interval and its cases."""
-    bounds = interval_text(found.interval).partition(" ")[2]
+    bounds = interval_text(score.interval).partition(" ")[2]
     if bounds:
-        bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
-    value = "n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:z.3f}"
+        bounds = bounds.strip("()") + ", " if math.isnan(score.interval.lower) else f"95% {bounds}, "
+    value = "n/a" if math.isnan(score.interval.mean) else f"{score.interval.mean:z.3f}"
     return Card(label=label, value=value, note=bounds + over)
 
 
 def _score_card(summary: Summary, metric: str) -> Card:
-    found, name = summary.mean_score(summary.shown, metric), summary.metric_label(metric)
-    over = counted(found.num_cases, "case")
+    score, name = summary.mean_score(summary.shown, metric), summary.metric_label(metric)
+    over = counted(score.num_cases, "case")
     if summary.shown in summary.compared and (which := summary.over_which_cases(metric, names=False)):
         over = which
-    elif found.num_missing:
-        over += f" (without a score: {found.num_missing})"
-    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", found, over)
+    elif score.num_missing:
+        over += f" (without a score: {score.num_missing})"
+    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", score, over)
 
 
 def _speedup_cards(summary: Summary) -> list[Card]:
@@ -220,7 +220,7 @@ def _warning_cards(summary: Summary) -> list[Card]:
     exploded = summary.scales.num_exploded(*(cell for one in snapshot.subjects for cell in one.cells.values()))
     seeds = sum(subject.num_seeds for subject in snapshot.subjects)
     replicates = f"{replicate_of(snapshot.cases)}s"
-    found = [
+    warning_cards = [
         Card(
             label=f"Diverged or exploded {replicates}",
             value=f"{diverged + exploded:,} of {seeds:,}",
@@ -230,7 +230,9 @@ def _warning_cards(summary: Summary) -> list[Card]:
     ]
     outcomes = Counter(row.outcome for row in snapshot.rows)
     passed = outcomes.pop(Outcome.PASSED, 0)
-    return [*found, _outcomes_card(outcomes, len(snapshot.rows))] if passed < len(snapshot.rows) else found
+    return (
+        [*warning_cards, _outcomes_card(outcomes, len(snapshot.rows))] if passed < len(snapshot.rows) else warning_cards
+    )
 
 
 def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
@@ -259,14 +261,21 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             among = f"the {counted(len(every) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
         lines.insert(0, f"{shown} has the highest mean score of {among}.")
     for metric in summary.metrics:
-        found, name, label = summary.against_tuned(metric), summary.metric_label(metric), summary.baseline_label
-        if not label or not (found.num_cases or found.num_undecided):
+        tuned_comparison, name, label = (
+            summary.against_tuned(metric),
+            summary.metric_label(metric),
+            summary.baseline_label,
+        )
+        if not label or not (tuned_comparison.num_cases or tuned_comparison.num_undecided):
             continue
-        gap = found.difference
-        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(found.verdict, "not significantly different from")
+        gap = tuned_comparison.difference
+        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(
+            tuned_comparison.verdict, "not significantly different from"
+        )
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
-        few = f"; undecided on {counted(found.num_undecided, 'case')}: fewer than two common seeds, or no scale"
-        lines.append(text + (few if found.num_undecided else "") + ".")
+        undecided = counted(tuned_comparison.num_undecided, "case")
+        few = f"; undecided on {undecided}: fewer than two common seeds, or no scale"
+        lines.append(text + (few if tuned_comparison.num_undecided else "") + ".")
     for metric in summary.metrics:
         roles = summary.scores_by_role(metric).items()
         parts = [f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles]
@@ -295,7 +304,11 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             head = words.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
             lines.append(f"Against {before}: {head}; {seeds_text}.")
     if summary.baseline_label:
-        spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases, summary) if found]
+        spans = [
+            f"over {form} {_span(tuned_comparison)}"
+            for form, tuned_comparison in _speedups(cases, summary)
+            if tuned_comparison
+        ]
         lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
     return lines
 
@@ -314,21 +327,21 @@ def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str
     )
 
 
-def _span(found: Sequence[Speedup]) -> str:
+def _span(speedups: Sequence[Speedup]) -> str:
     """Returns the median of speed-ups, and the numbers of censored and diverged ones.
 
     Censored ones count with their bound.
     """
-    values = [one.value for one in found if not math.isnan(one.value)]
+    values = [one.value for one in speedups if not math.isnan(one.value)]
     middle = "none"
     if values:
         median = statistics.median(values)
         # A value censored at or below the median may be anywhere above it, so the median is a bound then.
         upper_middle = statistics.median_high(values)
-        bound = ">= " if any(one.censored and one.value <= upper_middle for one in found) else ""
+        bound = ">= " if any(one.censored and one.value <= upper_middle for one in speedups) else ""
         middle = f"{bound}{number(median)}x in the median"
-    diverged = len(found) - len(values)
-    censored = f", censored on {sum(one.censored for one in found)} of {counted(len(found), 'case')}"
+    diverged = len(speedups) - len(values)
+    censored = f", censored on {sum(one.censored for one in speedups)} of {counted(len(speedups), 'case')}"
     return middle + censored + (f", diverged on {diverged}" if diverged else "")
 
 
@@ -354,15 +367,15 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()
-    for form, found in _speedups(cases, summary):
-        censored = sum(one.censored for one in found)
-        if censored > _MANY_CENSORED * len(found):
+    for form, speedups in _speedups(cases, summary):
+        censored = sum(one.censored for one in speedups)
+        if censored > _MANY_CENSORED * len(speedups):
             tuned = summary.scales.tuned.values()
             factor = max(baseline.horizon_factor for baseline in tuned)
             is_all = all(one.ends_with_budget for one in tuned)  # no baseline is trained longer than the budget
             further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
-                f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
+                f"The speed-up over {form} is censored on {censored} of {len(speedups)} cases, more than a tenth: the "
                 f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
                 f"bounds{further}."
             )

@@ -145,12 +145,12 @@ def ablate(
             options={"import_folders": sides.import_folders, **options},
         ),
     )
-    found = ablated(len(knobs), lab, rules)
+    search_result = ablated(len(knobs), lab, rules)
     return Ablated(
         a=sides.names[0],
         b=sides.names[1],
         knobs=knobs,
-        found=found,
+        found=search_result,
         rules=rules,
         steps={knob: lab.steps(Subset({knob}), rules.shown) for knob in range(len(knobs))},
         scale=lab.scales.describe(),
@@ -185,14 +185,14 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
     return default
 
 
-def _looks(asked: int | None, sessions: int | None) -> tuple[int, ...]:
+def _looks(num_looks: int | None, sessions: int | None) -> tuple[int, ...]:
     """Returns the numbers of seeds to look at: 4, 8, 16, ..., and the largest.
 
     The largest is the number asked for, else the number of sessions of the experiment, else 32.
     """
-    most = asked or sessions or _SEEDS
+    most = num_looks or sessions or _SEEDS
     if most < 4:
-        raise UsageError("--seeds" if asked else "Experiment.num_sessions", got=str(most), expected="4 or more")
+        raise UsageError("--seeds" if num_looks else "Experiment.num_sessions", got=str(most), expected="4 or more")
     found = [4]
     while found[-1] * 2 < most:
         found.append(found[-1] * 2)
@@ -247,14 +247,14 @@ class _Lab:
         with Ledger.open(self.sides.store, read_only=True) as ledger:
             entrants = entrants_of(ledger, wanted)
         first = list[StoredSubject]()
-        for subset, one in zip(self._given, entrants, strict=True):
-            rows, today = one.rows, {case.identity for case in one.cases}
+        for subset, entrant in zip(self._given, entrants, strict=True):
+            rows, today = entrant.rows, {case.identity for case in entrant.cases}
             if not rows:
                 continue
-            self._stored[subset] = subject_of(one.who, rows, today)
+            self._stored[subset] = subject_of(entrant.who, rows, today)
             start = min(row.key.seed_block.start for row in rows)
             few = [row for row in rows if row.key.seed_block.start < start + self.shown]
-            first.append(subject_of(one.who, few, today))
+            first.append(subject_of(entrant.who, few, today))
         if self._scales is None:
             # A and B are evaluated first. Without a tuned baseline, 1 is the better of them on those seeds, so that
             # results that come later, or were left by an earlier call, change no decision.
@@ -277,25 +277,25 @@ class _Lab:
         )
 
     def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
-        one, other = self._stored[a].cells, self._stored[b].cells
-        found = {}
-        for identity in one:
+        cells_a, other = self._stored[a].cells, self._stored[b].cells
+        samples_by_case = {}
+        for identity in cells_a:
             if identity in other:
-                samples = paired_values(one[identity], other[identity], None, self.scales).samples
-                found[identity] = samples.first(seeds)
-        if not found:
+                samples = paired_values(cells_a[identity], other[identity], None, self.scales).samples
+                samples_by_case[identity] = samples.first(seeds)
+        if not samples_by_case:
             raise UsageError(
                 "A and B have no case in common: a setting changes the case, not the optimizer",
                 got="; ".join(dict.fromkeys(knob.path for knob in self.knobs.knobs)),
                 expected="settings of the optimizer",
             )
-        if not any(samples.has_scale for samples in found.values()):
+        if not any(samples.has_scale for samples in samples_by_case.values()):
             raise LobenchError(
                 "no case has a scale: nothing ends better than it began",
                 where=str(self.sides.store),
                 next_step=f"`lobench baseline {self.sides.suites[0]}` makes one",
             )
-        return found
+        return samples_by_case
 
     def steps(self, subset: Subset, seeds: int) -> float:
         """Returns the fraction of a case's steps that a seed takes to the final value of A.

@@ -67,28 +67,31 @@ class AblateRecord(TypedDict):
 
 def ablate_text(made: Ablated) -> str:
     """Returns the needed and the undecided settings, the table of all settings, and the cost."""
-    found, knobs = made.found, made.knobs.knobs
+    search_result, knobs = made.found, made.knobs.knobs
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
-    order = sorted(range(len(knobs)), key=lambda knob: (knob not in found.smallest, -_size(found.alone[knob])))
+    order = sorted(
+        range(len(knobs)), key=lambda knob: (knob not in search_result.smallest, -_size(search_result.alone[knob]))
+    )
     for knob in order:
-        one = knobs[knob]
+        knob_values = knobs[knob]
         steps = f"{made.steps[knob]:.0%}" if math.isfinite(made.steps[knob]) else "more"
-        needed = _NEEDED[found.needs[knob]]
-        worth = (_worth(found.alone[knob]), _worth(found.without[knob]))
-        rows.append((one.path, one.a_text, one.b_text, *worth, steps, needed))
+        needed = _NEEDED[search_result.needs[knob]]
+        worth = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
+        rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth, steps, needed))
     lines = [*_answer(made), *_harm(made), *_ways(made)]
-    for two in found.interactions:
+    for two in search_result.interactions:
         if two.p_holm <= _LEVEL:
             pair = _names(made, Subset(two.pair))
             lines.append(f"together: {pair}: {_worth(two.worth)} beyond the sum of both, p = {two.p_holm:.2g}")
-    open_ = [one for one in found.undecided if one]
+    open_ = [knob_values for knob_values in search_result.undecided if knob_values]
     if open_:
         lines.append(
             f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_), 'configuration')}; --seeds allows more"
         )
     notes = [
-        "alone, without: difference of scores with 95% intervals; steps: to where A ends, of the case's (median)",
-        f"cost: {counted(found.configurations, 'configuration')}, {found.seeds} seeds of each case; "
+        "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
+        "until the setting alone on A reaches the final value of A",
+        f"cost: {counted(search_result.configurations, 'configuration')}, {search_result.seeds} seeds of each case; "
         f"all {2 ** len(knobs)} take {_factorial(made)}",
         *made.scale.splitlines()[:1],
         f"again: {made.command}",
@@ -98,11 +101,15 @@ def ablate_text(made: Ablated) -> str:
 
 def _answer(made: Ablated) -> list[str]:
     """Returns the needed and the undecided settings, and by how much B is better than A."""
-    found, margin = made.found, f"{made.rules.margin:g}"
-    gain = f"B is {_worth(found.whole)} (95%) against A, {counted(found.whole.seeds, 'seed')} of each case"
-    if not found.smallest:
+    search_result, margin = made.found, f"{made.rules.margin:g}"
+    gain = (
+        f"B is {_worth(search_result.whole)} (95%) against A, {counted(search_result.whole.seeds, 'seed')} of each case"
+    )
+    if not search_result.smallest:
         return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain}"]
-    of = {need: _names(made, Subset(k for k in found.smallest if found.needs[k] is need)) for need in Need}
+    of = {
+        need: _names(made, Subset(k for k in search_result.smallest if search_result.needs[k] is need)) for need in Need
+    }
     with_these = f"A with these is equivalent to B within {margin}"
     if not of[Need.OPEN]:
         return [f"needed: {of[Need.NEEDED]}; {with_these}; {gain}"]
@@ -114,25 +121,25 @@ def _answer(made: Ablated) -> list[str]:
 
 def _harm(made: Ablated) -> list[str]:
     """Returns the settings that make B worse, if B is worse than A or a setting costs something."""
-    found = made.found
-    if not found.harmful and not found.whole.upper < 0:
+    search_result = made.found
+    if not search_result.harmful and not search_result.whole.upper < 0:
         return []
     harm = [
-        f"{made.knobs.knobs[knob].path} (alone on A {_worth(found.alone[knob])}, B without it "
-        f"{_worth(found.without[knob])})"
-        for knob in sorted(found.harmful)
+        f"{made.knobs.knobs[knob].path} (alone on A {_worth(search_result.alone[knob])}, B without it "
+        f"{_worth(search_result.without[knob])})"
+        for knob in sorted(search_result.harmful)
     ]
-    start = "B is worse than A; " if found.whole.upper < 0 else ""
+    start = "B is worse than A; " if search_result.whole.upper < 0 else ""
     return [start + (f"harm is done by {', '.join(harm)}" if harm else "no single setting is shown to do the harm")]
 
 
 def _ways(made: Ablated) -> list[str]:
     """Describes the forward search, if it ended in another set."""
-    found = made.found
-    if found.forward == found.smallest:
+    search_result = made.found
+    if search_result.forward == search_result.smallest:
         return []
-    taken = _names(made, found.forward) or "nothing"
-    if not found.is_reached:
+    taken = _names(made, search_result.forward) or "nothing"
+    if not search_result.is_reached:
         route = f"from A, one setting at a time, it gets stuck with {taken}: the others gain nothing alone"
     else:
         route = f"from A, one setting at a time, it takes {taken}, which is equivalent to B too"
@@ -161,39 +168,39 @@ def _record(one: Worth) -> WorthRecord:
 
 def ablate_record(made: Ablated) -> AblateRecord:
     """Returns the record for `--format json`."""
-    found, paths = made.found, [one.path for one in made.knobs.knobs]
+    search_result, paths = made.found, [one.path for one in made.knobs.knobs]
     record: AblateRecord = {
         "a": made.a,
         "b": made.b,
         "margin": made.rules.margin,
         "alpha": made.rules.alpha,
-        "whole": _record(found.whole),
+        "whole": _record(search_result.whole),
         "knobs": [
             {
                 "path": one.path,
                 "a": one.a,
                 "b": one.b,
-                "alone": _record(found.alone[place]),
-                "without": _record(found.without[place]),
+                "alone": _record(search_result.alone[place]),
+                "without": _record(search_result.without[place]),
                 "steps": made.steps[place],
-                "in_smallest": place in found.smallest,
-                "needed": found.needs[place],
-                "harmful": place in found.harmful,
-                "in_forward": place in found.forward,
+                "in_smallest": place in search_result.smallest,
+                "needed": search_result.needs[place],
+                "harmful": place in search_result.harmful,
+                "in_forward": place in search_result.forward,
             }
             for place, one in enumerate(made.knobs.knobs)
         ],
-        "smallest": [paths[knob] for knob in sorted(found.smallest)],
-        "forward": [paths[knob] for knob in sorted(found.forward)],
-        "forward_is_equivalent": found.is_reached,
-        "undecided": sorted([paths[knob] for knob in sorted(one)] for one in found.undecided),
+        "smallest": [paths[knob] for knob in sorted(search_result.smallest)],
+        "forward": [paths[knob] for knob in sorted(search_result.forward)],
+        "forward_is_equivalent": search_result.is_reached,
+        "undecided": sorted([paths[knob] for knob in sorted(one)] for one in search_result.undecided),
         "interactions": [
             {"knobs": [paths[knob] for knob in one.pair], "worth": _record(one.worth), "p_holm": one.p_holm}
-            for one in found.interactions
+            for one in search_result.interactions
         ],
-        "num_configurations": found.configurations,
-        "num_tests": found.tests,
-        "seeds": found.seeds,
+        "num_configurations": search_result.configurations,
+        "num_tests": search_result.tests,
+        "seeds": search_result.seeds,
         "seeds_of_the_full_factorial": _factorial(made),
         "scale": made.scale,
         "command": made.command,

@@ -211,12 +211,12 @@ class _Search:
             lost = [one.num_diverged for one in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
             more = sum(b for _, b in lost) > sum(a for a, _ in lost)
-            found = _difference(samples.values())
-            if found is None:
+            location = _difference(samples.values())
+            if location is None:
                 continue
-            if not more and found.above(-margin) <= level and found.below(margin) <= level:
+            if not more and location.above(-margin) <= level and location.below(margin) <= level:
                 return True
-            if found.below(-margin) <= level or found.above(margin) <= level:
+            if location.below(-margin) <= level or location.above(margin) <= level:
                 return False
         return None
 
@@ -228,7 +228,7 @@ class _Search:
         knobs.
         """
         level = self.rules.level / max(len(self.every), 1)
-        found = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
+        needs = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
         for knob in smallest:
             rest = smallest - {knob}
             self.is_equivalent(rest)  # a set of a single knob is not tested yet
@@ -236,8 +236,8 @@ class _Search:
             samples = self.lab.samples(self.every, rest, seeds)
             lost = _difference(samples.values())
             differs = lost is not None and lost.p_value() <= level
-            found[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
-        return found
+            needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
+        return needs
 
     def harmful(self, seeds: int) -> Subset:
         """Returns the knobs that make B worse."""
@@ -293,11 +293,11 @@ class _Search:
         pairs = list(itertools.combinations(knobs, 2))
         seeds, nothing = self.rules.looks[min(2, len(self.rules.looks) - 1)], Subset()
         self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
-        found = [self._together(Subset({i}), Subset({j}), Subset({i, j}), seeds) for i, j in pairs]
-        p_values = holm([one.p_value() if one is not None else math.nan for one in found])
+        interactions = [self._together(Subset({i}), Subset({j}), Subset({i, j}), seeds) for i, j in pairs]
+        p_values = holm([one.p_value() if one is not None else math.nan for one in interactions])
         return tuple(
             Interaction(pair=pair, worth=_worth(one, seeds), p_holm=p_value)
-            for pair, one, p_value in zip(pairs, found, p_values, strict=True)
+            for pair, one, p_value in zip(pairs, interactions, p_values, strict=True)
         )
 
     def _together(self, one: Subset, other: Subset, both: Subset, seeds: int) -> Location | None:
@@ -326,11 +326,11 @@ def _difference(cases: Iterable[Samples]) -> Location | None:
     return mean_over_cases([one for one in cases if one.has_scale and locate(one).is_known]).location
 
 
-def _worth(found: Location | None, seeds: int) -> Worth:
-    if found is None:
+def _worth(location: Location | None, seeds: int) -> Worth:
+    if location is None:
         return Worth(mean=math.nan, lower=math.nan, upper=math.nan, seeds=seeds)
-    lower, upper = found.bounds(0.025)
-    return Worth(mean=found.estimate.mean, lower=lower, upper=upper, seeds=seeds)
+    lower, upper = location.bounds(0.025)
+    return Worth(mean=location.estimate.mean, lower=lower, upper=upper, seeds=seeds)
 
 
 def _chunks(values: Sequence[int], parts: int) -> list[list[int]]:

@@ -85,7 +85,7 @@ def knobs_of(
       UsageError: A and B are different checkpoints, call different optimizers, or do not differ; or a group changes
         nothing.
     """
-    sides = [_statements(one) for one in (a, b)]
+    sides = [_statements(value_a) for value_a in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
         raise UsageError(
             "A and B differ in more than bindings",
@@ -94,8 +94,8 @@ def knobs_of(
         )
     pairs = dict[str, tuple[_Stated, _Stated]]()
     for path in dict.fromkeys([*sides[0], *sides[1]]):
-        one, other = (side.get(path) for side in sides)
-        lines = {side.line: side for side in (one, other) if side is not None}
+        value_a, other = (side.get(path) for side in sides)
+        lines = {side.line: side for side in (value_a, other) if side is not None}
         if len(lines) == 2 and not groups and any(side.is_call for side in lines.values()):
             raise UsageError(
                 "A and B use different functions, whose settings cannot be exchanged",
@@ -103,10 +103,10 @@ def knobs_of(
                 got=" and ".join(side.text for side in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
-        known = one or other
+        known = value_a or other
         assert known is not None
         left_out = known.left_out(default)
-        pairs[path] = one or left_out, other or left_out
+        pairs[path] = value_a or left_out, other or left_out
     knobs = []
     for paths in groups or [[path] for path in pairs]:
         knob = _knob({path: pairs[path] for path in paths})
@@ -116,8 +116,8 @@ def knobs_of(
             raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
         raise UsageError("A and B differ in nothing", got=_text(a))
-    base = {path: one.line for path, one in sides[0].items()}
-    base |= {path: line for one in knobs for path, (line, _) in one.lines.items()}
+    base = {path: value_a.line for path, value_a in sides[0].items()}
+    base |= {path: line for value_a in knobs for path, (line, _) in value_a.lines.items()}
     return Knobs(base=a, lines=base, knobs=tuple(knobs))
 
 
@@ -159,17 +159,17 @@ def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:
 
 def _statements(given: Given) -> dict[str, _Stated]:
     """Returns the statements of a subject by path."""
-    found = {}
+    statements = {}
     for statement in parse_text("\n".join(given.variant.bindings), _text(given)):
         if isinstance(statement, Import):
             line = f"import {statement.module}"
-            found[line] = _Stated(line=line, text=line)
+            statements[line] = _Stated(line=line, text=line)
             continue
         line, is_call = binding_text(statement), any(True for _ in references_in(statement.value))
-        found[line.partition(" = ")[0]] = _Stated(
+        statements[line.partition(" = ")[0]] = _Stated(
             line=line, text=gin_text(statement.value), is_call=is_call, binding=statement
         )
-    return found
+    return statements
 
 
 def _text(given: Given) -> str:

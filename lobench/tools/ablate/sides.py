@@ -119,16 +119,16 @@ def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, 
     """Returns A, B, and the paths of each knob if the method lists knobs."""
     chosen_methods(file.experiment, names)  # raises if one is unknown
     every = file.experiment.methods
-    asked = [file.method(name) for name in names] or [method for method in every if method.knobs] or list(every)
-    are_two = len(asked) == 2 and (bool(names) or not asked[0].knobs)
-    if not are_two and not (len(asked) == 1 and asked[0].knobs):
+    methods = [file.method(name) for name in names] or [method for method in every if method.knobs] or list(every)
+    are_two = len(methods) == 2 and (bool(names) or not methods[0].knobs)
+    if not are_two and not (len(methods) == 1 and methods[0].knobs):
         raise UsageError(
             "an ablation is of two methods, or of one that has knobs",
             where=str(file.path),
-            got=", ".join(method.name for method in asked),
+            got=", ".join(method.name for method in methods),
             expected="--method A --method B, or a line such as `adam/Method.knobs = ['adam.b1 = 0.8']`",
         )
-    for method in asked:
+    for method in methods:
         if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
             raise UsageError(
                 f"method {method.name!r} is not ablated",
@@ -137,8 +137,8 @@ def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, 
                 expected="optimizers and checkpoints with all their settings",
             )
     if are_two:
-        return asked[0], asked[1], ()
-    (a,) = asked
+        return methods[0], methods[1], ()
+    (a,) = methods
     knobs = [knob.split("; ") for knob in a.knobs]
     b = replace(a, name=f"{a.name} with its knobs", bindings=(*a.bindings, *(line for knob in knobs for line in knob)))
     return a, b, tuple(tuple(line.partition(" = ")[0] for line in knob) for knob in knobs)

@@ -158,7 +158,7 @@ def alarm(
         over = False
         while not over:
             over = is_over is None or is_over()
-            found = follower.look(is_over=over)
+            event = follower.look(is_over=over)
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
@@ -174,13 +174,13 @@ def alarm(
         kinds=wanted,
         rules=rules,
         store=folder,
-        num_checkpoints=len(found),
-        num_without_score=sum(math.isnan(found.worth(place, place)) for place in range(len(found))),
+        num_checkpoints=len(event),
+        num_without_score=sum(math.isnan(event.worth(place, place)) for place in range(len(event))),
         alarms=tuple(alarms),
-        events=tuple(follower.event(one, found) for one in alarms),
+        events=tuple(follower.event(one, event) for one in alarms),
         num_confirmations={one.kind: one.number for one in follower.detectors},
         command=command,
-        other_code=found.other_code,
+        other_code=event.other_code,
     )
 
 
@@ -223,25 +223,27 @@ class _Follower:
             self.notifier.deliver()
             return self._found
         self._known = standings
-        found = self._read(is_over)
-        if found.other_code not in ("", self._other_code):
-            self._progress.log(f"{found.other_code}, and are left out; `lobench watch` evaluates them again")
-        self._other_code = found.other_code
-        self._begin(found)
+        stored_run = self._read(is_over)
+        if stored_run.other_code not in ("", self._other_code):
+            self._progress.log(f"{stored_run.other_code}, and are left out; `lobench watch` evaluates them again")
+        self._other_code = stored_run.other_code
+        self._begin(stored_run)
         for each in self.detectors:
-            while (asked := self._go_on(each, found)) is not None:
-                self._confirm(asked, found)
+            while (confirmation := self._go_on(each, stored_run)) is not None:
+                self._confirm(confirmation, stored_run)
                 # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
-                found = replace(found, again=self._read(is_over).again, _worths={})
-                if not found.fresh(asked):
+                stored_run = replace(stored_run, again=self._read(is_over).again, _worths={})
+                if not stored_run.fresh(confirmation):
                     see = command_text("lobench", "results", store=self._store / "alarm")
-                    self._progress.log(f"{asked.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`")
+                    self._progress.log(
+                        f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`"
+                    )
         for one in self.alarms:
-            self.notifier.notify_of(self.event(one, found), found.runs[one.place])
+            self.notifier.notify_of(self.event(one, stored_run), stored_run.runs[one.place])
         self.notifier.deliver()
-        self._keep_best(found)
-        self._seen, self._found = found.subjects, found
-        return found
+        self._keep_best(stored_run)
+        self._seen, self._found = stored_run.subjects, stored_run
+        return stored_run
 
     def _go_on(self, detector: TwoStages | Stall, found: StoredRun) -> Confirmation | None:
         if isinstance(detector, TwoStages):
@@ -268,15 +270,15 @@ class _Follower:
             is_readable=lambda subject: self._place_of(subject) is not None,
         )
 
-    def _begin(self, found: StoredRun) -> None:
+    def _begin(self, stored_run: StoredRun) -> None:
         """Restarts the detectors if the checkpoints seen so far are no longer the beginning of the run.
 
         This happens if the watch evaluated earlier checkpoints too.
         """
-        if not found.subjects or (self.detectors and found.subjects[: len(self._seen)] == self._seen):
+        if not stored_run.subjects or (self.detectors and stored_run.subjects[: len(self._seen)] == self._seen):
             return
         by_role: dict[str, list[str]] = {}
-        for identity, case in found.cases.items():
+        for identity, case in stored_run.cases.items():
             by_role.setdefault(case.role, []).append(identity)
         outside, inside = (by_role.get(role, []) for role in (_HELD_OUT, _TRAINED))
         if "overfit" in self._kinds and not (outside and inside):
@@ -287,8 +289,8 @@ class _Follower:
                 expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
             )
         confirmed = [kind for kind in self._kinds if kind != "stall"]
-        if confirmed and (note := note_on_fixed_seeds(found.cases.values())):
-            if not names_on_fresh_seeds(found.cases.values()):
+        if confirmed and (note := note_on_fixed_seeds(stored_run.cases.values())):
+            if not names_on_fresh_seeds(stored_run.cases.values()):
                 raise UsageError(
                     f"{', '.join(confirmed)}: a suspicion is confirmed on fresh seeds, and no case has them",
                     where=", ".join(self._suites),
@@ -298,30 +300,37 @@ class _Follower:
             self._progress.log(note)
         self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
-    def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
+    def _confirm(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
         """Evaluates both sides on fresh seeds. The suspicion is dropped if that gives no results."""
-        sides = [found.subjects[place] for place in (asked.reference, asked.place)]
-        block, steps = block_of(asked.kind, asked.number, self._rules.seeds), [one.outer_step for one in sides]
-        usual = f"{replicate_of(found.cases.values())}s"
-        size = f"since more {usual} diverge" if math.isnan(asked.harm) else f"by {asked.harm:.3f} on the usual {usual}"
-        self._progress.log(
-            f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; {self._rules.seeds} fresh "
-            "seeds of each tell"
+        sides = [stored_run.subjects[place] for place in (confirmation.reference, confirmation.place)]
+        block, steps = (
+            block_of(confirmation.kind, confirmation.number, self._rules.seeds),
+            [one.outer_step for one in sides],
         )
-        self._tried.add(found.name_of(asked))
-        known, cases = found.cases.values(), tuple[str, ...]()  # (): all
+        usual = f"{replicate_of(stored_run.cases.values())}s"
+        size = (
+            f"since more {usual} diverge"
+            if math.isnan(confirmation.harm)
+            else f"by {confirmation.harm:.3f} on the usual {usual}"
+        )
+        self._progress.log(
+            f"{confirmation.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; "
+            f"{self._rules.seeds} fresh seeds of each decide"
+        )
+        self._tried.add(stored_run.name_of(confirmation))
+        known, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
         if note_on_fixed_seeds(known):
             cases = names_on_fresh_seeds(known)
         places = [self._place_of(one) for one in sides]
         given = [self._run.given(replace(one, uri=place)) for place, one in zip(places, sides, strict=True) if place]
         if len(given) < len(sides):
             gone = ", ".join(one.uri for place, one in zip(places, sides, strict=True) if not place)
-            self._progress.log(f"{asked.kind}: {gone} is gone, or another theta lies there")
+            self._progress.log(f"{confirmation.kind}: {gone} is gone, or another theta lies there")
             return
         try:
             self._evaluator.evaluate(given, block.bindings, cases=cases)
         except LobenchError as error:
-            self._progress.log(f"{asked.kind}: {error}")
+            self._progress.log(f"{confirmation.kind}: {error}")
 
     def _place_of(self, subject: Subject) -> str | None:
         """Returns a path at which a theta can be read: where it was seen, or the copy's. None: unreadable."""
@@ -331,17 +340,17 @@ class _Follower:
             self._places[subject.sha256] = readable_place(self._store, own, subject.sha256, others=others)
         return self._places[subject.sha256]
 
-    def _keep_best(self, found: StoredRun) -> None:
+    def _keep_best(self, stored_run: StoredRun) -> None:
         """Copies the best checkpoints, which later ones are compared with, because trainers delete older ones."""
-        if not len(found):
+        if not len(stored_run):
             return
-        last = len(found) - 1
+        last = len(stored_run) - 1
         wanted = {}
         for one in self.detectors:
             if isinstance(one, TwoStages):
-                worths = [found.worth(place, last, one.kind, one.number, one.cases) for place in range(last + 1)]
+                worths = [stored_run.worth(place, last, one.kind, one.number, one.cases) for place in range(last + 1)]
                 best = max(range(last + 1), key=lambda place: (worths[place] == worths[place], worths[place]))
-                wanted[found.subjects[best].sha256[:16]] = found.subjects[best]
+                wanted[stored_run.subjects[best].sha256[:16]] = stored_run.subjects[best]
         for old in self._kept.glob("*"):
             if old.name not in wanted:
                 shutil.rmtree(old, ignore_errors=True)
@@ -365,18 +374,18 @@ class _Follower:
                 shutil.rmtree(part, ignore_errors=True)
                 self._progress.log(f"no copy is kept of {source}: {cause(error)}")
 
-    def event(self, one: Alarm, found: StoredRun) -> AlarmRaised:
-        known = found.cases
+    def event(self, raised: Alarm, stored_run: StoredRun) -> AlarmRaised:
+        known = stored_run.cases
         event = AlarmRaised(
-            subject=found.subjects[one.place],
-            kind=one.kind,
-            reference=found.subjects[one.reference],
-            value=one.harm,
-            bound=one.bound,
-            cases=tuple(known[identity] for identity in one.cases if identity in known),
+            subject=stored_run.subjects[raised.place],
+            kind=raised.kind,
+            reference=stored_run.subjects[raised.reference],
+            value=raised.harm,
+            bound=raised.bound,
+            cases=tuple(known[identity] for identity in raised.cases if identity in known),
             message="",
         )
-        return replace(event, message=_message(event, one, self._rules, self._run.location, self._suites))
+        return replace(event, message=_message(event, raised, self._rules, self._run.location, self._suites))
 
 
 class _Notifier:

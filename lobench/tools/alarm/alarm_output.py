@@ -45,37 +45,37 @@ class AlarmsRecord(TypedDict):
     command: str
 
 
-def alarms_text(found: Alarmed) -> str:
+def alarms_text(alarmed: Alarmed) -> str:
     """Returns a line for each alarm, the number of confirmations, and the command that repeats the call."""
-    checkpoints = counted(found.num_checkpoints, "checkpoint")
+    checkpoints = counted(alarmed.num_checkpoints, "checkpoint")
     none = f"no alarm in {checkpoints}"
-    if found.is_empty:
-        is_left_out = bool(found.other_code) and not found.num_checkpoints
-        why = found.other_code if is_left_out else "no checkpoint has a score on all of its cases"
+    if alarmed.is_empty:
+        is_left_out = bool(alarmed.other_code) and not alarmed.num_checkpoints
+        why = alarmed.other_code if is_left_out else "no checkpoint has a score on all of its cases"
         none = f"nothing was compared: {why}"
-    lines = [event.message for event in found.events] or [none]
+    lines = [event.message for event in alarmed.events] or [none]
     looked = ", ".join(
         f"{kind}: {counted(number, 'window' if kind == 'stall' else 'confirmation')}"
-        for kind, number in found.num_confirmations.items()
+        for kind, number in alarmed.num_confirmations.items()
     )
-    lacking = f", {found.num_without_score} of them without a score" if found.num_without_score else ""
+    lacking = f", {alarmed.num_without_score} of them without a score" if alarmed.num_without_score else ""
     lines.append(f"{checkpoints}{lacking}; {looked or 'nothing was looked at'}")
-    lines.append(f"chance of a false alarm of a kind in the whole run: at most {found.rules.rate:g}")
-    return "\n".join([*lines, f"again: {found.command}"])
+    lines.append(f"chance of a false alarm of a kind in the whole run: at most {alarmed.rules.rate:g}")
+    return "\n".join([*lines, f"again: {alarmed.command}"])
 
 
-def alarms_record(found: Alarmed) -> AlarmsRecord:
+def alarms_record(alarmed: Alarmed) -> AlarmsRecord:
     """Returns the record for `--format json`."""
-    rules = found.rules
+    rules = alarmed.rules
     record = record_from(
         AlarmsRecord,
-        found,
+        alarmed,
         rate=rules.rate,
         margin=rules.margin,
         seeds=rules.seeds,
         window=rules.window,
         least_gain=rules.least_gain,
-        alarms=[_raised(*pair) for pair in zip(found.alarms, found.events, strict=True)],
+        alarms=[_raised(*pair) for pair in zip(alarmed.alarms, alarmed.events, strict=True)],
     )
     return finite_or_none(record)
 

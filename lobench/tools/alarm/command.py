@@ -59,14 +59,14 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
     from lobench.tools.alarm.alarm_output import alarms_record, alarms_text
 
     is_over = _input_ended if until_input_ends else _never if follow else None
-    found = logged_aside(followed, location, is_over=is_over, **options)
+    alarmed = logged_aside(followed, location, is_over=is_over, **options)
     if kind == "json":
-        emit("alarm", alarms_record(found))
+        emit("alarm", alarms_record(alarmed))
     elif not until_input_ends:  # next to a watch, only the lines of alarms are printed
-        show(alarms_text(found))
-    if found.alarms:
+        show(alarms_text(alarmed))
+    if alarmed.alarms:
         raise click.exceptions.Exit(ExitCode.VERDICT)
-    if found.is_empty:
+    if alarmed.is_empty:
         raise click.exceptions.Exit(ExitCode.ERROR)
 
 

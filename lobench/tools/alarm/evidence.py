@@ -126,12 +126,12 @@ class StoredRun:
     def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
         return self._samples(self._cells(reference), self._cells(place), place)
 
-    def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
-        a, b = self._fresh_cells(asked)
-        common = self._cells(asked.reference).keys() & self._cells(asked.place).keys()
+    def fresh(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
+        a, b = self._fresh_cells(confirmation)
+        common = self._cells(confirmation.reference).keys() & self._cells(confirmation.place).keys()
         wanted = [identity for identity in common if not self.cases[identity].fixed_seeds]
         whole = all(self._is_whole(cells.get(identity)) for cells in (a, b) for identity in wanted)
-        return self._samples(a, b, asked.place) if whole or self.name_of(asked) in self.tried else None
+        return self._samples(a, b, confirmation.place) if whole or self.name_of(confirmation) in self.tried else None
 
     def _fresh_cells(self, asked: Confirmation) -> tuple[Mapping[str, Cell], Mapping[str, Cell]]:
         """Returns the cells of both sides on the seeds of a confirmation."""
@@ -140,13 +140,13 @@ class StoredRun:
         a, b = ({} if side is None else side.cells for side in sides)
         return a, b
 
-    def name_of(self, asked: Confirmation) -> tuple[int, str, str]:
+    def name_of(self, confirmation: Confirmation) -> tuple[int, str, str]:
         """Returns the identity of a confirmation.
 
         It includes the checkpoints, which may be others with the same number after a restart of the run.
         """
-        start = block_of(asked.kind, asked.number, self.seeds).start
-        return start, self.subjects[asked.reference].sha256, self.subjects[asked.place].sha256
+        start = block_of(confirmation.kind, confirmation.number, self.seeds).start
+        return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.place].sha256
 
     def can_refer_to(self, place: int, kind: Kind, number: int) -> bool:
         start = block_of(kind, number, self.seeds).start
@@ -221,12 +221,12 @@ def read_run(
             runs.append(name)
     stored, others = {}, []
     bindings: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
-    for sha256, own in _by_subject(rows).items():
-        who = max((one for row in own for one in row.sightings), key=lambda one: one.outer_step)
-        counting = [row for row in current.ordered(who, own) if current.is_current(row)]
+    for sha256, rows_of_checkpoint in _by_subject(rows).items():
+        who = max((one for row in rows_of_checkpoint for one in row.sightings), key=lambda one: one.outer_step)
+        counting = [row for row in current.ordered(who, rows_of_checkpoint) if current.is_current(row)]
         for row in counting:
             bindings.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
-        found = subject_of(who, counting or own, current.identities if counting else ())
+        found = subject_of(who, counting or rows_of_checkpoint, current.identities if counting else ())
         stored[sha256] = found
         if not who.has_theta:
             others.append(found)
@@ -244,8 +244,8 @@ def read_run(
             by_block.setdefault(start, []).append(row)
     again = {
         start: {
-            sha256: subject_of(own[-1].sightings[0], own, current.identities)
-            for sha256, own in _by_subject(part).items()
+            sha256: subject_of(rows_of_checkpoint[-1].sightings[0], rows_of_checkpoint, current.identities)
+            for sha256, rows_of_checkpoint in _by_subject(part).items()
         }
         for start, part in by_block.items()
     }

@@ -195,11 +195,11 @@ class Overfitted:
         tail = level if math.isnan(p_diverged) else level / 2
         # A case outside and one inside may share a training, so both means are one sum over groups of cases.
         weights = [sign / len(side) for sign, side in zip((1, -1), known, strict=True) for _ in side]
-        found = contrast_location([*known[0], *known[1]], weights) if all(known) else None
-        if found is not None:
+        location = contrast_location([*known[0], *known[1]], weights) if all(known) else None
+        if location is not None:
             # B - A out of distribution less that in distribution: the harm is its negative.
-            harm, bound = 0.0 - found.estimate.mean, 0.0 - found.bounds(tail)[1]
-            p_mean = found.below(-margin)
+            harm, bound = 0.0 - location.estimate.mean, 0.0 - location.bounds(tail)[1]
+            p_mean = location.below(-margin)
         p_value = p_mean if math.isnan(p_diverged) else two_sided(_known(p_mean), p_diverged)
         harms = {case: -locate(one).estimate.mean for case, one in parts[0].items()}
         return Finding(
@@ -290,24 +290,24 @@ class TwoStages:
         earlier.sort(key=lambda place: -worths[place])  # the first of equal ones
         return next((one for one in earlier if self.can_refer_to(one, self.kind, self.number + 1)), None)
 
-    def _confirm(self, asked: Confirmation, samples: Mapping[str, Samples]) -> None:
+    def _confirm(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:
             return
-        level = level_of(asked.number, self.rules.rate)
-        found = self.test(samples, self.rules.margin, level)
-        if found.is_found:
+        level = level_of(confirmation.number, self.rules.rate)
+        verdict = self.test(samples, self.rules.margin, level)
+        if verdict.is_found:
             self.is_raised = True
             self.alarms.append(
                 Alarm(
                     kind=self.kind,
-                    number=asked.number,
-                    reference=asked.reference,
-                    place=asked.place,
-                    harm=found.harm,
-                    bound=found.bound,
-                    p_value=found.p_value,
+                    number=confirmation.number,
+                    reference=confirmation.reference,
+                    place=confirmation.place,
+                    harm=verdict.harm,
+                    bound=verdict.bound,
+                    p_value=verdict.p_value,
                     level=level,
-                    cases=found.cases,
+                    cases=verdict.cases,
                 )
             )
 

@@ -54,16 +54,16 @@ class AuditRecord(TypedDict):
     notes: list[str]
 
 
-def audit_record(found: Audit) -> AuditRecord:
+def audit_record(audited: Audit) -> AuditRecord:
     """Returns the record for `--format json`."""
     checked = []
-    for one in found.checked:
-        block, case = one.row.key.seed_block, one.row.case
+    for audited_case in audited.checked:
+        block, case = audited_case.row.key.seed_block, audited_case.row.case
         checked.append(
             record_from(
                 CheckedRecord,
-                one,
-                subject=one.row.sightings[0].label,
+                audited_case,
+                subject=audited_case.row.sightings[0].label,
                 case=f"{case.suite}/{case.name}",
                 first_seed=block.start,
                 num_seeds=block.size,
@@ -71,44 +71,44 @@ def audit_record(found: Audit) -> AuditRecord:
         )
     return record_from(
         AuditRecord,
-        found,
-        bundle=str(found.bundle),
-        passed=found.is_passed,
-        contradictions=[record_from(ContradictionRecord, one) for one in found.contradictions],
+        audited,
+        bundle=str(audited.bundle),
+        passed=audited.is_passed,
+        contradictions=[record_from(ContradictionRecord, audited_case) for audited_case in audited.contradictions],
         checked=checked,
         level=1 / (NUM_PERTURBED + 1),
-        p_value=found.test.p_value if found.test is not None else None,
-        escapes=[one.record for one in found.escapes],
-        not_auditable=found.unaudited,
+        p_value=audited.test.p_value if audited.test is not None else None,
+        escapes=[audited_case.record for audited_case in audited.escapes],
+        not_auditable=audited.unaudited,
     )
 
 
-def audit_text(found: Audit) -> str:
+def audit_text(audited: Audit) -> str:
     """Returns the lines of the text output, the verdict first."""
-    counts, total = found.counts, len(found.checked)
-    by = f" by {one_line(found.signed_by)}" if found.signed_by else ""
+    counts, total = audited.counts, len(audited.checked)
+    by = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
-    unaudited = f"; cannot be audited: {'; '.join(map(one_line, found.unaudited))}" if found.unaudited else ""
+    unaudited = f"; cannot be audited: {'; '.join(map(one_line, audited.unaudited))}" if audited.unaudited else ""
     lines = [
-        f"{'PASS' if found.is_passed else 'FAIL'}: {counted(len(found.contradictions), 'contradiction')}; "
+        f"{'PASS' if audited.is_passed else 'FAIL'}: {counted(len(audited.contradictions), 'contradiction')}; "
         f"of {counted(total, 'evaluation')} made again {named}{unaudited}",
-        f"root {found.root}, {'signed' if by else 'not signed'}{by}",
+        f"root {audited.root}, {'signed' if by else 'not signed'}{by}",
     ]
-    lines += [f"  {one.kind}: {one.what}" for one in found.contradictions]
-    shown = [one for one in found.checked if one.verdict == "differs"]
-    shown += [one for one in found.checked if one.verdict == "not auditable"]
+    lines += [f"  {one.kind}: {one.what}" for one in audited.contradictions]
+    shown = [one for one in audited.checked if one.verdict == "differs"]
+    shown += [one for one in audited.checked if one.verdict == "not auditable"]
     lines += [_line(one) for one in shown[:_MOST_SHOWN]]
     lines += [f"  and {len(shown) - _MOST_SHOWN} more: --format json has them all"] * (len(shown) > _MOST_SHOWN)
-    if found.test is not None:
+    if audited.test is not None:
         lines.append(
             f"not bit for bit comparable: compared with {NUM_PERTURBED} trainings each, perturbed in the last place; "
-            f"level {1 / (NUM_PERTURBED + 1):.2f}, p {found.test.p_value:.2f}"
+            f"level {1 / (NUM_PERTURBED + 1):.2f}, p {audited.test.p_value:.2f}"
         )
-    if total < found.num_evaluations:
-        chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in found.escapes)
-        lines.append(f"drawn by {found.beacon!r}; chance that false results escaped, by their share: {chances}")
-    lines.append(f"by the author's own account, in every bundle: {'; '.join(found.stated)}")
-    lines += [f"note: {line}" for line in found.notes]
+    if total < audited.num_evaluations:
+        chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in audited.escapes)
+        lines.append(f"drawn by {audited.beacon!r}; chance that false results escaped, by their share: {chances}")
+    lines.append(f"by the author's own account, in every bundle: {'; '.join(audited.stated)}")
+    lines += [f"note: {line}" for line in audited.notes]
     return "\n".join(without_controls(line) for line in lines)
 
 

@@ -129,11 +129,13 @@ def planned_case_findings(
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
         named.setdefault(key, set()).add(f"{row.case.suite}/{row.case.name}")
-    last = {(case.identity, case.optimizer_hash): case.code for one in planned for case in one.cases}
+    last = {
+        (case.identity, case.optimizer_hash): case.code for planned_subject in planned for case in planned_subject.cases
+    }
     known: dict[tuple[str, str], set[str]] = {}
     blocks: dict[tuple[str, str], set[tuple[object, ...]]] = {}
-    for one in planned:
-        for case in one.cases:
+    for planned_subject in planned:
+        for case in planned_subject.cases:
             key = (case.identity, case.optimizer_hash)
             known.setdefault(key, set()).add(case.code)
             blocks.setdefault(key, set()).add(case.blocks)

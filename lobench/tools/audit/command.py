@@ -51,9 +51,9 @@ def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers:
     from lobench.tools.audit.audit import audit as audited
     from lobench.tools.audit.audit_output import audit_record, audit_text
 
-    found = logged_aside(
+    audit_result = logged_aside(
         audited, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers
     )
-    emit("audit", audit_record(found)) if kind == "json" else show(audit_text(found))
-    if not found.is_passed:
+    emit("audit", audit_record(audit_result)) if kind == "json" else show(audit_text(audit_result))
+    if not audit_result.is_passed:
         raise click.exceptions.Exit(ExitCode.VERDICT)

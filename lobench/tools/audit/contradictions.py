@@ -117,18 +117,24 @@ def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
 
 
 def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
-    for one in planned:
-        if one.problem:
-            yield Contradiction("plan", f"the plan of {one.label}: {one.problem}")
-    for one, case, blocks in absent(planned, rows):
+    for planned_subject in planned:
+        if planned_subject.problem:
+            yield Contradiction("plan", f"the plan of {planned_subject.label}: {planned_subject.problem}")
+    for planned_subject, case, blocks in absent(planned, rows):
         seeds = ", ".join(block.span for block in blocks)
-        yield Contradiction("absent", f"{one.label} on {case.name}: seeds {seeds} were planned, and have no outcome")
-    known = {(one.sha256, case.identity, case.optimizer_hash) for one in planned for case in one.cases}
+        yield Contradiction(
+            "absent", f"{planned_subject.label} on {case.name}: seeds {seeds} were planned, and have no outcome"
+        )
+    known = {
+        (planned_subject.sha256, case.identity, case.optimizer_hash)
+        for planned_subject in planned
+        for case in planned_subject.cases
+    }
     beside = [
         row
         for row in rows
         if planned
-        and not any(one.is_imported for one in row.sightings)
+        and not any(planned_subject.is_imported for planned_subject in row.sightings)
         and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in known
     ]
     if beside:
@@ -137,11 +143,11 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
 
 def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
     """Returns the code of all results by identity and optimizer of their case."""
-    found: dict[tuple[str, str], set[str]] = {}
+    makers: dict[tuple[str, str], set[str]] = {}
     for row in tables["evaluations"]:
         key = (row["case_identity"], row["optimizer_hash"])
-        found.setdefault(key, set()).add(row.get("code", ""))
-    return found
+        makers.setdefault(key, set()).add(row.get("code", ""))
+    return makers
 
 
 def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:

@@ -45,12 +45,12 @@ def num_drawn(sample: str, num_all: int) -> int:
     Raises:
       UsageError: The sample is neither a percentage nor a number.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", sample.strip())
-    if found is None or (found[2] and float(found[1]) > 100):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", sample.strip())
+    if match is None or (match[2] and float(match[1]) > 100):
         raise UsageError("--sample", got=repr(sample), expected="a share such as 5%, or a number such as 20")
-    if not found[2] and not found[1].isdecimal():
+    if not match[2] and not match[1].isdecimal():
         raise UsageError("--sample", got=repr(sample), expected="a whole number, or a share such as 5%")
-    count = math.ceil(num_all * float(found[1]) / 100 - 1e-9) if found[2] else int(found[1])
+    count = math.ceil(num_all * float(match[1]) / 100 - 1e-9) if match[2] else int(match[1])
     return min(count, num_all)
 
 

@@ -106,7 +106,7 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
       ledger: Ledger of the bundle.
       folders: Folders of the suites.
     """
-    found: dict[str, set[str]] = {}
+    labels: dict[str, set[str]] = {}
     for form in ledger.experiments():
         try:
             methods = {method.name: method for method in _read(form, folders).methods} if form.config else {}
@@ -115,8 +115,8 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
         for one in ledger.memberships(form.id):
             if (method := methods.get(one.method)) is not None:
                 label = method.title if method.search is None else f"{method.title} {one.trial}"
-                found.setdefault(one.evaluation.sha256, set()).add(label)
-    return found
+                labels.setdefault(one.evaluation.sha256, set()).add(label)
+    return labels
 
 
 def _left_out(form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
@@ -170,30 +170,32 @@ def _of_methods(
     searched = {(trial.method, trial.number): trial for trial in trials}
     checked = set[tuple[str, object, str, bool]]()
     sessions: dict[str, set[object]] = {}
-    for one in members:
-        name = one.method.partition("/")[0]
+    for member in members:
+        name = member.method.partition("/")[0]
         method = methods.get(name)
         if method is None:
             yield Contradiction("plan", f"a result is of method {name!r}, which the configuration does not have")
             continue
-        is_report = isinstance(one.session, int) and one.session >= FIRST_REPORT_SEED and method.search is not None
+        is_report = (
+            isinstance(member.session, int) and member.session >= FIRST_REPORT_SEED and method.search is not None
+        )
         if not is_report:
-            sessions.setdefault(one.method, set()).add(one.session)
-        mark = (one.method, one.trial, one.evaluation.sha256, is_report)
+            sessions.setdefault(member.method, set()).add(member.session)
+        mark = (member.method, member.trial, member.evaluation.sha256, is_report)
         if mark in checked or method.kind in ("command", "curves", "script"):
             continue
         checked.add(mark)
         values: tuple[str, ...] = ()
         if method.search is not None:
-            trial = searched.get((one.method, int(one.trial)))
+            trial = searched.get((member.method, int(member.trial)))
             if trial is None:
-                what = f"method {name!r} has results of trial {one.trial}, which does not belong to it"
+                what = f"method {name!r} has results of trial {member.trial}, which does not belong to it"
                 yield Contradiction("plan", what)
                 continue
             values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
-        yield from _of_subject(method, values, one.evaluation.sha256, sightings)
+        yield from _of_subject(method, values, member.evaluation.sha256, sightings)
         is_named = method.kind in ("optimizer", "checkpoint") and method.search is None
-        if is_named and (problem := labels.problem_of(method, one.evaluation.sha256)) is not None:
+        if is_named and (problem := labels.problem_of(method, member.evaluation.sha256)) is not None:
             yield problem
     wanted = experiment.sessions
     for name, found in sorted(sessions.items()):
@@ -207,21 +209,21 @@ def _of_methods(
 
 def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]) -> Iterator[Finding]:
     """Yields contradictions between a method's configuration and the optimizer or bindings of its results."""
-    own = [who for who in sightings if who.sha256 == sha256]
+    sightings_of_theta = [who for who in sightings if who.sha256 == sha256]
     if method.kind == "optimizer":
         wanted = _settings("; ".join((optimizer_text(method), *values)))
-        found = [_settings(who.uri) for who in own if who.is_optimizer]
+        settings = [_settings(who.uri) for who in sightings_of_theta if who.is_optimizer]
         if method.python:
             yield Unaudited(f"the environment of method {method.name!r}")
-            found = [
+            settings = [
                 (head, {name: text for name, text in one.items() if not _is_of_environment(name)})
-                for head, one in found
+                for head, one in settings
             ]
-        if not any(_is_same(wanted, one) for one in found):
+        if not any(_is_same(wanted, one) for one in settings):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
     elif method.kind == "checkpoint":
         bindings = given_method(method, label=method.title, bindings=values).variant.bindings
-        if not any(who.variant.bindings[: len(bindings)] == bindings for who in own):
+        if not any(who.variant.bindings[: len(bindings)] == bindings for who in sightings_of_theta):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
 
 
@@ -274,19 +276,19 @@ def _of_trials(
                 if path not in wanted:
                     yield Contradiction("record", f"{where}: {path} is not in its space")
         yield Unaudited("waves of searches", is_usual=True)
-        own = [
+        evaluations = [
             by_key[key]
             for one in members
             if (one.method, one.trial) == (trial.method, trial.number)
             if isinstance(one.session, int) and one.session < FIRST_REPORT_SEED
             if (key := (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block)) in by_key
         ]
-        own = sorted(set(own), key=lambda row: row.id) if own else []
-        again = _fitness(own, experiment, folders) if trial.state == "done" else None
-        if trial.state == "done" and not own:
+        evaluations = sorted(set(evaluations), key=lambda row: row.id) if evaluations else []
+        again = _fitness(evaluations, experiment, folders) if trial.state == "done" else None
+        if trial.state == "done" and not evaluations:
             if method is not None and method.kind in ("optimizer", "checkpoint"):
                 yield Contradiction("record", f"{where}: it is done, and has no result")
-        elif trial.state != "done" and own and trial.state in ("waiting", "running"):
+        elif trial.state != "done" and evaluations and trial.state in ("waiting", "running"):
             yield Contradiction("record", f"{where}: it is {trial.state}, and has results")
         if trial.fitness is None and again is None:
             continue
@@ -314,11 +316,11 @@ def seed_findings(
     """Yields results on unplanned seeds, and cases for which the methods' plans have different seeds."""
     seeds: dict[tuple[str, str, str], set[int]] = {}
     by_case: dict[tuple[str, str], dict[str, set[int]]] = {}
-    for one in planned:
-        for case in one.cases:
+    for planned_subject in planned:
+        for case in planned_subject.cases:
             own = {seed for block in case.blocks for seed in block.seeds}
-            seeds.setdefault((one.sha256, case.identity, case.optimizer_hash), set()).update(own)
-            by_case.setdefault((case.name, case.identity), {}).setdefault(one.label, set()).update(own)
+            seeds.setdefault((planned_subject.sha256, case.identity, case.optimizer_hash), set()).update(own)
+            by_case.setdefault((case.name, case.identity), {}).setdefault(planned_subject.label, set()).update(own)
     for row in rows:
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
         if key not in seeds or seeds[key].issuperset(row.key.seed_block.seeds):

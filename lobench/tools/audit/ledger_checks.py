@@ -145,20 +145,24 @@ def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Find
     for row in tables["expectations"]:
         if row["program"] not in known:
             yield Contradiction("record", f"a program was expected, and {row['program']} is not in the ledger")
-    for one in rows:
-        if one.payload is None:
+    for evaluation in rows:
+        if evaluation.payload is None:
             continue
-        if one.key.program_version in known:
-            told = Program.of(one.header()[0]["provenance"], version=one.program.version)
+        if evaluation.key.program_version in known:
+            told = Program.of(evaluation.header()[0]["provenance"], version=evaluation.program.version)
             is_known = (
-                one.program == IMPORTED
-                or told == one.program
-                or told == dataclasses.replace(one.program, device=told.device)
+                evaluation.program == IMPORTED
+                or told == evaluation.program
+                or told == dataclasses.replace(evaluation.program, device=told.device)
             )
-            if not is_known or (told.device and told.device != one.program.device and one.program != IMPORTED):
-                yield Contradiction("record", f"{one.where}: computed by {told}, and the ledger has {one.program}")
-        elif one.key.program_version and not one.key.program_version.isdecimal() and known:
-            yield Contradiction("record", f"{one.where}: unknown program {one.key.program_version}")
+            if not is_known or (
+                told.device and told.device != evaluation.program.device and evaluation.program != IMPORTED
+            ):
+                yield Contradiction(
+                    "record", f"{evaluation.where}: computed by {told}, and the ledger has {evaluation.program}"
+                )
+        elif evaluation.key.program_version and not evaluation.key.program_version.isdecimal() and known:
+            yield Contradiction("record", f"{evaluation.where}: unknown program {evaluation.key.program_version}")
 
 
 def _of_events(tables: Tables) -> Iterator[Finding]:

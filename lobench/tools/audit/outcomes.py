@@ -38,27 +38,27 @@ class Outcomes:
         self._folders = folders
         self._modules: dict[Path, ModuleType | str] = {}
 
-    def of(self, row: EvaluationRow, found: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
+    def of(self, row: EvaluationRow, case: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
         """Returns the outcome of curves in the test of a result, or the reason why it is unknown.
 
         Args:
           row: The result.
-          found: Its case.
+          case: Its case.
           curves: Curves of one seed block, or of all blocks that the test saw.
         """
         if row.case.whole:
             return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
-        if file.endswith(".gin") and found.test:  # an item of an experiment
-            place = tests_below(Path(found.spec.path).parent)[found.test]
-            return self._of_test(place, found.test, found.spec, Result(curves))
+        if file.endswith(".gin") and case.test:  # an item of an experiment
+            place = tests_below(Path(case.spec.path).parent)[case.test]
+            return self._of_test(place, case.test, case.spec, Result(curves))
         if file.endswith(".gin"):
             try:
-                failed = failed_expectations(found.bound.expectations, Result(curves, found.bound.case))
+                failed = failed_expectations(case.bound.expectations, Result(curves, case.bound.case))
                 return Outcome.FAILED if failed else Outcome.PASSED
             except KeyError as error:
                 return headline(error)
-        return self._of_test(Path(file), item.partition("[")[0], found.spec, Result(curves))
+        return self._of_test(Path(file), item.partition("[")[0], case.spec, Result(curves))
 
     def _of_test(self, file: Path, name: str, spec: CaseSpec, result: Result) -> Outcome | str:
         path = next((one for folder in self._folders for one in folder.rglob(file.name)), None)

@@ -147,13 +147,13 @@ class Suites:
         problem: LobenchError | None = None
         for imports in self._imports:
             try:
-                found = self._bound(row, spec, who, test, bindings, imports)
+                bound_case = self._bound(row, spec, who, test, bindings, imports)
             except LobenchError as error:
                 problem = error
                 continue
-            if found.bound.info.code == row.case.code:
-                return found
-            first = first or found
+            if bound_case.bound.info.code == row.case.code:
+                return bound_case
+            first = first or bound_case
         if first is None:
             assert problem is not None
             raise problem
@@ -219,11 +219,11 @@ def tests_below(folder: Path) -> dict[str, Path]:
 
 def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
     """Returns the bindings of each case by `CaseInfo.key`, from results with curves."""
-    found: dict[str, str] = {}
+    bindings: dict[str, str] = {}
     for row in rows:
-        if row.payload is not None and row.case.key not in found:
-            found[row.case.key] = str(row.header()[0]["provenance"].bindings)
-    return found
+        if row.payload is not None and row.case.key not in bindings:
+            bindings[row.case.key] = str(row.header()[0]["provenance"].bindings)
+    return bindings
 
 
 class Repeats:
@@ -254,12 +254,12 @@ class Repeats:
             runner.close()
 
     def all(
-        self, asked: Sequence[tuple[EvaluationRow, RepeatableCase, int]], done: Callable[[int], None]
+        self, repeats: Sequence[tuple[EvaluationRow, RepeatableCase, int]], done: Callable[[int], None]
     ) -> Iterator[Curves | LobenchError]:
         """Yields curves or an error for each requested row, case and perturbation, in order."""
         with ThreadPoolExecutor(self._num_workers) as pool:
             try:
-                for number, result in enumerate(pool.map(lambda one: self._run(*one), asked), 1):
+                for number, result in enumerate(pool.map(lambda one: self._run(*one), repeats), 1):
                     done(number)
                     yield result
             except BaseException:
@@ -276,7 +276,7 @@ class Repeats:
         finally:
             self._idle.put(runner)
 
-    def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, found: RepeatableCase, perturbation: int) -> Curves:
+    def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, case: RepeatableCase, perturbation: int) -> Curves:
         sha256 = row.key.checkpoint_sha256
         has_theta = any(one.has_theta for one in row.sightings)
         if has_theta and sha256 not in self._thetas:
@@ -288,9 +288,9 @@ class Repeats:
             runner.environment = environment
         together = row.header()[0]["provenance"].together if row.payload is not None else ""
         curves = runner.run(
-            *(found.layers, found.spec, found.test, theta, row.key.seed_block),
+            *(case.layers, case.spec, case.test, theta, row.key.seed_block),
             together=together,
             perturbation=perturbation,
         )
-        own = (declared for place, declared in self.metrics.items() if Path(found.spec.path).is_relative_to(place))
+        own = (declared for place, declared in self.metrics.items() if Path(case.spec.path).is_relative_to(place))
         return with_metrics(curves, next(own, {}))

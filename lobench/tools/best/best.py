@@ -24,7 +24,7 @@ from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
 from lobench.api.watched_run import WatchedRun
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.metric import UnknownDirection, stored_spelling
+from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metric
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, counted
 from lobench.engine.checkpoints.kept import readable_place
@@ -128,7 +128,7 @@ def best(
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
     winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
     further = _ranked_again(evaluate, store / "best" / "winner", further_seed, winner, measured, scales)
-    found = Best(
+    best_checkpoint = Best(
         metric=measured,
         candidates=candidates,
         report=next((one for one in further if one.subject.checkpoint.sha256 == sha256), None),
@@ -139,8 +139,8 @@ def best(
         gone=tuple(gone),
         at=time.time(),
     )
-    _keep(store / "best.json", found.to_record())
-    return found
+    _keep(store / "best.json", best_checkpoint.to_record())
+    return best_checkpoint
 
 
 def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
@@ -151,25 +151,23 @@ def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[
       UnknownDirection: The metric's direction is not declared.
     """
     subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
-    found = _metric(metric, subjects, snapshot.store)
+    measured = _metric(metric, subjects, snapshot.store)
     scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
-    for name in scales.undeclared(found):
+    for name in scales.undeclared(measured):
         raise UnknownDirection(name, where=str(snapshot.store))
-    return found, scales, rank(subjects, found, scales)
+    return measured, scales, rank(subjects, measured, scales)
 
 
 def _next_seed(rows: Sequence[EvaluationRow]) -> int:
     return max((row.key.seed_block.start + row.key.seed_block.size for row in rows), default=0)
 
 
-def _metric(asked: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
+def _metric(metric: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
     known = set().union(*(subject.metrics() for subject in subjects))
-    asked = stored_spelling(asked, known)
-    if asked and asked not in known:
-        raise UsageError(
-            "no subject has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known))
-        )
-    return asked or None
+    metric = stored_spelling(metric, known)
+    if metric and metric not in known:
+        raise unknown_metric(metric, known, where=str(store))
+    return metric or None
 
 
 def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]) -> UsageError:
@@ -210,14 +208,14 @@ def _readable(
     """
     chosen: list[Ranked] = []
     gone = []
-    for one in ranked:
-        if len(chosen) == top or math.isnan(one.worth):
+    for ranked_subject in ranked:
+        if len(chosen) == top or math.isnan(ranked_subject.worth):
             break
-        who = _readable_subject(one.subject.who, run, store, seen)
+        who = _readable_subject(ranked_subject.subject.who, run, store, seen)
         if who is None:
-            gone.append(one.subject.who.uri)
+            gone.append(ranked_subject.subject.who.uri)
         else:
-            chosen.append(replace(one, subject=replace(one.subject, who=who)))
+            chosen.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=who)))
     return chosen, gone
 
 
@@ -232,12 +230,12 @@ def _readable_subject(wanted: Subject, run: RunFolder, store: Path, seen: Sequen
     known = (one.who for one in seen if one.who.has_theta and one.who.sha256 == sha256 and run.holds(one.who.uri))
     whos = [replace(who, uri=run.path_of(who.uri)) for who in known]
     whos.sort(key=lambda who: not has_number(who.uri))  # stable
-    found = next((who for who in whos if holds_theta(who.uri, sha256) is not False), None)
-    if found is None:  # perhaps the store has a copy
+    readable = next((who for who in whos if holds_theta(who.uri, sha256) is not False), None)
+    if readable is None:  # perhaps the store has a copy
         places = ((who, readable_place(store, who.uri, sha256)) for who in whos)
-        found = next((replace(who, uri=place) for who, place in places if place is not None), None)
+        readable = next((replace(who, uri=place) for who, place in places if place is not None), None)
     # Another run may have this theta and other bindings.
-    return None if found is None else replace(found, variant=wanted.variant)
+    return None if readable is None else replace(readable, variant=wanted.variant)
 
 
 def _ranked_again(

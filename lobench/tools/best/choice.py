@@ -144,30 +144,30 @@ def _interval(found: Interval) -> Bounds:
     return finite_or_none(record_from(Bounds, found))
 
 
-def best_text(found: Best) -> str:
+def best_text(best: Best) -> str:
     """Returns the best checkpoint with the score to report, then the candidates, the best first."""
     return "\n".join(
         [
-            *map(one_line, _answer(found)),
-            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in found.gone),
+            *map(one_line, _answer(best)),
+            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in best.gone),
             "",
-            text_table(_rows(found)),
+            text_table(_rows(best)),
             "",
-            found.scale,
+            best.scale,
         ]
     )
 
 
-def _rows(found: Best) -> list[list[str]]:
+def _rows(best: Best) -> list[list[str]]:
     """Returns the table of the candidates, with columns for exploded and lost seeds only if there are any."""
-    results = [candidate.fresh for candidate in found.candidates]
+    results = [candidate.fresh for candidate in best.candidates]
     has_exploded, has_lost = any(one.num_exploded for one in results), any(one.num_lost for one in results)
     header = ["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged"]
     rows = [header + ["exploded"] * has_exploded + ["no result"] * has_lost]
-    uris = [candidate.chosen.subject.checkpoint.uri for candidate in found.candidates]
+    uris = [candidate.chosen.subject.checkpoint.uri for candidate in best.candidates]
     folders = zip(*(uri.split("/")[:-1] for uri in uris), strict=False)
     num_common = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
-    for candidate in found.candidates:
+    for candidate in best.candidates:
         checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
         row = ["/".join(checkpoint.uri.split("/")[num_common:]), str(checkpoint.outer_step)]
         row += [interval_cell(fresh.score), interval_cell(candidate.chosen.score), str(fresh.num_diverged)]
@@ -176,16 +176,16 @@ def _rows(found: Best) -> list[list[str]]:
     return rows
 
 
-def _answer(found: Best) -> list[str]:
-    best = f"best checkpoint by {found.metric or 'the primary metric'}: {found.uri}"
+def _answer(best_found: Best) -> list[str]:
+    best = f"best checkpoint by {best_found.metric or 'the primary metric'}: {best_found.uri}"
     optimistic = "the scores in the table are optimistic, their seeds were used to choose"
-    report = found.report
+    report = best_found.report
     if report is None:
         return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
     lost, every, most = report.lost_seeds()
     share = f"; {lost} of {counted(every, 'seed')} diverged or exploded (a share of at most {100 * most:.0f}%)"
     missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
-    score = f"score {interval_cell(report.score)} (95%) on seeds from {found.first_further_seed} on"
+    score = f"score {interval_cell(report.score)} (95%) on seeds from {best_found.first_further_seed} on"
     return [
         f"{best}; {score}{share}{missing}",
         f"report this score and the share: {optimistic}",

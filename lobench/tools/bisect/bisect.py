@@ -35,6 +35,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import names_of_one, specs_called, takes_any_checkpoint
+from lobench.engine.paths import similar_path
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.edited_code import edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -128,7 +129,7 @@ def bisect(
             progress.log(f"{line}, and are not used; --keep-results uses them")
     rows, current = _stored(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
-        raise UsageError("no run found", where=str(location))
+        raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
     manager = plugins_of(places, progress)
     checkpoints = _checkpoints(run, manager, rows, progress, suites=places, apart=_apart(store))
     checkpoints = [
@@ -437,54 +438,62 @@ def _checkpoints(
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
-    found: dict[tuple[str, int, int], Checkpoint] = {}
+    checkpoints: dict[tuple[str, int, int], Checkpoint] = {}
     dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # from before a restart in the same folder
     for row in rows:
         for who in row.present:
             if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead and who not in apart:
-                one = replace(who.checkpoint, uri=run.path_of(who.uri))
-                found[one.run, one.generation, one.outer_step] = one
-    stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
-    stored |= {(_resolved(run.path_of(one.uri)), one.sha256) for one in apart}
+                checkpoint = replace(who.checkpoint, uri=run.path_of(who.uri))
+                checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
+    stored = {(_resolved(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
+    stored |= {(_resolved(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in apart}
     has_steps = any(each.index is not None for each in seen)
-    watched, new = {_resolved(one.uri) for one in found.values()}, list[Checkpoint]()
-    names = {os.path.dirname(_resolved(one.uri)): one.run for one in found.values()}
+    watched, new = {_resolved(checkpoint.uri) for checkpoint in checkpoints.values()}, list[Checkpoint]()
+    names = {os.path.dirname(_resolved(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
     for each in seen:
         try:
             if is_whole:
-                one = whole_checkpoint(each.uri)
-                hashes: tuple[str, ...] = (one.sha256,)
+                checkpoint = whole_checkpoint(each.uri)
+                hashes: tuple[str, ...] = (checkpoint.sha256,)
             else:
-                one, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
+                checkpoint, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
                 hashes = digests_of(leaves)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        if any((_resolved(one.uri), sha256) in stored for sha256 in hashes):
+        if any((_resolved(checkpoint.uri), sha256) in stored for sha256 in hashes):
             continue
-        if each.index is None and one.outer_step == 0:  # a file without a step, such as `latest.npz`
+        if each.index is None and checkpoint.outer_step == 0:  # a file without a step, such as `latest.npz`
             if has_steps:
                 continue
-            before = [other.outer_step for other in found.values() if _resolved(other.uri) == _resolved(one.uri)]
-            one = replace(one, outer_step=max(before, default=-1) + 1)
+            before = [
+                other.outer_step for other in checkpoints.values() if _resolved(other.uri) == _resolved(checkpoint.uri)
+            ]
+            checkpoint = replace(checkpoint, outer_step=max(before, default=-1) + 1)
         # A watch of the folder above has given the run a name, which its own folder does not.
-        one = replace(one, run=one.run or names.get(os.path.dirname(_resolved(one.uri)), ""))
-        found[one.run, one.generation, one.outer_step] = one
+        checkpoint = replace(
+            checkpoint, run=checkpoint.run or names.get(os.path.dirname(_resolved(checkpoint.uri)), "")
+        )
+        checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
         if each.index is not None:
-            new.append(one)
-    replaced = [one.outer_step for one in new if _resolved(one.uri) in watched]
+            new.append(checkpoint)
+    replaced = [checkpoint.outer_step for checkpoint in new if _resolved(checkpoint.uri) in watched]
     if replaced:  # the run was restarted in its folder, and no watch has seen that yet
-        former = [key for key, one in found.items() if one.outer_step >= min(replaced) and one not in new]
+        former = [
+            key
+            for key, checkpoint in checkpoints.items()
+            if checkpoint.outer_step >= min(replaced) and checkpoint not in new
+        ]
         for key in former:
-            del found[key]
+            del checkpoints[key]
         progress.log(
             f"restarted: outer step {min(replaced)} has other content than the watch saw, and "
             f"{counted(len(former), 'checkpoint')} of the former run, from there on, are left out"
         )
-    runs = sorted({one.run for one in found.values()})
+    runs = sorted({checkpoint.run for checkpoint in checkpoints.values()})
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
-    return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))
+    return sorted(checkpoints.values(), key=lambda checkpoint: (checkpoint.generation, checkpoint.outer_step))
 
 
 def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:

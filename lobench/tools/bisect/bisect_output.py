@@ -8,56 +8,58 @@ from lobench.tools.bisect.probes import Bisection
 __all__ = ["bisection_text"]
 
 
-def bisection_text(found: Bisection) -> str:
+def bisection_text(bisection: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
-    belief, noun, (first, last) = found.belief, found.replicate, found.interval
-    number, spare = len(found.checkpoints), found.num_evaluations - found.num_new
-    place = f"{found.name} ({found.metric})"
-    if found.status == "no_fall":
+    belief, noun, (first, last) = bisection.belief, bisection.replicate, bisection.interval
+    number, spare = len(bisection.checkpoints), bisection.num_evaluations - bisection.num_new
+    place = f"{bisection.name} ({bisection.metric})"
+    if bisection.status == "no_fall":
         never = _share(1 - belief.fall)
         lines = [f"no fall found, {never} sure: {place} is as good at the last checkpoint as before"]
     else:
-        good, broken = found.named
-        if found.status == "found":
+        good, broken = bisection.named
+        if bisection.status == "found":
             this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
-            step = found.broken.outer_step
+            step = bisection.broken.outer_step
             lines = [f"{place} broke at outer step {step}: {this} sure, {near} within one checkpoint of it"]
         else:
             if first is last:
                 steps = f"at outer step {first.outer_step}"
             else:
                 steps = f"between outer steps {first.outer_step} and {last.outer_step}"
-            asked = f"{_share(found.level)} within one checkpoint, and {_share(found.confidence)} of one outer step"
+            precision = (
+                f"{_share(bisection.level)} within one checkpoint, and {_share(bisection.confidence)} of one outer step"
+            )
             further = "--most N allows more evaluations"
-            if found.is_exhausted:
+            if bisection.is_exhausted:
                 further = (
                     f"more {noun}s do not decide it: checkpoints differ by more than {noun}s, so save more of them"
                 )
             lines = [
                 f"undecided: {_share(belief.fall)} sure that {place} got worse; if it did, {steps}",
-                f"asked for: {asked}; {further}",
+                f"asked for: {precision}; {further}",
             ]
         before, num_before, after, num_after = belief.lost
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
         if belief.size < belief.size_error and after * num_before > before * num_after:
             size = f"more {noun}s diverge, and none is shown in the score of the others"
         lines += [
-            f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
+            f"{_share(bisection.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
             f"size of the fall: {size}; {_share(belief.fall)} sure that there is one",
-            f"last good: {_named(found, good)}",
-            f"first broken: {_named(found, broken)}",
+            f"last good: {_named(bisection, good)}",
+            f"first broken: {_named(bisection, broken)}",
         ]
         if before or after:
             then = f"{after} of {num_after} from there on"
             lines.append(f"diverged or exploded: {before} of {counted(num_before, noun)} before, {then}")
     if belief.begin:
-        step = found.checkpoints[belief.begin].outer_step
+        step = bisection.checkpoints[belief.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
-    blocks = f"{counted(found.num_evaluations, 'evaluation')} of {counted(found.num_seeds, noun)}"
+    blocks = f"{counted(bisection.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
     lines += [
-        f"cost: {blocks} on {counted(number, 'checkpoint')}, {found.num_new} of them new ({spare} were stored)",
-        found.scale,
-        f"again: {found.command}",
+        f"cost: {blocks} on {counted(number, 'checkpoint')}, {bisection.num_new} of them new ({spare} were stored)",
+        bisection.scale,
+        f"again: {bisection.command}",
     ]
     return "\n".join(map(one_line, lines))
 

@@ -18,7 +18,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none, record_from
-from lobench.core.metric import UnknownDirection, stored_spelling
+from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metric
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -257,11 +257,11 @@ def probed(
         )
     if not cases:
         return Probed(case=None)
-    own = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
+    rows_of_case = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
     # Rows that a bisection evaluated have only its own blocks in their case.
-    case = min((row.case for row in own), key=lambda one: (bool(one.block_sizes), one.first_seed))
-    optimizer = max(own, key=current.last_planned).key.optimizer_hash
-    own = [row for row in own if row.key.optimizer_hash == optimizer]
+    case = min((row.case for row in rows_of_case), key=lambda one: (bool(one.block_sizes), one.first_seed))
+    optimizer = max(rows_of_case, key=current.last_planned).key.optimizer_hash
+    rows_of_case = [row for row in rows_of_case if row.key.optimizer_hash == optimizer]
     places: dict[str, list[int]] = {}
     for place, checkpoint in enumerate(checkpoints):
         places.setdefault(checkpoint.sha256, []).append(place)
@@ -273,17 +273,16 @@ def probed(
     known_metrics = {each for cell in cells.values() for each in cell.final}
     measured = stored_spelling(metric, sorted(known_metrics)) if metric else case.primary_metric
     if metric and known_metrics and measured not in known_metrics:
-        expected = ", ".join(sorted(known_metrics))
-        raise LobenchError("no subject has this metric", where=str(store), got=repr(metric), expected=expected)
+        raise unknown_metric(metric, known_metrics, where=str(store))
     if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
         raise UnknownDirection(measured, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}
-    probes, blocks = {}, sorted({row.key.seed_block for row in own})
+    probes, blocks = {}, sorted({row.key.seed_block for row in rows_of_case})
     scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
     # Items that some checkpoint lacks are left out of the comparison.
     of_items = [set(one) for one in scores.values() if one] if case.has_items else []
     items = sorted(set.intersection(*of_items)) if of_items else []
-    for row in own:
+    for row in rows_of_case:
         block = row.key.seed_block
         values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in items or block.seeds)
         for place in places.get(row.key.checkpoint_sha256, ()):

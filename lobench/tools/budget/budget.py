@@ -102,11 +102,11 @@ class Budgets:
     @property
     def differing_domains(self) -> dict[str, dict[str, str]]:
         """Domains by method, for each parameter name that several searches share with different domains."""
-        found: dict[str, dict[str, str]] = {}
+        domains_by_parameter: dict[str, dict[str, str]] = {}
         for one in self.searches:
             for parameter in one.space:
-                found.setdefault(parameter.path.rpartition(".")[2], {})[one.method] = parameter.domain
-        return {name: domains for name, domains in found.items() if len(set(domains.values())) > 1}
+                domains_by_parameter.setdefault(parameter.path.rpartition(".")[2], {})[one.method] = parameter.domain
+        return {name: domains for name, domains in domains_by_parameter.items() if len(set(domains.values())) > 1}
 
 
 def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
@@ -122,7 +122,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    found, trials, left_out = list[SearchBudget](), list[_Trials](), []
+    budgets, trials, left_out = list[SearchBudget](), list[_Trials](), []
     for history in histories_of(snapshot.trials, labels):
         if not history.numbers or history.best[-1] is None:
             left_out.append((history.label, len(history.numbers)))
@@ -135,7 +135,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         trials.append(_Trials(low=known, high=most, are_independent=are_independent))
         expected = expected_best(known, are_independent=are_independent)
         at_most = expected_best(most, are_independent=are_independent) if history.num_stopped else expected
-        found.append(
+        budgets.append(
             SearchBudget(
                 method=history.label,
                 num_failed=history.num_failed,
@@ -150,13 +150,13 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 space=search.space if search is not None else (),
             )
         )
-    if not found:
+    if not budgets:
         raise StoreError(
             "no search has a trial with a fitness",
             where=str(store),
             next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
         )
-    return Budgets(searches=tuple(found), leads=tuple(_leads(found, trials)), left_out=tuple(left_out))
+    return Budgets(searches=tuple(budgets), leads=tuple(_leads(budgets, trials)), left_out=tuple(left_out))
 
 
 def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[Lead]:
@@ -177,8 +177,8 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
     if not others:
         return [False] * len(ours.low)
     level = _ALPHA / (len(trials) * len(others))  # of each pair in each direction
-    found = [
+    comparisons = [
         are_ahead(ours.low, one.high, are_independent=(ours.are_independent, one.are_independent), alpha=level)
         for one in others
     ]
-    return [all(column) for column in zip(*found, strict=False)]
+    return [all(column) for column in zip(*comparisons, strict=False)]

@@ -47,23 +47,23 @@ class BudgetRecord(TypedDict):
     ]
 
 
-def budget_text(found: Budgets) -> str:
+def budget_text(budgets: Budgets) -> str:
     """Returns the leading search by number of trials, a row for each search, and notes."""
-    longest = max(search.num_trials for search in found.searches)
+    longest = max(search.num_trials for search in budgets.searches)
     columns = [2**power for power in range(longest.bit_length()) if 2**power <= longest]
     header = ["method", "trials", *(f"best of {k}" for k in columns), "all", "fresh seeds"]
-    rows = [_row(search, columns) for search in found.searches]
+    rows = [_row(search, columns) for search in budgets.searches]
     table = text_table([header, *rows], left={0})
-    return "\n".join([*map(one_line, _answer(found)), "", table, "", *map(one_line, _notes(found))])
+    return "\n".join([*map(one_line, _answer(budgets)), "", table, "", *map(one_line, _notes(budgets))])
 
 
-def budget_record(found: Budgets) -> BudgetRecord:
+def budget_record(budgets: Budgets) -> BudgetRecord:
     """Returns the record for `--format json`."""
     searches = [
         record_from(SearchRecord, one, expected_best=[*map(_interval, one.expected_best)], fresh=_interval(one.fresh))
-        for one in found.searches
+        for one in budgets.searches
     ]
-    return record_from(BudgetRecord, found, searches=searches, left_out=dict(found.left_out))
+    return record_from(BudgetRecord, budgets, searches=searches, left_out=dict(budgets.left_out))
 
 
 def _interval(found: Interval) -> IntervalRecord:
@@ -89,54 +89,54 @@ def _cell(search: SearchBudget, k: int) -> str:
     return f"{_mean(search, k)} {bounds}".rstrip()
 
 
-def _answer(found: Budgets) -> list[str]:
+def _answer(budgets: Budgets) -> list[str]:
     """Returns the leading searches by number of trials, or the best trial of a single search."""
-    if len(found.searches) == 1:
-        (one,) = found.searches
-        best = f"{one.method}: the best of {counted(one.num_trials, 'trial')} has a fitness of "
-        best += f"{_mean(one, one.num_trials)}, on the seeds that chose it (optimistic)"
-        fresh = "" if math.isnan(one.fresh.mean) else f"; score {interval_cell(one.fresh)} (95%) on fresh seeds"
+    if len(budgets.searches) == 1:
+        (search,) = budgets.searches
+        best = f"{search.method}: the best of {counted(search.num_trials, 'trial')} has a fitness of "
+        best += f"{_mean(search, search.num_trials)}, on the seeds that chose it (optimistic)"
+        fresh = "" if math.isnan(search.fresh.mean) else f"; score {interval_cell(search.fresh)} (95%) on fresh seeds"
         return [best + fresh]
-    lines = ["; ".join(_spans(found, is_shown=True)) or "no search is shown to lead"]
-    if higher := _spans(found, is_shown=False):
+    lines = ["; ".join(_spans(budgets, is_shown=True)) or "no search is shown to lead"]
+    if higher := _spans(budgets, is_shown=False):
         lines.append(f"highest expected best, but not shown to be a lead: {'; '.join(higher)}")
-    if found.differ:
+    if budgets.differ:
         axes = ", ".join(
-            f"{one.method} {counted(one.num_trials, 'trial')} of {counted(len(one.parameters), 'parameter')}"
-            for one in found.searches
+            f"{search.method} {counted(search.num_trials, 'trial')} of {counted(len(search.parameters), 'parameter')}"
+            for search in budgets.searches
         )
         lines.append(f"spaces or budgets differ: {axes}; compare columns, and not the last one")
     return lines
 
 
-def _spans(found: Budgets, *, is_shown: bool) -> list[str]:
+def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
     """Returns texts such as "adam leads from 3 trials to 8", for the leads that are shown or for the other ones."""
     spans = []
-    for lead in found.leads:
-        until = "on" if lead is found.leads[-1] else f"to {lead.last}"
+    for lead in budgets.leads:
+        until = "on" if lead is budgets.leads[-1] else f"to {lead.last}"
         verb = " leads" if is_shown else ""
         spans += [f"{lead.method}{verb} from {counted(lead.first, 'trial')} {until}"] * (lead.is_shown is is_shown)
     return spans
 
 
-def _notes(found: Budgets) -> list[str]:
+def _notes(budgets: Budgets) -> list[str]:
     lines = ["expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search"]
-    if len(found.searches) > 1:
+    if len(budgets.searches) > 1:
         lines.append(
             "a lead is shown if the difference of two searches is above 0 with 95%, for all numbers of trials and "
             "searches together; that takes an interval"
         )
-    if any(search.num_stopped for search in found.searches):
+    if any(search.num_stopped for search in budgets.searches):
         lines.append(
             "stopped trials are censored: a range is from their fitness at the stop to the median that they fell "
             "behind, or the worst trial that finished, which their final fitness is taken not to pass"
         )
-    for name, domains in found.differing_domains.items():
+    for name, domains in budgets.differing_domains.items():
         each = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
         lines.append(f"spaces differ: {name} is {each}")
-    for method, count in found.left_out:
+    for method, count in budgets.left_out:
         lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a fitness")
-    lines += [f"{search.method}: {edge}" for search in found.searches for edge in search.edges]
-    if any(not math.isnan(search.fresh.mean) for search in found.searches):
+    lines += [f"{search.method}: {edge}" for search in budgets.searches for edge in search.edges]
+    if any(not math.isnan(search.fresh.mean) for search in budgets.searches):
         lines.append("fresh seeds: the mean score of the best trial, on the table's scale, on seeds that chose nothing")
     return lines

@@ -113,9 +113,11 @@ def _export(
     if target == "algoperf":
         _, leaves = load_checkpoint(exported.location, load_plugins(), allow_pickle=False)
         names = write_submission(output, exported, leaves)
-        found, text = unchanged_leaves(leaves, name), f"{output}: {', '.join(names)}"
+        leaves_to_write, text = unchanged_leaves(leaves, name), f"{output}: {', '.join(names)}"
     else:
-        found = export_leaves({path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}, name, weights[0])
-        write_export(output, found, exported)
-        text = export_text(found, output)
-    emit("convert", convert_record(found, output)) if kind == "json" else show(text)
+        leaves_to_write = export_leaves(
+            {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}, name, weights[0]
+        )
+        write_export(output, leaves_to_write, exported)
+        text = export_text(leaves_to_write, output)
+    emit("convert", convert_record(leaves_to_write, output)) if kind == "json" else show(text)

@@ -47,7 +47,7 @@ class ConvertRecord(TypedDict):
     leaves: list[LeafRecord]
 
 
-def write_theta(path: Path, found: Converted) -> None:
+def write_theta(path: Path, converted: Converted) -> None:
     """Writes a .npz file atomically.
 
     Raises:
@@ -56,11 +56,11 @@ def write_theta(path: Path, found: Converted) -> None:
     if path.suffix != ".npz":
         raise UsageError("--output", got=str(path), expected="a file that ends in .npz")
     buffer = io.BytesIO()
-    np.savez(buffer, **found.theta)  # type: ignore[arg-type]  # any names
+    np.savez(buffer, **converted.theta)  # type: ignore[arg-type]  # any names
     write_whole(path, buffer.getvalue())
 
 
-def write_export(path: Path, found: Converted, exported: ExportedCheckpoint) -> None:
+def write_export(path: Path, converted: Converted, exported: ExportedCheckpoint) -> None:
     """Writes a .safetensors file, a config.json, from which PyLO's `from_pretrained` makes the network, and a card.
 
     Raises:
@@ -70,59 +70,63 @@ def write_export(path: Path, found: Converted, exported: ExportedCheckpoint) -> 
 
     if path.suffix != ".safetensors":
         raise UsageError("--output", got=str(path), expected="a file that ends in .safetensors")
-    config, text = path.parent / "config.json", json.dumps(found.config) + "\n"
+    config, text = path.parent / "config.json", json.dumps(converted.config) + "\n"
     if config.exists() and config.read_text(encoding="utf-8", errors="replace") != text:
         raise UsageError(
             "--output: the folder has another config.json, and PyLO reads this name",
             got=str(config),
             next_step="choose a new folder",
         )
-    card, card_text = path.parent / CARD, model_card(exported, _usage(found))
+    card, card_text = path.parent / CARD, model_card(exported, _usage(converted))
     if card.exists() and "exported by lobench" not in card.read_text(encoding="utf-8", errors="replace"):
         raise UsageError("--output: the folder has another model card", got=str(card), next_step="choose a new folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, save(dict(found.theta)))
+    write_whole(path, save(dict(converted.theta)))
     write_whole(config, text.encode())
     write_whole(card, card_text.encode())
 
 
-def _usage(found: Converted) -> str:
-    """Returns how PyLO loads an export, in Markdown."""
-    lines = [f"The files are for PyLO's {found.form}: `{found.form}.from_pretrained` loads the folder in torch."]
-    if found.bindings:
-        lines += ["Arguments of PyLO's optimizer that belong to theta:", fenced("\n".join(found.bindings))]
+def _usage(converted: Converted) -> str:
+    """Returns instructions to load an export in PyLO, in Markdown."""
+    lines = [
+        f"The files are for PyLO's {converted.form}: `{converted.form}.from_pretrained` loads the folder in torch."
+    ]
+    if converted.bindings:
+        lines += ["Arguments of PyLO's optimizer that belong to theta:", fenced("\n".join(converted.bindings))]
     return "\n\n".join(lines)
 
 
-def export_text(found: Converted, output: Path) -> str:
+def export_text(converted: Converted, output: Path) -> str:
     rows = [("ours", "theirs", "shape")]
-    rows += [(ours, theirs, str(list(shape))) for theirs, ours, shape in found.matched]
-    size = sum(leaf.size for leaf in found.theta.values())
-    lines = [text_table(rows), f"{found.form}, {size:,} parameters: {output}, config.json, {CARD}"]
-    lines += ["arguments of PyLO's optimizer:", *found.bindings] if found.bindings else []
+    rows += [(ours, theirs, str(list(shape))) for theirs, ours, shape in converted.matched]
+    size = sum(leaf.size for leaf in converted.theta.values())
+    lines = [text_table(rows), f"{converted.form}, {size:,} parameters: {output}, config.json, {CARD}"]
+    lines += ["arguments of PyLO's optimizer:", *converted.bindings] if converted.bindings else []
     lines.append("next: pass PyLO's optimizer the settings with which theta was trained, since its defaults may differ")
     return "\n".join(lines)
 
 
-def convert_record(found: Converted, output: Path) -> ConvertRecord:
-    leaves = [LeafRecord(theirs=theirs or None, ours=ours, shape=list(shape)) for theirs, ours, shape in found.matched]
-    size = sum(leaf.size for leaf in found.theta.values())
+def convert_record(converted: Converted, output: Path) -> ConvertRecord:
+    leaves = [
+        LeafRecord(theirs=theirs or None, ours=ours, shape=list(shape)) for theirs, ours, shape in converted.matched
+    ]
+    size = sum(leaf.size for leaf in converted.theta.values())
     return ConvertRecord(
-        form=found.form,
-        optimizer=found.optimizer,
+        form=converted.form,
+        optimizer=converted.optimizer,
         output=str(output),
         num_params=size,
-        bindings=list(found.bindings),
+        bindings=list(converted.bindings),
         leaves=leaves,
     )
 
 
-def convert_text(found: Converted, output: Path) -> str:
+def convert_text(converted: Converted, output: Path) -> str:
     rows = [("theirs", "ours", "shape")]
-    rows += [(theirs or "(of its class)", ours, str(list(shape))) for theirs, ours, shape in found.matched]
-    size = sum(leaf.size for leaf in found.theta.values())
-    line = f"{found.form}, {size:,} parameters, all of them matched: {output}"
-    bindings = "; ".join((f"Case.learned_optimizer = @{found.optimizer}()", *found.bindings))
+    rows += [(theirs or "(of its class)", ours, str(list(shape))) for theirs, ours, shape in converted.matched]
+    size = sum(leaf.size for leaf in converted.theta.values())
+    line = f"{converted.form}, {size:,} parameters, all of them matched: {output}"
+    bindings = "; ".join((f"Case.learned_optimizer = @{converted.optimizer}()", *converted.bindings))
     again = f"next: lobench compare adam '{output}; {bindings}' --suite quick"
     return "\n".join((text_table(rows), line, again))
 

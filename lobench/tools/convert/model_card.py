@@ -52,18 +52,20 @@ class ExportedCheckpoint:
           optimizer: The class with its settings, if the user gave it: "ELO(step_mult=0.1)".
           stores: Stores to look into. (): that of the name, or those in `lobench_results` next to the checkpoint.
         """
-        found = find_trained(text, "checkpoint", None)
-        config = found.trainer_config
+        trained = find_trained(text, "checkpoint", None)
+        config = trained.trainer_config
         if config is None:
-            config = given_checkpoint(found.checkpoint).variant.trainer_config or ""
+            config = given_checkpoint(trained.checkpoint).variant.trainer_config or ""
         named = store_and_name(text)[0]
         bindings = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
-        places = [Path(named)] if has_ledger(named) else sorted(Path(found.checkpoint).parent.glob("lobench_results/*"))
+        places = (
+            [Path(named)] if has_ledger(named) else sorted(Path(trained.checkpoint).parent.glob("lobench_results/*"))
+        )
         return cls(
-            location=found.checkpoint,
-            sha256=checkpoint_sha256(found.checkpoint),
+            location=trained.checkpoint,
+            sha256=checkpoint_sha256(trained.checkpoint),
             optimizer=name,
-            bindings=(*found.gin_params, *bindings),
+            bindings=(*trained.gin_params, *bindings),
             config=config,
             stores=tuple(stores) or tuple(place for place in places if has_ledger(place)),
         )
@@ -81,15 +83,15 @@ def model_card(exported: ExportedCheckpoint, usage: str) -> str:
       StoreError: One of the stores cannot be read.
     """
     name = Path(exported.location).name
-    own = exported.bindings
-    config = [line for line in exported.config.splitlines() if line not in own]  # the last binding counts
+    bindings = exported.bindings
+    config = [line for line in exported.config.splitlines() if line not in bindings]  # the last binding counts
     parts = [
         "---\ntags:\n- learned-optimizer\n- lobench\n---",
         f"# {markdown_line(exported.optimizer)}, {markdown_line(name)}",
         f"A learned optimizer, exported by lobench. sha256 of theta: `{exported.sha256}`",
         usage,
         "## Bindings",
-        fenced("\n".join([*config, *own]) or "# none: the defaults", "gin"),
+        fenced("\n".join([*config, *bindings]) or "# none: the defaults", "gin"),
         "## Evaluations",
     ]
     evaluations = [part for store in exported.stores for part in _evaluations_in(store, exported.sha256)]

@@ -114,7 +114,7 @@ def sources_of(
     """
     notes = notes if notes is not None else []
     problems: list[UsageError] = []
-    found: dict[Path, _Found] = {}
+    sources: dict[Path, _Found] = {}
     for text in map(str, files):
         for one in _named_by(text):
             try:
@@ -123,12 +123,12 @@ def sources_of(
                 problems.append(error)
                 continue
             for part in parts:
-                found.setdefault(part.path.resolve(), part)
+                sources.setdefault(part.path.resolve(), part)
     if problems:
         raise together(problems, "files")
-    if not found:
+    if not sources:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
-    return _named_sources(found, earlier)
+    return _named_sources(sources, earlier)
 
 
 def together(problems: Sequence[UsageError], what: str) -> UsageError:
@@ -154,38 +154,38 @@ def _named_by(text: str) -> list[_Found]:
     return [_Found(path=one, root=root) for one in matches]
 
 
-def _with_kinds(one: _Found, kind: str, notes: list[str]) -> list[_Found]:
+def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
     """Returns a path with its format, or the tables in a folder.
 
     Raises:
       UsageError: No format matches.
     """
-    name = kind_of(one.path, kind)
-    if not one.path.is_dir():
-        return [dataclasses.replace(one, kind=name)]
-    tables = table_files(one.path)
+    name = kind_of(source.path, kind)
+    if not source.path.is_dir():
+        return [dataclasses.replace(source, kind=name)]
+    tables = table_files(source.path)
     if name:
         others = (
             [path for path in tables if path.suffix != ".json"] if kinds()[name].files is not None and not kind else []
         )
         if others and name != "mlflow":
             shown = first_of([str(path) for path in others], _MOST_SHOWN)
-            notes.append(f"{one.path} is read as {name}; {counted(len(others), 'table')} there not read: {shown}")
-        return [dataclasses.replace(one, kind=name)]
-    found, odd = list[_Found](), list[UsageError]()
+            notes.append(f"{source.path} is read as {name}; {counted(len(others), 'table')} there not read: {shown}")
+        return [dataclasses.replace(source, kind=name)]
+    sources, odd = list[_Found](), list[UsageError]()
     for path in tables:
         try:
-            found.append(_Found(path=path, root=one.root or one.path, kind=kind_of(path, kind)))
+            sources.append(_Found(path=path, root=source.root or source.path, kind=kind_of(path, kind)))
         except UsageError as error:
             odd.append(error)
-    if not found:
-        raise together(odd, "files") if odd else nothing_reads(one.path)
+    if not sources:
+        raise together(odd, "files") if odd else nothing_reads(source.path)
     damaged = [error for error in odd if not isinstance(error, NotCurves)]
     if damaged:
         raise together(damaged, "files")
     if odd:
         notes.append(left_out(odd))
-    return found
+    return sources
 
 
 def left_out(odd: Sequence[UsageError]) -> str:
@@ -198,18 +198,18 @@ def _short(text: str) -> str:
     return text if len(text) < _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
+def _named_sources(file_kinds: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
     """Returns the sources with the names of their runs.
 
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
     in several folders share it. Then each is named by its folder, relative to the common one.
     """
-    below = [one.path for one in found.values() if one.root is not None and not one.path.is_dir()]
+    below = [one.path for one in file_kinds.values() if one.root is not None and not one.path.is_dir()]
     sizes = Counter(path.parent for path in below)
     of_runs = {path.parent for path in below if bare_name(path).lower() not in _GENERIC | _SETTINGS}
-    is_one_of_many = len(found) > 1
+    is_one_of_many = len(file_kinds) > 1
     sources: list[CurveFile] = []
-    for real, one in found.items():
+    for real, one in file_kinds.items():
         is_below = one.root is not None
         is_run = one.path.parent not in of_runs
         name = _name_below(one, sizes[one.path.parent], is_run=is_run) if is_below else _own_name(one.path)
@@ -233,7 +233,7 @@ def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]
             known.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
     named: dict[Path, CurveFile] = {}
     for (kind, name), own in groups.items():
-        if any(found[source.path].root is not None for source in own):
+        if any(file_kinds[source.path].root is not None for source in own):
             named |= {source.path: source for source in own}
             continue
         contents = {source.sha256 for source in own}
@@ -260,25 +260,25 @@ def _own_name(path: Path) -> str:
     return path.name if path.is_dir() else bare_name(path)
 
 
-def _name_below(one: _Found, num_beside: int, *, is_run: bool) -> str:
+def _name_below(source: _Found, num_beside: int, *, is_run: bool) -> str:
     """Returns the name of a file's run below a folder: the file's folder, unless it contains files of several runs.
 
     Args:
-      one: The file.
+      source: The file.
       num_beside: Number of files in its folder that may contain curves, including itself.
       is_run: Whether none of these files has the name of a run: `progress.csv` and `result.json` are logs of one run.
     """
-    assert one.root is not None
-    inner = one.path.relative_to(one.root)
-    if one.path.is_dir():
-        return inner.as_posix() if inner.parts else one.path.name
+    assert source.root is not None
+    inner = source.path.relative_to(source.root)
+    if source.path.is_dir():
+        return inner.as_posix() if inner.parts else source.path.name
     bare = bare_name(inner)
     is_generic = bare.lower() in _GENERIC
     folders = [part for part in inner.parent.parts if not (_CHECKPOINT.fullmatch(part) and bare == "trainer_state")]
     if bare == "trainer_state" and not folders:
-        return one.root.resolve().name
+        return source.root.resolve().name
     if not folders:
-        return one.root.resolve().name if num_beside == 1 and is_generic else bare
+        return source.root.resolve().name if num_beside == 1 and is_generic else bare
     folders = run_folders(folders)
     return "/".join(folders if num_beside == 1 or is_run or bare == "trainer_state" else [*folders, bare])
 
@@ -292,21 +292,21 @@ def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:
     }
 
 
-def _paths_of(one: _Found) -> list[str]:
+def _paths_of(source: _Found) -> list[str]:
     """Returns the spellings of a path for `--pattern`: first relative to the argument's folder, then as typed."""
-    typed = [part for part in one.path.parts if part not in ("/", "..", ".")]
-    below = list(one.path.relative_to(one.root).parts) if one.root is not None else []
-    if one.path.is_dir():
+    typed = [part for part in source.path.parts if part not in ("/", "..", ".")]
+    below = list(source.path.relative_to(source.root).parts) if source.root is not None else []
+    if source.path.is_dir():
         return ["/".join(typed[place:]) for place in reversed(range(len(typed)))]
     starts = [len(typed) - len(below)] if below else []
     starts += [place for place in reversed(range(len(typed))) if place not in starts]
-    found = [] if below else [bare_name(one.path)]
+    names = [] if below else [bare_name(source.path)]
     for place in starts:
         *folders, name = typed[place:]
         bare = bare_name(Path(name))
-        found += ["/".join([*folders, name]), "/".join([*folders, bare]), *(["/".join(folders)] if folders else [])]
-        found += [bare] if place == starts[0] else []
-    return list(dict.fromkeys(found))
+        names += ["/".join([*folders, name]), "/".join([*folders, bare]), *(["/".join(folders)] if folders else [])]
+        names += [bare] if place == starts[0] else []
+    return list(dict.fromkeys(names))
 
 
 def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
@@ -426,7 +426,7 @@ class CollectedCurves:
             )
 
     def _read(self, source: CurveFile, number: int) -> None:
-        asked = dataclasses.replace(
+        request = dataclasses.replace(
             self.asked,
             name=source.name,
             prefix=source.prefix,
@@ -434,7 +434,7 @@ class CollectedCurves:
             is_one_of_many=source.is_one_of_many,
         )
         spellings: dict[str, str] = {}
-        for points in kinds()[source.kind].read(source.place, asked, self.notes):
+        for points in kinds()[source.kind].read(source.place, request, self.notes):
             named = self._named(points, spellings, source)
             self.spill.add(named, number)
             for run in named.runs:
@@ -444,11 +444,11 @@ class CollectedCurves:
 
     def files_of_items(self) -> dict[tuple[str, str], list[CurveFile]]:
         """Returns the files with values of items, by method and case."""
-        found: dict[tuple[str, str], dict[Path, CurveFile]] = {}
+        item_files: dict[tuple[str, str], dict[Path, CurveFile]] = {}
         for run, sources in self.of_runs.items():
             if run.is_item:
-                found.setdefault((run.method, run.case), {}).update({source.path: source for source in sources})
-        return {names: list(files.values()) for names, files in found.items()}
+                item_files.setdefault((run.method, run.case), {}).update({source.path: source for source in sources})
+        return {names: list(files.values()) for names, files in item_files.items()}
 
     def _where_of(self, run: CurveRun) -> str:
         paths = [str(source.path) for source in self.of_runs.get(run, self.sources)]

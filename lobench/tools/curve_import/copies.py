@@ -99,7 +99,7 @@ class Copies:
         """Returns the first curves of a method and case by their values. Curves of the store are read once."""
         place = (subject.sha256, case.identity)
         if place not in self._firsts:
-            found = self._firsts[place] = {}
+            firsts = self._firsts[place] = {}
             for key, curves in imported_curves(self._ledger, subject, case):
                 origin = curves.provenance.imported
                 first = _First(
@@ -108,7 +108,7 @@ class Copies:
                     files=frozenset(origin.get("file", "").split("; ")),
                     hashes=frozenset(origin.get("sha256", "").split("; ")),
                 )
-                found.setdefault(_digest(case, curves), first)
+                firsts.setdefault(_digest(case, curves), first)
         return self._firsts[place]
 
 

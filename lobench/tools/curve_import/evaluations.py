@@ -44,11 +44,11 @@ class OwnCases:
           UsageError: Several suites have a case of this name.
         """
         current = {place_of(case): case for case in self.cases}.values()
-        found = {case.identity: case for case in current if name in (case.name, f"{case.suite}/{case.name}")}
-        if len(found) > 1:
-            names = ", ".join(sorted(f"{case.suite}/{case.name} ({case.node_id})" for case in found.values()))
+        cases = {case.identity: case for case in current if name in (case.name, f"{case.suite}/{case.name}")}
+        if len(cases) > 1:
+            names = ", ".join(sorted(f"{case.suite}/{case.name} ({case.node_id})" for case in cases.values()))
             raise UsageError(f"several cases are called {name!r}", got=names, next_step=f"--rename {name}=SUITE/CASE")
-        return next(iter(found.values()), None)
+        return next(iter(cases.values()), None)
 
 
 def new_case(name: str, primary_metric: str, *, has_items: bool = False) -> CaseInfo:
@@ -94,7 +94,7 @@ def seeds_of(
     groups: dict[tuple[str, str], list[CurveRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.case), []).append(run)
-    found: dict[CurveRun, int] = {}
+    seeds: dict[CurveRun, int] = {}
     for group in groups.values():
         limit = _MOST_SEEDS if are_draws else FIRST_REPORT_SEED  # a search has fresh seeds from there on
         odd = next((run for run in group if not _is_seed(run.seed, limit)), None)
@@ -107,12 +107,12 @@ def seeds_of(
             )
         numbers = [int(run.seed) for run in group] if odd is None else []
         if len(set(numbers)) == len(group):  # 1 and 01 are the same number
-            found.update(zip(group, numbers, strict=True))
+            seeds.update(zip(group, numbers, strict=True))
             continue
         before = known(group[0])
         free = itertools.filterfalse(set(before.values()).__contains__, itertools.count())
-        found.update({run: before[run.seed] if run.seed in before else next(free) for run in group})
-    return found
+        seeds.update({run: before[run.seed] if run.seed in before else next(free) for run in group})
+    return seeds
 
 
 def _is_seed(text: str, limit: int) -> bool:

@@ -93,24 +93,24 @@ class SessionCurves(CollectedCurves):
         return dataclasses.replace(named, **parts)
 
     def _renamed(self, run: CurveRun) -> CurveRun:
-        found = super()._renamed(run)
-        if (other := self._called.setdefault(found.case, found)) != found:
+        renamed = super()._renamed(run)
+        if (other := self._called.setdefault(renamed.case, renamed)) != renamed:
             raise UsageError(
                 "a session has one curve of a case",
                 where=str(self.sources[0].path),
-                got=f"{other} and {found}",
+                got=f"{other} and {renamed}",
                 next_step="have each session write its own file, below {out}",
             )
         training = f"session {self.settings.seed}"
-        return CurveRun(self.settings.method, found.case, self.settings.seed, training)
+        return CurveRun(self.settings.method, renamed.case, self.settings.seed, training)
 
     def primary_curves(self) -> dict[str, Curve]:
         """Returns the curve of the primary metric for each case, by the case's name."""
-        found: dict[str, Curve] = {}
+        curves: dict[str, Curve] = {}
         for run, metrics in self.spill.curves():
             asked = [name for name in self.asked.metrics.values() if name in metrics]
-            found[run.case] = metrics[(asked or list(metrics))[0]]
-        return found
+            curves[run.case] = metrics[(asked or list(metrics))[0]]
+        return curves
 
 
 def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:

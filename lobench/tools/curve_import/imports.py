@@ -351,11 +351,11 @@ class _Written:
         self._left_out.update(left_out)
 
     def notes(self) -> list[str]:
-        found = [
+        lines = [
             f"{name} is left out of {counted(count, 'run')}: it was not logged at every step of the primary metric"
             for name, count in sorted(self._left_out.items())
         ]
-        return found + [
+        return lines + [
             f"{method} on {case}: its seeds end at steps {min(ends)} to {max(ends)}; --until-step {method}=STEP cuts"
             for (method, case), ends in self.ends.items()
             if len(ends) > 1
@@ -398,14 +398,14 @@ def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
 def _until(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
     """Returns the step at which curves end, for each method with such an option."""
     methods = dict.fromkeys(run.method for run in runs)
-    found: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for text in texts:
         method, _, step = text.rpartition("=")
         if not step.isdecimal() or (method and method not in methods):
             expected = f"STEP or METHOD=STEP, of the methods {', '.join(methods)}"
             raise UsageError("--until-step", got=repr(text), expected=expected, next_step=suggestion(method, methods))
-        found |= {method: int(step)} if method else {name: int(step) for name in methods if name not in found}
-    return found
+        ends |= {method: int(step)} if method else {name: int(step) for name in methods if name not in ends}
+    return ends
 
 
 def _cases(
@@ -413,16 +413,16 @@ def _cases(
 ) -> dict[str, tuple[CaseInfo, bool]]:
     """Returns the case for each name in the files, and whether lobench trains it."""
     stored = known_cases(ledger)
-    own = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
+    own_case_index = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
     imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored if is_imported}
-    found: dict[str, tuple[CaseInfo, bool]] = {}
+    cases: dict[str, tuple[CaseInfo, bool]] = {}
     with_items = {run.case for run in collected.spill.runs if run.is_item}
     for name in dict.fromkeys(run.case for run in collected.spill.runs):
         hinted = collected.cases.get(name)
-        if (known := _trained(name, collected, own, own_cases)) is not None:
+        if (known := _trained(name, collected, own_case_index, own_cases)) is not None:
             if hinted is None:
                 notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")
-            found[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
+            cases[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
             continue
         has_items = name in with_items
         case = (
@@ -432,43 +432,45 @@ def _cases(
             or new_case(name, _primary(name, collected), has_items=has_items)
         )
         last = max(case.num_inner_steps, collected.spill.last_step(name))
-        found[name] = (dataclasses.replace(case, num_inner_steps=last), False)
+        cases[name] = (dataclasses.replace(case, num_inner_steps=last), False)
         _check_direction(case, collected)
     for run in collected.spill.runs:
-        case, _ = found[run.case]
+        case, _ = cases[run.case]
         if run.is_item != case.has_items:
             where = str(collected.of_runs[run][0].path)
             got, expected = ("items", "curves of seeds") if run.is_item else ("curves of seeds", "items of a data set")
             what = f"case {run.case!r} has {expected}, and this file has {got}"
             raise UsageError(what, where=where, next_step=f"--case NAME, or --rename {run.case}=NAME")
-    return found
+    return cases
 
 
-def _trained(name: str, collected: CollectedCurves, own: OwnCases, own_cases: Sequence[CaseInfo]) -> CaseInfo | None:
+def _trained(
+    name: str, collected: CollectedCurves, own_case_index: OwnCases, own_cases: Sequence[CaseInfo]
+) -> CaseInfo | None:
     """Returns the case with a name in the files, if lobench trains it; None otherwise."""
     hinted = collected.cases.get(name)
     if hinted is not None:
-        return next((case for case in own.cases if case.identity == hinted.identity), None)
+        return next((case for case in own_case_index.cases if case.identity == hinted.identity), None)
     # If an experiment has a single case, its files need not name it.
     only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
-    return own.named(name) or only
+    return own_case_index.named(name) or only
 
 
 def _primary(case: str, collected: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first requested one, or the only one."""
     there = collected.spill.metrics_of(case)
-    asked = [name for name in collected.asked.metrics.values() if name in there]
+    logged_metrics = [name for name in collected.asked.metrics.values() if name in there]
     primary = {kinds()[source.kind].primary for source in collected.sources}
-    if not asked and len(there) > 1 and (usual := sorted(primary & {*there})):
+    if not logged_metrics and len(there) > 1 and (usual := sorted(primary & {*there})):
         return usual[0]
-    if not asked and len(there) > 1:
+    if not logged_metrics and len(there) > 1:
         raise UsageError(
             f"case {case!r} has several metrics, and none is marked as primary",
             where=str(collected.sources[0].path),
             got=", ".join(there),
             next_step=f"--metric {_likely_primary(there)} takes that; the first one of several is the primary one",
         )
-    return (asked or list(there))[0]
+    return (logged_metrics or list(there))[0]
 
 
 def _likely_primary(metrics: Sequence[str]) -> str:

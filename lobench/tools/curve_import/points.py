@@ -223,7 +223,7 @@ class CurveRequest:
     is_one_of_many: bool = False
 
 
-def watched_request(asked: CurveRequest, used: set[str]) -> CurveRequest:
+def watched_request(request: CurveRequest, used: set[str]) -> CurveRequest:
     """Returns a copy of a request that adds the names of the fields that are read to `used`."""
 
     class Watched(CurveRequest):
@@ -231,7 +231,7 @@ def watched_request(asked: CurveRequest, used: set[str]) -> CurveRequest:
             used.add(name)
             return super().__getattribute__(name)
 
-    return Watched(**{name: getattr(asked, name) for name in CurveRequest.__dataclass_fields__})
+    return Watched(**{name: getattr(request, name) for name in CurveRequest.__dataclass_fields__})
 
 
 def bare_name(path: PurePath) -> str:
@@ -258,14 +258,14 @@ def has_seed(name: str) -> bool:
     return WITH_SEED.fullmatch(name) is not None
 
 
-def named_run(name: str, asked: CurveRequest, *, is_file: bool = False) -> CurveRun:
+def named_run(name: str, request: CurveRequest, *, is_file: bool = False) -> CurveRun:
     """Returns the run for a name: `adam_seed3` is seed 3 of adam, unless there is a pattern.
 
     With `--method`, or a pattern for the method and not for the seed, the runs are seeds of the method.
 
     Args:
       name: Name of the run.
-      asked: Options of the import.
+      request: Options of the import.
       is_file: Whether the name is that of the file.
     Raises:
       UsageError: The pattern does not match, or is invalid.
@@ -274,43 +274,43 @@ def named_run(name: str, asked: CurveRequest, *, is_file: bool = False) -> Curve
     >>> run.method, run.seed
     ('adam', '3')
     """
-    parts = _parts_of(name, asked, is_file=is_file)
-    are_seeds = bool(asked.method or (asked.pattern and "method" in parts))
+    parts = _parts_of(name, request, is_file=is_file)
+    are_seeds = bool(request.method or (request.pattern and "method" in parts))
     return CurveRun(
-        method=asked.method or parts.get("method", name),
-        case=parts.get("case") or asked.case,
-        seed=parts.get("seed") or asked.seed or (name if are_seeds else "0"),
+        method=request.method or parts.get("method", name),
+        case=parts.get("case") or request.case,
+        seed=parts.get("seed") or request.seed or (name if are_seeds else "0"),
         training=name,
     )
 
 
-def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str]:
+def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, str]:
     """Returns the method, case and seed in a name.
 
     For a file's name `--pattern` is matched with the path first, for a run inside of a file with the name first.
     """
-    if not asked.pattern:
-        found = WITH_SEED.fullmatch(name)
-        return found.groupdict() if found else {}
-    texts = [*asked.paths, name] if is_file else [name, *(f"{path}/{name}" for path in asked.paths), *asked.paths]
+    if not request.pattern:
+        match = WITH_SEED.fullmatch(name)
+        return match.groupdict() if match else {}
+    texts = [*request.paths, name] if is_file else [name, *(f"{path}/{name}" for path in request.paths), *request.paths]
     try:
-        pattern = re.compile(asked.pattern)
+        pattern = re.compile(request.pattern)
     except re.error as error:
-        raise UsageError("--pattern is not a regular expression", got=f"{asked.pattern!r}, {error}") from error
-    found = next((one for text in texts if (one := pattern.fullmatch(text))), None)
-    if found is None:
+        raise UsageError("--pattern is not a regular expression", got=f"{request.pattern!r}, {error}") from error
+    match = next((one for text in texts if (one := pattern.fullmatch(text))), None)
+    if match is None:
         raise UsageError(
             "--pattern does not fit a run's name",
-            got=f"{asked.pattern!r}; the run is {', '.join(map(repr, dict.fromkeys(texts)))}",
+            got=f"{request.pattern!r}; the run is {', '.join(map(repr, dict.fromkeys(texts)))}",
             expected="an expression that matches one of these from its beginning to its end",
         )
-    parts = {key: value for key, value in found.groupdict().items() if value}
+    parts = {key: value for key, value in match.groupdict().items() if value}
     if not {"method", "seed"} & pattern.groupindex.keys() and (seeded := WITH_SEED.fullmatch(name)):
         return seeded.groupdict() | parts
     return parts
 
 
-def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
+def named_runs(known: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
     """Yields the ids of runs with their methods, cases and seeds.
 
     Runs with the same method and case are its seeds. The seed is taken from `--seed-from`, the name, the parameter
@@ -320,22 +320,22 @@ def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]
       UsageError: As for `named_run`; no run has a value named by an option; or seeds of a method have different
         settings.
     """
-    known = _with_facts(known, asked, notes)
+    known = _with_facts(known, request, notes)
     groups: dict[tuple[str, str], list[tuple[LoggedRun, CurveRun]]] = {}
     for one in known:
-        run = named_run(f"{asked.prefix}{one.name}", asked)
+        run = named_run(f"{request.prefix}{one.name}", request)
         run = replace(
             run,
-            method=one.fact(asked.method_from) or run.method,
-            case=one.fact(asked.case_from) or run.case,
-            seed=_seed_of(one, asked),
+            method=one.fact(request.method_from) or run.method,
+            case=one.fact(request.case_from) or run.case,
+            seed=_seed_of(one, request),
             training=one.id,
         )
         groups.setdefault((run.method, run.case), []).append((one, run))
     runs: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
-            _check_pooled(method, case, [one for one, _ in members], asked)
+            _check_pooled(method, case, [one for one, _ in members], request)
             on = f" on {case!r}" if case else ""
             notes.append(f"{len(members)} runs are called {method!r}{on}: they are its seeds")
         numbers = Counter(run.seed for _, run in members)
@@ -343,7 +343,7 @@ def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]
     yield from ((one.id, runs[one.id]) for one in known)
 
 
-def _with_facts(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> list[LoggedRun]:
+def _with_facts(known: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
     """Returns the runs that have the values which `--method-from`, `--case-from` and `--seed-from` name.
 
     The others are left out with a note.
@@ -353,9 +353,9 @@ def _with_facts(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str
     """
     kept = list(known)
     firsts = {
-        "--method-from": asked.method_from,
-        "--case-from": asked.case_from,
-        "--seed-from": [*asked.seed_from, ""][0],
+        "--method-from": request.method_from,
+        "--case-from": request.case_from,
+        "--seed-from": [*request.seed_from, ""][0],
     }
     for option, key in firsts.items():
         lacking = [one for one in kept if key and not one.fact(key)]
@@ -375,14 +375,14 @@ def _with_facts(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str
     return kept
 
 
-def _seed_of(one: LoggedRun, asked: CurveRequest) -> str:
-    if asked.seed_from:
-        return one.fact(asked.seed_from[0]) or one.id
-    of_config = next((value for key, value in one.settings.items() if key.partition(".")[2] == "seed"), "")
-    return _parts_of(one.name, asked, is_file=False).get("seed") or of_config or asked.seed or one.id
+def _seed_of(run: LoggedRun, request: CurveRequest) -> str:
+    if request.seed_from:
+        return run.fact(request.seed_from[0]) or run.id
+    of_config = next((value for key, value in run.settings.items() if key.partition(".")[2] == "seed"), "")
+    return _parts_of(run.name, request, is_file=False).get("seed") or of_config or request.seed or run.id
 
 
-def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: CurveRequest) -> None:
+def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request: CurveRequest) -> None:
     """Checks that runs counted as seeds of one method differ only in their seeds.
 
     Raises:
@@ -390,7 +390,7 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: C
     """
     keys = dict.fromkeys(key for one in members for key in one.settings)
     values = {key: dict.fromkeys(one.settings.get(key, "(none)") for one in members) for key in keys}
-    seeds = {key for key in keys if key in asked.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
+    seeds = {key for key in keys if key in request.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
     odd = {key: sorted(found) for key, found in values.items() if len(found) > 1 and key not in seeds}
     if not odd:
         return

@@ -145,13 +145,13 @@ def debug(
 
 def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
     """Returns the fingerprint of the user's code behind each case; "" if a case cannot be bound."""
-    found = []
+    codes = []
     for spec in specs:
         try:
-            found.append(bind_case(spec, layers, build=False).info.code)
+            codes.append(bind_case(spec, layers, build=False).info.code)
         except LobenchError:
-            found.append("")
-    return found
+            codes.append("")
+    return codes
 
 
 def _usual(
@@ -171,15 +171,15 @@ def _usual(
         return {
             name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
         }
-    found: Ranges = {}
+    ranges: Ranges = {}
     for one in specs_of(suite):
         if (one.path, one.name) == (spec.path, spec.name):
             continue
         log(f"the rule's usual inputs: {one.suite}/{one.name}")
         try:
-            found = widened(found, ranges_on(layers, one, theta, 0))
+            ranges = widened(ranges, ranges_on(layers, one, theta, 0))
         except LobenchError as error:
             log(f"left out: {error}")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
-    return found
+    write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in ranges.items()}) + "\n")
+    return ranges

@@ -137,13 +137,13 @@ def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
     ]
 
 
-def debugged_text(found: Debugged) -> str:
+def debugged_text(debugged: Debugged) -> str:
     """Returns the verdict, the facts, and the layers at the step before the trouble."""
-    verdict, rows = found.verdict, _table(found)
-    lines = [f"{found.name}, seed {found.seed}: {verdict.line}", *verdict.facts]
+    verdict, rows = debugged.verdict, _table(debugged)
+    lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
     before = ", before the trouble" if verdict.step is not None else ""
-    lines.append(f"layers at step {_shown(found.training, verdict).step}{before}")
-    end = [f"{found.sameness} (seeds {found.block} train together)", f"again: {found.command}"]
+    lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")
+    end = [f"{debugged.sameness} (seeds {debugged.block} train together)", f"again: {debugged.command}"]
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
 
 
@@ -155,44 +155,44 @@ def _table(found: Debugged) -> list[list[str]]:
     return rows
 
 
-def write_debug_page(found: Debugged, output: Path) -> None:
+def write_debug_page(debugged: Debugged, output: Path) -> None:
     """Writes the page atomically. It is self-contained, with plots."""
-    rows = _table(found)
+    rows = _table(debugged)
     text = rendered(
         "debug.html",
         folder=Path(__file__).parent,
-        title=f"{found.name}, seed {found.seed}",
-        found=found,
-        shown=_shown(found.training, found.verdict),
+        title=f"{debugged.name}, seed {debugged.seed}",
+        found=debugged,
+        shown=_shown(debugged.training, debugged.verdict),
         columns=rows[0],
         rows=rows[1:],
-        sections=_sections(found),
+        sections=_sections(debugged),
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
 
 
-def _sections(found: Debugged) -> list[Section]:
-    training = found.training
-    layers = _standing_out(training, found.verdict)
-    figures = [_figure(found, "loss of the batch", "loss", [("loss", lambda step: step.loss)])]
+def _sections(debugged: Debugged) -> list[Section]:
+    training = debugged.training
+    layers = _standing_out(training, debugged.verdict)
+    figures = [_figure(debugged, "loss of the batch", "loss", [("loss", lambda step: step.loss)])]
     measures: list[tuple[str, str, Callable[[DiagnosedStep, str], float]]] = [
         ("updates over weights", "ratio", lambda step, leaf: update_ratios(training, step).get(leaf, math.nan)),
         ("gradient", "root mean square", lambda step, leaf: step.gradients.get(leaf, math.nan)),
         ("weights", "root mean square", lambda step, leaf: step.weights.get(leaf, math.nan)),
     ]
     for title, unit, of in measures:
-        figures.append(_figure(found, title, unit, [(leaf, _of_leaf(of, leaf)) for leaf in layers]))
+        figures.append(_figure(debugged, title, unit, [(leaf, _of_leaf(of, leaf)) for leaf in layers]))
     states = sorted({leaf for step in training.steps for leaf in step.state})
     largest = sorted(states, key=lambda leaf: -max(step.state.get(leaf, 0.0) for step in training.steps))[:_MOST_LINES]
     if largest:
         lines = [(leaf, _of_leaf(lambda step, leaf: step.state.get(leaf, math.nan), leaf)) for leaf in largest]
-        figures.append(_figure(found, "the optimizer's state", "largest absolute value", lines))
+        figures.append(_figure(debugged, "the optimizer's state", "largest absolute value", lines))
     inputs = sorted({leaf for step in training.steps for leaf in step.inputs})[:_MOST_LINES]
     if inputs:
         lines = [(leaf, _of_leaf(_largest_input, leaf)) for leaf in inputs]
-        figures.append(_figure(found, "inputs of the learned rule", "largest absolute value", lines))
+        figures.append(_figure(debugged, "inputs of the learned rule", "largest absolute value", lines))
     return [
         Section(id="steps", title="Step by step", note="Log scales; a gap is 0 or not finite.", kind="small",
                 figures=tuple(figures))
@@ -216,11 +216,11 @@ def _standing_out(training: Training, verdict: Diagnosis) -> list[str]:
 
 
 def _figure(
-    found: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[DiagnosedStep], float]]]
+    debugged: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[DiagnosedStep], float]]]
 ) -> Figure:
-    steps = found.training.steps
+    steps = debugged.training.steps
     every = -(-len(steps) // _MOST_POINTS)
-    near = found.verdict.step
+    near = debugged.verdict.step
     kept = [step for step in steps if step.step % every == 0 or (near is not None and abs(step.step - near) <= 20)]
     series = []
     for place, (label, of) in enumerate(lines):

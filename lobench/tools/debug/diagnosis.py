@@ -152,30 +152,30 @@ def diagnose(training: Training) -> Diagnosis:
     bad = next((step for step in steps if step.bad), None)
     burst = _burst(training)
     if bad is not None and not _was_exploding(training, bad, burst):
-        found = _non_finite(training, bad)
+        diagnosis = _non_finite(training, bad)
     elif burst is not None or bad is not None:
-        found = _explosion(training, burst if burst is not None else _before(training, bad), bad)
+        diagnosis = _explosion(training, burst if burst is not None else _before(training, bad), bad)
     else:
-        found = _idle(training) or _stalled(training)
+        diagnosis = _idle(training) or _stalled(training)
     strange = outside(training)
     more = []
-    if strange is not None and (found.step is None or strange[0] <= found.step):
+    if strange is not None and (diagnosis.step is None or strange[0] <= diagnosis.step):
         more.append(strange[1])
-    if found.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
+    if diagnosis.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
         more.append(f"afterwards: {idle.line}")
-    if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and more:
-        found = replace(found, line=f"{found.line}; {strange[1]}")
-    return replace(found, facts=(*found.facts, *more))
+    if strange is not None and diagnosis.kind in ("one_layer", "all_layers", "stall") and more:
+        diagnosis = replace(diagnosis, line=f"{diagnosis.line}; {strange[1]}")
+    return replace(diagnosis, facts=(*diagnosis.facts, *more))
 
 
 def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
     """Returns means over the last few values, float64[num_steps]."""
-    found = np.asarray(values, np.float64)
-    width = max(1, min(10, len(found) // 20))
+    array = np.asarray(values, np.float64)
+    width = max(1, min(10, len(array) // 20))
     with np.errstate(invalid="ignore"):
-        ends = np.cumsum(np.concatenate([[0.0], found]))
-        counts = np.minimum(np.arange(1, len(found) + 1), width)
-        return np.asarray((ends[1:] - ends[np.arange(1, len(found) + 1) - counts]) / counts)
+        ends = np.cumsum(np.concatenate([[0.0], array]))
+        counts = np.minimum(np.arange(1, len(array) + 1), width)
+        return np.asarray((ends[1:] - ends[np.arange(1, len(array) + 1) - counts]) / counts)
 
 
 def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:

@@ -86,24 +86,24 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
 
 def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
     """Returns the ranges of a rule's inputs in the training of one seed; {} for a rule without networks."""
-    found: Ranges = {}
+    ranges: Ranges = {}
     training = replay_case(layers, spec, theta, seed).training
     verdict = diagnose(training)
     ends_at = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
     for step in training.steps:
         if ends_at is not None and step.step >= ends_at:
             break  # inputs during an explosion are not usual
-        found = widened(found, step.inputs)
-    return found
+        ranges = widened(ranges, step.inputs)
+    return ranges
 
 
 def widened(ranges: Ranges, others: Ranges) -> Ranges:
     """Returns ranges that include those of both arguments."""
-    found = dict(ranges)
+    ranges_now = dict(ranges)
     for name, (low, high) in others.items():
-        before = found.get(name, (low, high))
-        found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
-    return found
+        before = ranges_now.get(name, (low, high))
+        ranges_now[name] = np.fmin(before[0], low), np.fmax(before[1], high)
+    return ranges_now
 
 
 def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:

@@ -83,11 +83,11 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
 def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
     """Runs a check, prints its result and returns it."""
     try:
-        is_ok, found = True, check()
+        is_ok, text = True, check()
     except LobenchError as error:
-        is_ok, found = False, str(error)
-    show(f"{'ok   ' if is_ok else 'wrong'}  {name}: {found}")
-    return {"name": name, "is_ok": is_ok, "found": found}
+        is_ok, text = False, str(error)
+    show(f"{'ok   ' if is_ok else 'wrong'}  {name}: {text}")
+    return {"name": name, "is_ok": is_ok, "found": text}
 
 
 def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Callable[[], str]]]:

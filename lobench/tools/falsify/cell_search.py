@@ -141,33 +141,33 @@ class _Search:
                     return found
         return None
 
-    def simpler(self, found: Test) -> Iterator[Test]:
+    def simpler(self, smaller: Test) -> Iterator[Test]:
         """Yields simpler and simpler confirmed cells. No simpler neighbour of the last one is confirmed."""
         simplest = tuple(axis.simplest for axis in self.axes)
         if (whole := self._lost(simplest)) is not None:
             yield whole
             return
-        yield found
+        yield smaller
         is_first, before = True, None
-        while found.cell != before:
-            before = found.cell
+        while smaller.cell != before:
+            before = smaller.cell
             for place, axis in enumerate(self.axes):
-                near, far = found.cell[place], axis.simplest
+                near, far = smaller.cell[place], axis.simplest
                 way = 1 if far > near else -1
                 if near == far:
                     continue
                 if not is_first:  # the neighbour is rarely confirmed if it was not before
-                    if (one := self._lost(_moved(found.cell, place, near + way))) is None:
+                    if (neighbour := self._lost(_moved(smaller.cell, place, near + way))) is None:
                         continue
-                    yield (found := one)
+                    yield (smaller := neighbour)
                     near += way
-                if near != far and (one := self._lost(_moved(found.cell, place, far))) is not None:
-                    yield (found := one)
+                if near != far and (neighbour := self._lost(_moved(smaller.cell, place, far))) is not None:
+                    yield (smaller := neighbour)
                     continue
                 while abs(far - near) > 1:
                     middle = near + (far - near) // 2 if far > near else near - (near - far) // 2
-                    if (one := self._lost(_moved(found.cell, place, middle))) is not None:
-                        yield (found := one)
+                    if (neighbour := self._lost(_moved(smaller.cell, place, middle))) is not None:
+                        yield (smaller := neighbour)
                         near = middle
                     else:
                         far = middle

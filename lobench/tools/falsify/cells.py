@@ -180,12 +180,12 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     lines = re.sub(r"(^|/|@)lobench\.", r"\1", bound.bindings, flags=re.MULTILINE)
     lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
     bindings = tuple(only_bindings(parse_text(lines, spec.path)))
-    own = [one for one in bindings if one.scope == spec.scope]
+    own_bindings = [one for one in bindings if one.scope == spec.scope]
     imports = [one.module for one in statements_of(spec) if isinstance(one, Import)]
     folder = Path(spec.path).parent
     is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
     modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []
-    given = [_given(text, own) for text in axes] or _usual(own)
+    given = [_given(text, own_bindings) for text in axes] or _usual(own_bindings)
     names = [axis.name for axis in given]
     if len(set(names)) < len(names):
         raise UsageError("an axis is given twice", got=", ".join(names))
@@ -194,7 +194,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
         bindings=bindings,
         imports=tuple(dict.fromkeys(imports)),
         modules=tuple(modules),
-        axes=(*_wrappers(own), *given, *_defaults(own, names)),
+        axes=(*_wrappers(own_bindings), *given, *_defaults(own_bindings, names)),
     )
 
 
@@ -202,14 +202,19 @@ def _is_called(one: Binding, selector: str) -> bool:
     return one.selector == selector or one.selector.endswith(f".{selector}") or one.name == selector
 
 
-def _given(text: str, own: Sequence[Binding]) -> CellAxis:
+def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
     where = f"--axes {text!r}"
-    found = only_bindings(parse_text(text, where))
-    if len(found) != 1 or not found[0].parameter or not isinstance(found[0].value, list) or not found[0].value:
+    bindings = only_bindings(parse_text(text, where))
+    if (
+        len(bindings) != 1
+        or not bindings[0].parameter
+        or not isinstance(bindings[0].value, list)
+        or not bindings[0].value
+    ):
         raise UsageError(
             "--axes", got=repr(text), expected="a binding of a list, such as DigitsMLP.hidden_sizes = [(8,), (32,)]"
         )
-    selector, parameter, values = found[0].selector, found[0].parameter, found[0].value
+    selector, parameter, values = bindings[0].selector, bindings[0].parameter, bindings[0].value
     name = complete_selector(selector, where)
     wrapper = CONFIGURABLES[name].wrapper
     if not might_have_parameter(wrapper, parameter):
@@ -221,7 +226,7 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
             got=f"Case.{parameter}",
             expected="a setting of the task or of its training",
         )
-    bound = next((one for one in own if _is_called(one, selector) and one.parameter == parameter), None)
+    bound = next((one for one in own_bindings if _is_called(one, selector) and one.parameter == parameter), None)
     if bound is not None:
         values = values if bound.value in values else [bound.value, *values]
         values = (
@@ -234,7 +239,7 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
         return CellAxis(selector=selector, parameter=parameter, values=tuple(values), home=home, simplest=simplest)
     is_there = any(
         _is_called(one, selector) or (isinstance(one.value, Reference) and one.value.name == selector.split(".")[-1])
-        for one in own
+        for one in own_bindings
     )
     wraps = not is_there and might_have_parameter(wrapper, "task")
     if not (is_there or wraps):
@@ -246,20 +251,26 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
 
 def _usual(own: Sequence[Binding]) -> list[CellAxis]:
     """Returns axes for the steps and all whole numbers of the task, from a sixteenth to four times."""
-    found = []
-    for one in own:
-        name = f"{one.name}.{one.parameter}"
-        if _size(one.value) is None or not _is_whole(one.value) or (one.name == "Case" and name not in _NO_AXES):
+    usual_values = []
+    for binding in own:
+        name = f"{binding.name}.{binding.parameter}"
+        if (
+            _size(binding.value) is None
+            or not _is_whole(binding.value)
+            or (binding.name == "Case" and name not in _NO_AXES)
+        ):
             continue
         factors = [2.0**power for power in range(-_DOWN.bit_length() + 1, _UP.bit_length())]
-        values = list(dict.fromkeys(_times(one.value, factor) for factor in factors))
-        home = values.index(one.value)
-        found.append(
-            CellAxis(selector=one.selector, parameter=one.parameter, values=tuple(values), home=home, simplest=0)
+        values = list(dict.fromkeys(_times(binding.value, factor) for factor in factors))
+        home = values.index(binding.value)
+        usual_values.append(
+            CellAxis(
+                selector=binding.selector, parameter=binding.parameter, values=tuple(values), home=home, simplest=0
+            )
         )
-    if not found:
+    if not usual_values:
         raise UsageError("the case has no whole numbers to vary", expected="--axes")
-    return found
+    return usual_values
 
 
 def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
@@ -273,23 +284,23 @@ def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
 
 def _defaults(own: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
     """Returns an axis for each text or boolean of the task that has a default, since the default counts as simpler."""
-    found = []
-    for one in own:
+    defaults = []
+    for binding in own:
         axis = CellAxis(
-            selector=one.selector,
-            parameter=one.parameter,
-            values=(_ABSENT, one.value),
+            selector=binding.selector,
+            parameter=binding.parameter,
+            values=(_ABSENT, binding.value),
             home=1,
             simplest=0,
             is_searched=False,
         )
-        if one.name == "Case" or axis.name in names or not isinstance(one.value, str | bool):
+        if binding.name == "Case" or axis.name in names or not isinstance(binding.value, str | bool):
             continue
-        made = CONFIGURABLES[complete_selector(one.selector, one.where)].wrapped
-        parameter = inspect.signature(made).parameters.get(one.parameter)
-        if parameter is not None and parameter.default not in (inspect.Parameter.empty, one.value):
-            found.append(axis)
-    return found
+        made = CONFIGURABLES[complete_selector(binding.selector, binding.where)].wrapped
+        parameter = inspect.signature(made).parameters.get(binding.parameter)
+        if parameter is not None and parameter.default not in (inspect.Parameter.empty, binding.value):
+            defaults.append(axis)
+    return defaults
 
 
 def _is_whole(value: Any) -> bool:
@@ -306,12 +317,12 @@ def _times(value: Any, factor: float) -> Any:
 def _size(value: Any) -> float | None:
     """Returns the number by which values are ordered, the product for a tuple; None if it is not numeric."""
     parts = value if isinstance(value, tuple) else (value,)
-    found = 1.0
+    size = 1.0
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, int | float):
             return None
-        found *= part
-    return found
+        size *= part
+    return size
 
 
 def _length(value: Any) -> int:

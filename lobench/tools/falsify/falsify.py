@@ -170,14 +170,14 @@ def falsify(
             options={"import_folders": layers.import_folders, **options},
         ),
     )
-    found = falsified(oracle.cells.grid(), oracle, rules)
-    smallest = found.smallest
+    search_result = falsified(oracle.cells.grid(), oracle, rules)
+    smallest = search_result.smallest
     return Falsified(
         theta=who.label,
         case=f"{spec.suite}/{spec.name}",
         against=oracle.tuned_text(smallest.cell) if smallest is not None else against,
         cells=oracle.cells,
-        found=found,
+        found=search_result,
         rules=rules,
         home_size=oracle.size(oracle.home),
         size=oracle.size(smallest.cell) if smallest is not None else None,
@@ -338,15 +338,15 @@ class _Oracle:
 
     def _gap(self, cell: Cell, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
-        (found,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
-        if len(found) < block.size:
+        (subject,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
+        if len(subject) < block.size:
             failure = self._failure(cell)
             if failure and cell == self.home:
                 raise LobenchError("the case itself gives no result", where=self.theta[1].label, got=failure)
             self.progress.log(f"no result: {self._name(cell)}: {failure}")
-        if scaled is None or scaled[1].is_thin or len(found) < block.size:
+        if scaled is None or scaled[1].is_thin or len(subject) < block.size:
             return math.nan
-        return 1.0 - math.fsum(found.values()) / len(found)
+        return 1.0 - math.fsum(subject.values()) / len(subject)
 
     def _failure(self, cell: Cell) -> str:
         """Returns the messages of a cell's evaluations without results."""
@@ -370,19 +370,19 @@ class _Oracle:
             for row in snapshot.rows
             if row.case.file == self.file(cell).stem and row.key.seed_block in parts and row.has_curves
         ]
-        own: list[StoredSubject | None] = []
+        own_subjects: list[StoredSubject | None] = []
         for one in who:
             mine = [row for row in rows if any(each.variant.key == one.variant.key for each in row.sightings)]
             mine = [replace(row, subjects=(one,)) for row in mine if row.key.checkpoint_sha256 == one.sha256]
-            own.append(next(iter(subjects_of(mine, current=snapshot.current)), None))
+            own_subjects.append(next(iter(subjects_of(mine, current=snapshot.current)), None))
             for row in mine:
                 if row.curves is not None:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
-        scales, scaled, found = Scales.of([one for one in own if one is not None], [place]), None, []
-        for subject in own:
+        scales, scaled, subjects = Scales.of([one for one in own_subjects if one is not None], [place]), None, []
+        for subject in own_subjects:
             cells = list(subject.cells.values()) if subject is not None else []
-            found.append(scales.scores(cells[0], None) if cells else {})
+            subjects.append(scales.scores(cells[0], None) if cells else {})
             if cells:
                 metric = cells[0].case.primary_metric
                 scaled = (metric, scales.scale(cells[0].case, metric))
-        return found, scaled
+        return subjects, scaled

@@ -53,23 +53,23 @@ class FalsifyRecord(TypedDict):
     files: list[Path]
 
 
-def falsify_record(found: Falsified, files: Sequence[Path]) -> FalsifyRecord:
+def falsify_record(falsified: Falsified, files: Sequence[Path]) -> FalsifyRecord:
     """Returns the record for `--format json`."""
-    sizes = [found.home_size, *([found.size] if found.size is not None else [])]
-    rules = found.rules
+    sizes = [falsified.home_size, *([falsified.size] if falsified.size is not None else [])]
+    rules = falsified.rules
     record = record_from(
         FalsifyRecord,
-        found,
-        checkpoint=found.theta,
-        ending=found.found.ending,
+        falsified,
+        checkpoint=falsified.theta,
+        ending=falsified.found.ending,
         margin=rules.margin,
         alpha=rules.alpha,
         level=rules.level,
-        axes=_axes(found),
-        first=_loss(found, is_first=True),
-        smallest=_loss(found, is_first=False),
-        num_cells=len(found.found.gaps),
-        num_tests=len(found.found.tests),
+        axes=_axes(falsified),
+        first=_loss(falsified, is_first=True),
+        smallest=_loss(falsified, is_first=False),
+        num_cells=len(falsified.found.gaps),
+        num_tests=len(falsified.found.tests),
         params=[params for params, _ in sizes],
         inner_steps=[steps for _, steps in sizes],
         files=files,
@@ -77,18 +77,20 @@ def falsify_record(found: Falsified, files: Sequence[Path]) -> FalsifyRecord:
     return finite_or_none(record)
 
 
-def _loss(found: Falsified, *, is_first: bool) -> LossRecord | None:
-    test = found.found.first if is_first else found.found.smallest
+def _loss(falsified: Falsified, *, is_first: bool) -> LossRecord | None:
+    test = falsified.found.first if is_first else falsified.found.smallest
     if test is None:
         return None
-    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=test.factor * found.seeds)
+    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=test.factor * falsified.seeds)
 
 
-def _axes(found: Falsified) -> list[AxisRecord]:
-    first, smallest = (test.cell if test is not None else None for test in (found.found.first, found.found.smallest))
+def _axes(falsified: Falsified) -> list[AxisRecord]:
+    first, smallest = (
+        test.cell if test is not None else None for test in (falsified.found.first, falsified.found.smallest)
+    )
 
     def text(place: int, cell: Cell | None) -> str | None:
-        return found.cells.axes[place].text(cell[place]) if cell is not None else None
+        return falsified.cells.axes[place].text(cell[place]) if cell is not None else None
 
     return [
         AxisRecord(
@@ -99,55 +101,58 @@ def _axes(found: Falsified) -> list[AxisRecord]:
             steps=abs(smallest[place] - axis.home) if smallest is not None else None,
             ratio=axis.ratio(smallest[place]) if smallest is not None else None,
         )
-        for place, axis in enumerate(found.cells.axes)
+        for place, axis in enumerate(falsified.cells.axes)
     ]
 
 
-def falsify_text(found: Falsified, files: Sequence[Path]) -> str:
+def falsify_text(falsified: Falsified, files: Sequence[Path]) -> str:
     """Returns the answer, what to do next, a row for each axis, and the number of tests."""
     rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
-    for one in _axes(found):
+    for one in _axes(falsified):
         ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""
         steps = str(one["steps"]) if one["steps"] is not None else ""
         rows.append([one["name"], one["case"], one["found"] or "", one["smallest"] or "", steps, ratio])
-    lines = [*map(one_line, _answer(found, files)), "", text_table(rows, left={0, 1, 2, 3}), ""]
-    return "\n".join([*lines, *map(one_line, _notes(found))])
+    lines = [*map(one_line, _answer(falsified, files)), "", text_table(rows, left={0, 1, 2, 3}), ""]
+    return "\n".join([*lines, *map(one_line, _notes(falsified))])
 
 
-def _answer(found: Falsified, files: Sequence[Path]) -> list[str]:
-    test = found.found.smallest
+def _answer(falsified: Falsified, files: Sequence[Path]) -> list[str]:
+    test = falsified.found.smallest
     if test is None:
-        line = f"no case was confirmed on which {found.theta} loses to tuned {found.against}"
+        line = f"no case was confirmed on which {falsified.theta} loses to tuned {falsified.against}"
         return [f"{line}; this does not show that none exists"]
-    seeds = counted(test.factor * found.seeds, "fresh seed")
-    sure = f"p = {test.p_value:.2g}, threshold {found.rules.level:.2g}"
+    seeds = counted(test.factor * falsified.seeds, "fresh seed")
+    sure = f"p = {test.p_value:.2g}, threshold {falsified.rules.level:.2g}"
     lines = [
-        f"{found.theta} loses to tuned {found.against}: its score is lower by {test.gap:.3f} on {seeds} ({sure})",
+        f"{falsified.theta} loses to tuned {falsified.against}: "
+        f"its score is lower by {test.gap:.3f} on {seeds} ({sure})",
         f"written: {', '.join(map(str, files))}",
     ]
-    if found.found.ending == "smallest":
+    if falsified.found.ending == "smallest":
         lines.append("one step simpler on any axis is not confirmed")
     else:
         lines.append("perhaps not the smallest: --most-cells or --most-tests allows more")
-    if found.is_at_edge:
-        lines.append(f"{found.against}'s setting is at the edge of the grid: --grid may put it ahead by more")
+    if falsified.is_at_edge:
+        lines.append(f"{falsified.against}'s setting is at the edge of the grid: --grid may put it ahead by more")
     return lines
 
 
-def _notes(found: Falsified) -> list[str]:
+def _notes(falsified: Falsified) -> list[str]:
     lines = []
-    if found.size is not None:
-        costs = [params * steps for params, steps in (found.home_size, found.size)]
+    if falsified.size is not None:
+        costs = [params * steps for params, steps in (falsified.home_size, falsified.size)]
         lines.append(
-            f"smallest: {found.size[0]:,} parameters x {found.size[1]:,} steps; the case {found.home_size[0]:,} x "
-            f"{found.home_size[1]:,}, {times(costs[0] / costs[1])} times as much"
+            f"smallest: {falsified.size[0]:,} parameters x {falsified.size[1]:,} steps; the case "
+            f"{falsified.home_size[0]:,} x {falsified.home_size[1]:,}, {times(costs[0] / costs[1])} times as much"
         )
-    if found.found.smallest is not None:
+    if falsified.found.smallest is not None:
         which = "on which it was meta-trained"
-        if not found.is_trained_on:
+        if not falsified.is_trained_on:
             which = "the start of the search, which need not be in the training distribution"
-        lines.append(f"steps and ratios are measured from {found.case}, {which}")
-    looked = f"{counted(len(found.found.gaps), 'cell')} looked at"
-    tests = f"{counted(len(found.found.tests), 'test')} at {found.rules.level:.2g} each"
-    chance = f"a false finding (a loss of at most {found.rules.margin:g}) has a chance below {found.rules.alpha:g}"
+        lines.append(f"steps and ratios are measured from {falsified.case}, {which}")
+    looked = f"{counted(len(falsified.found.gaps), 'cell')} looked at"
+    tests = f"{counted(len(falsified.found.tests), 'test')} at {falsified.rules.level:.2g} each"
+    chance = (
+        f"a false finding (a loss of at most {falsified.rules.margin:g}) has a chance below {falsified.rules.alpha:g}"
+    )
     return [*lines, f"{looked}; {tests}: {chance}"]

@@ -69,7 +69,7 @@ def measured_loss(path: Path) -> MeasuredLoss:
         record = json.loads(path.read_text(encoding="utf-8"))
         scale = record.pop("scale")
         direction = Direction(scale.pop("direction"))
-        found = MeasuredLoss(
+        loss = MeasuredLoss(
             **{
                 **record,
                 "scale": ScoreScale(**{**scale, "kind": ScaleKind(scale["kind"]), "direction": direction}),
@@ -78,5 +78,5 @@ def measured_loss(path: Path) -> MeasuredLoss:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LobenchError("cannot read the measured values", where=str(path), got=headline(error)) from error
-    check_score_versions({path.name: found.score_version, "this lobench": SCORE_VERSION})
-    return found
+    check_score_versions({path.name: loss.score_version, "this lobench": SCORE_VERSION})
+    return loss

@@ -166,13 +166,13 @@ def history_of(
       UsageError: The case, the subject or the metric is unknown, no seed is common to two runs, or `subject` is needed
         to choose one of several.
     """
-    found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
-    if not found:
+    case_runs = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
+    if not case_runs:
         raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
-    newest = _newest(found)
+    newest = _newest(case_runs)
     snapshots = [
         Snapshot.of(whole.store, kept)
-        for whole, rows in found
+        for whole, rows in case_runs
         if (kept := [row for row in rows if row.case.identity == newest and _has_bindings(whole, row)])
     ]
     if not subject:
@@ -264,12 +264,12 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
     is_ambiguous = False
     for snapshot in snapshots:
         last: dict[object, StoredSubject] = {}
-        for one in snapshot.subjects:
-            who = one.who
+        for subject in snapshot.subjects:
+            who = subject.who
             key = (who.run or str(Path(who.uri).parent), who.variant.key) if who.has_theta else who.key
-            last[key] = one
-        optimizers.update(key if not one.who.has_theta else "checkpoints" for key, one in last.items())
-        known.update(dict.fromkeys(one.label for one in last.values()))
+            last[key] = subject
+        optimizers.update(key if not subject.who.has_theta else "checkpoints" for key, subject in last.items())
+        known.update(dict.fromkeys(subject.label for subject in last.values()))
         is_ambiguous |= len(last) > 1
     if is_ambiguous or len(optimizers) > 1:
         raise UsageError(
@@ -338,11 +338,11 @@ def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | Non
         return None
     is_clipped = not (values < DIVERGED_SCORE).any()  # scores of items are not
     split = np.where(values <= DIVERGED_SCORE, -math.inf, values) if is_clipped else values
-    found = []
+    surest = []
     for sign in (1.0, -1.0):
         rows = (sign * split).tolist()
         belief = believe([Probe(place=place, block=0, scores=tuple(row)) for place, row in enumerate(rows)], len(runs))
-        found.append((belief.fall, sign, belief))
-    _, sign, belief = max(found, key=lambda one: one[0])
+        surest.append((belief.fall, sign, belief))
+    _, sign, belief = max(surest, key=lambda one: one[0])
     is_sure = belief.fall >= level and 0 < belief.place < len(runs)
     return (belief, sign) if is_sure else None

@@ -21,30 +21,32 @@ from lobench.tools.history.history import CaseHistory, CaseRun, HistoryRecord, R
 __all__ = ["history_record", "history_text", "write_history_page"]
 
 
-def history_record(found: CaseHistory) -> HistoryRecord:
+def history_record(case_history: CaseHistory) -> HistoryRecord:
     """Returns the record for `--format json`."""
-    runs = [record_from(RunRecord, run, program=str(run.program), num_seeds=len(run.scores)) for run in found.runs]
+    runs = [
+        record_from(RunRecord, run, program=str(run.program), num_seeds=len(run.scores)) for run in case_history.runs
+    ]
     changes = [
         record_from(
             ScoreChangeRecord,
             one,
             run=one.place,
-            git_revision=found.runs[one.place].git_revision,
+            git_revision=case_history.runs[one.place].git_revision,
             standard_deviation=one.error,
             probability_here=one.here,
         )
-        for one in found.changes
+        for one in case_history.changes
     ]
-    return finite_or_none(record_from(HistoryRecord, found, runs=runs, changes=changes))
+    return finite_or_none(record_from(HistoryRecord, case_history, runs=runs, changes=changes))
 
 
-def history_text(found: CaseHistory) -> str:
+def history_text(case_history: CaseHistory) -> str:
     """Returns the changes, then a line for each run, the latest last."""
-    marks = {change.place: "rise" if change.is_rise else "fall" for change in found.changes}
+    marks = {change.place: "rise" if change.is_rise else "fall" for change in case_history.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
-    new_programs = {0, *found.new_programs}
-    for place, run in enumerate(found.runs):
+    new_programs = {0, *case_history.new_programs}
+    for place, run in enumerate(case_history.runs):
         if place in new_programs:
             lines[len(rows)] = f"-- {run.program}"
             rows.append(["", "", "", "", ""])
@@ -53,24 +55,24 @@ def history_text(found: CaseHistory) -> str:
     table = text_table(rows).splitlines()
     for number, text in lines.items():
         table[number] = one_line(text)
-    over = f"{counted(len(found.runs), 'run')}, {counted(len(found.seeds), f'common {found.replicate}')}"
-    name = f"{found.case} ({found.metric})"
-    answer = [f"{name}: {_change_line(found, change)}" for change in found.changes]
+    common = counted(len(case_history.seeds), f"common {case_history.replicate}")
+    over = f"{counted(len(case_history.runs), 'run')}, {common}"
+    name = f"{case_history.case} ({case_history.metric})"
+    answer = [f"{name}: {_change_line(case_history, change)}" for change in case_history.changes]
     answer = answer or [f"{name}: no change of the score is shown in {over}"]
-    notes = [*([over] if found.changes else []), found.scale, *filter(None, [found.other_code])]
+    notes = [*([over] if case_history.changes else []), case_history.scale, *filter(None, [case_history.other_code])]
     return "\n".join([*map(one_line, answer), "", *table, "", *map(one_line, notes)])
 
 
-def _change_line(found: CaseHistory, change: ScoreChange) -> str:
-    run = found.runs[change.place]
+def _change_line(case_history: CaseHistory, change: ScoreChange) -> str:
+    run = case_history.runs[change.place]
     what = "a rise" if change.is_rise else "a fall"
     before, all_before, after, all_after = change.lost
-    lost = (
-        f"; diverged or exploded: {before} of {all_before} {found.replicate}s before, {after} of {all_after} from it on"
-    )
+    replicates = f"{case_history.replicate}s"
+    lost = f"; diverged or exploded: {before} of {all_before} {replicates} before, {after} of {all_after} from it on"
     lost = lost if before + after else ""
     also = ", and so is the program" if change.is_new_program else ""
-    is_same = change.place > 0 and found.runs[change.place - 1].git_revision == run.git_revision != ""
+    is_same = change.place > 0 and case_history.runs[change.place - 1].git_revision == run.git_revision != ""
     new = "code" if is_same else "revision"
     return (
         f"{what} of {abs(change.size):.3f} +- {change.error:.3f} in score at {_name(run)} ({change.probability:.2%} "
@@ -82,42 +84,42 @@ def _name(run: CaseRun) -> str:
     return run.git_revision or f"{run.store.name}"
 
 
-def write_history_page(found: CaseHistory, output: Path) -> None:
+def write_history_page(case_history: CaseHistory, output: Path) -> None:
     """Writes a page with the chart, atomically."""
     body = Markup("<p class='quiet'>{}</p><figure>{}</figure><pre class='scroll'>{}</pre>").format(
-        found.scale, _chart(found).svg(), history_text(found)
+        case_history.scale, _chart(case_history).svg(), history_text(case_history)
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
-        write_whole(output, plain_page(f"History of {escape(found.case)}", body))
+        write_whole(output, plain_page(f"History of {escape(case_history.case)}", body))
 
 
-def _chart(found: CaseHistory) -> Chart:
+def _chart(case_history: CaseHistory) -> Chart:
     """Returns the chart: scores by run, levels between changes, and a line at each new program."""
-    means = [run.score.mean for run in found.runs]
-    lower = [_or(run.score.lower, run.score.mean) for run in found.runs]
-    upper = [_or(run.score.upper, run.score.mean) for run in found.runs]
-    places = [float(place) for place in range(len(found.runs))]
+    means = [run.score.mean for run in case_history.runs]
+    lower = [_or(run.score.lower, run.score.mean) for run in case_history.runs]
+    upper = [_or(run.score.upper, run.score.mean) for run in case_history.runs]
+    places = [float(place) for place in range(len(case_history.runs))]
     series = [Series(label="score", x=places, y=means, lower=lower, upper=upper, style="s1", dots=True)]
-    edges = [0, *(change.place for change in found.changes), len(means)]
+    edges = [0, *(change.place for change in case_history.changes), len(means)]
     for start, stop in itertools.pairwise(edges):
         level = math.fsum(means[start:stop]) / (stop - start)
         ends = [float(start), float(stop - 1)]
         label = "" if start else "level"
         series.append(Series(label=label, x=ends, y=[level, level], style="s2 dashed"))
     low, high = min(lower), max(upper)
-    for number, place in enumerate(found.new_programs):
+    for number, place in enumerate(case_history.new_programs):
         at = place - 0.5
         label = "" if number else "new program"
         series.append(Series(label=label, x=[at, at], y=[low, high], style="s4 dashed"))
-    changes = ", ".join(_name(found.runs[change.place]) for change in found.changes) or "none"
+    changes = ", ".join(_name(case_history.runs[change.place]) for change in case_history.changes) or "none"
     return Chart(
-        title=f"{found.case}: score by run",
+        title=f"{case_history.case}: score by run",
         description=f"Changes: {changes}.",
         x_label="run",
         y_label="score",
         series=tuple(series),
         width=900,
-        x_names=tuple(_name(run)[:10] for run in found.runs),
+        x_names=tuple(_name(run)[:10] for run in case_history.runs),
     )
 
 

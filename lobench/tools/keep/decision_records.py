@@ -82,13 +82,13 @@ def record_of(found: Kept) -> KeepRecord:
 
 
 def log_record(measured: MeasuredTotal) -> KeepLogRecord:
-    found = measured.decisions
+    decisions = measured.decisions
     return record_from(
         KeepLogRecord,
-        found,
-        metric=found.terms.metric,
-        maximize=found.terms.maximize,
-        fdr=found.terms.fdr,
-        chain=[one.number for one in found.chain],
+        decisions,
+        metric=decisions.terms.metric,
+        maximize=decisions.terms.maximize,
+        fdr=decisions.terms.fdr,
+        chain=[one.number for one in decisions.chain],
         error=measured.error,
     )

@@ -1,4 +1,4 @@
-"""`lobench.keep`: a decision about a changed script, from as few paired seeds as tell it."""
+"""`lobench.keep`: a decision about a changed script, from as few paired seeds as possible."""
 
 from __future__ import annotations
 
@@ -441,13 +441,13 @@ class _Values:
 
     def described(self, seed: int) -> str:
         """Returns the last value of each side that ran: `val_loss: candidate 1.972, incumbent 3.542`."""
-        found = []
+        lines = []
         for name, runs in zip(("candidate", "incumbent"), self.runs, strict=True):
             score = _score(runs[seed], self.terms) if seed in runs and runs[seed].has_curves else math.nan
             last = score if self.terms.maximize else -score
             value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{last:.4g}"
-            found.append(f"{name} {value}" if seed in runs else "")
-        return f"{self.terms.metric}: {', '.join(filter(None, found))}"
+            lines.append(f"{name} {value}" if seed in runs else "")
+        return f"{self.terms.metric}: {', '.join(filter(None, lines))}"
 
     def missing(self, seeds: Iterable[int]) -> list[int]:
         return [seed for seed in seeds if not self.has(seed)]
@@ -460,18 +460,18 @@ class _Values:
     def pace(self) -> Pace:
         """Returns the incumbent's runs on the shared seeds, for a candidate to keep up with."""
         _, runs = self.runs
-        found = []
+        paces = []
         for seed in range(self.terms.screen):
             row = runs[seed]
             curves = _curves(row)
             if math.isfinite(_score(row, self.terms)):
-                found.append(([*curves.eval_steps], np.array(curves.metrics[row.case.primary_metric])[0].tolist()))
+                paces.append(([*curves.eval_steps], np.array(curves.metrics[row.case.primary_metric])[0].tolist()))
         return Pace(
             candidate=(self.sides[0].path / MANIFEST).read_text(encoding="utf-8"),
             metric=self.terms.metric,
             maximize=self.terms.maximize,
             curves=self.terms.curves,
-            runs=tuple(found),
+            runs=tuple(paces),
         )
 
     def stopped(self, seeds: Iterable[int]) -> str:

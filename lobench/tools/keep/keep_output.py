@@ -10,29 +10,29 @@ from lobench.tools.keep.sequence import Decision, Sequence, Terms
 __all__ = ["kept_text", "log_text"]
 
 
-def kept_text(found: Kept) -> str:
+def kept_text(kept: Kept) -> str:
     """Returns the answer in one line, and the error rate that it belongs to in another."""
-    one = found.decision
-    if found.error:
-        return one_line(f"no decision: {found.error}; the same command tries again")
-    assert one.answer is not None
-    earlier = "" if found.is_new else " (decided before)"
+    decision = kept.decision
+    if kept.error:
+        return one_line(f"no decision: {kept.error}; the same command tries again")
+    assert decision.answer is not None
+    earlier = "" if kept.is_new else " (decided before)"
     parts = [
-        f"{one.answer.upper()}{earlier}: {one.description} against {one.incumbent.label}",
-        one.reason,
-        _difference(one, found.terms),
-        _diverged(one),
-        f"{counted(one.pairs, 'pair')}, {one.fresh_pairs} of them on fresh seeds",
-        duration(one.core_seconds) + " of runs",
+        f"{decision.answer.upper()}{earlier}: {decision.description} against {decision.incumbent.label}",
+        decision.reason,
+        _difference(decision, kept.terms),
+        _diverged(decision),
+        f"{counted(decision.pairs, 'pair')}, {decision.fresh_pairs} of them on fresh seeds",
+        duration(decision.core_seconds) + " of runs",
     ]
-    return "\n".join([one_line("; ".join(part for part in parts if part)), _rate(found)])
+    return "\n".join([one_line("; ".join(part for part in parts if part)), _rate(kept)])
 
 
-def _difference(one: Decision, terms: Terms) -> str:
-    if one.difference is None:
+def _difference(decision: Decision, terms: Terms) -> str:
+    if decision.difference is None:
         return ""
-    word = "better" if one.difference >= 0 else "worse"
-    return f"{terms.metric} {word} by {abs(one.difference):.3g} on fresh seeds, e-value {one.e_value:.3g}"
+    word = "better" if decision.difference >= 0 else "worse"
+    return f"{terms.metric} {word} by {abs(decision.difference):.3g} on fresh seeds, e-value {decision.e_value:.3g}"
 
 
 def _diverged(one: Decision) -> str:
@@ -48,44 +48,45 @@ def _rate(found: Kept) -> str:
 
 def log_text(measured: MeasuredTotal) -> str:
     """Returns a table of all decisions, the error rate, and the chain of kept changes with its measured total."""
-    found = measured.decisions
+    decisions = measured.decisions
     rows = [
         ["", "answer", "change", "e-value", "level", "needed", "difference", "pairs", "fresh seeds", "core-seconds"]
     ]
-    for one in found.decisions:
+    for decision in decisions.decisions:
         rows.append(
             [
-                str(one.number),
-                one.answer.value if one.answer is not None else "open",
-                one_line(one.description),
-                f"{one.e_value:.3g}" if one.test else "",
-                f"{one.level:.2g}" if one.test else "",
-                f"{1 / one.level:.3g}" if one.test else "",
-                f"{one.difference:.3g}" if one.difference is not None else "",
-                str(one.pairs),
-                seed_ranges(one.seeds),
-                f"{one.core_seconds:.3g}",
+                str(decision.number),
+                decision.answer.value if decision.answer is not None else "open",
+                one_line(decision.description),
+                f"{decision.e_value:.3g}" if decision.test else "",
+                f"{decision.level:.2g}" if decision.test else "",
+                f"{1 / decision.level:.3g}" if decision.test else "",
+                f"{decision.difference:.3g}" if decision.difference is not None else "",
+                str(decision.pairs),
+                seed_ranges(decision.seeds),
+                f"{decision.core_seconds:.3g}",
             ]
         )
-    kept = f"{found.num_kept} kept of {counted(found.num_tests, 'test')}, {counted(len(found.decisions), 'candidate')}"
-    rate = f"at most {found.terms.fdr:.0%} of those kept are expected to be no improvement"
-    lines = [text_table(rows), "", f"{kept} by {found.terms.metric}; {rate}"]
-    if found.chain:
-        changes = "; ".join(f"{one.number} {one.description}" for one in found.chain)
-        lines.append(one_line(f"chain of kept changes from {found.chain[0].incumbent.label}: {changes}"))
+    candidates = counted(len(decisions.decisions), "candidate")
+    kept = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')}, {candidates}"
+    rate = f"at most {decisions.terms.fdr:.0%} of those kept are expected to be no improvement"
+    lines = [text_table(rows), "", f"{kept} by {decisions.terms.metric}; {rate}"]
+    if decisions.chain:
+        changes = "; ".join(f"{decision.number} {decision.description}" for decision in decisions.chain)
+        lines.append(one_line(f"chain of kept changes from {decisions.chain[0].incumbent.label}: {changes}"))
         error = f"no measurement: {measured.error}; the same command tries again"
-        lines.append(one_line(f"in total: {error if measured.error else _total(found)}"))
+        lines.append(one_line(f"in total: {error if measured.error else _total(decisions)}"))
     return "\n".join(lines)
 
 
-def _total(found: Sequence) -> str:
-    total = found.total
+def _total(sequence: Sequence) -> str:
+    total = sequence.total
     if total is None:
         return "not measured; lobench keep --log --measure 8 runs both ends of the chain on 8 fresh seeds"
     parts = [f"{counted(total.pairs, 'pair')} on fresh seeds {seed_ranges(total.seeds)}"]
     if total.difference is not None:
         word = "better" if total.difference >= 0 else "worse"
-        text = f"{found.terms.metric} {word} by {abs(total.difference):.3g}"
+        text = f"{sequence.terms.metric} {word} by {abs(total.difference):.3g}"
         if total.lower is not None and total.upper is not None:
             text += f" (improvement between {total.lower:.3g} and {total.upper:.3g}, 95%)"
         parts.insert(0, text)

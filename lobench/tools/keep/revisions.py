@@ -252,7 +252,7 @@ def _all_below(folder: Path) -> Iterator[str]:
 
 def _hash_of(tree: Path) -> str:
     """Returns the hash of the files below a folder: their paths, contents and executable bits. 16 hex digits."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(_all_below(tree)):
         path = tree / name
         if path.is_symlink():
@@ -261,8 +261,8 @@ def _hash_of(tree: Path) -> str:
             kind = "program" if path.stat().st_mode & 0o100 else "file"
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, "sha256").digest()
-        found.update(repr((name, kind, content)).encode(errors="surrogateescape"))
-    return found.hexdigest()[:16]
+        digest.update(repr((name, kind, content)).encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
 
 
 def _move(temporary: Path, target: Path) -> None:

@@ -200,7 +200,7 @@ class DecisionStore:
         """
         try:
             record = json.loads(self.path.read_text(encoding="utf-8"))
-            found = _sequence(record)
+            sequence = _sequence(record)
         except FileNotFoundError:
             if terms is None:
                 raise StoreError("no decisions here", where=str(self.path.parent.parent)) from None
@@ -210,16 +210,16 @@ class DecisionStore:
                 "the decisions cannot be read", where=str(self.path), got=cause(error), next_step="move the store away"
             ) from error
         for name in Terms.__slots__ if terms is not None else ():
-            asked, own = getattr(terms, name), getattr(found.terms, name)
-            if asked != own:
+            wanted_value, own_value = getattr(terms, name), getattr(sequence.terms, name)
+            if wanted_value != own_value:
                 raise UsageError(
                     "all decisions of a store have the same terms",
                     where=str(self.path.parent.parent),
-                    got=f"{name} {asked!r}",
-                    expected=repr(own),
+                    got=f"{name} {wanted_value!r}",
+                    expected=repr(own_value),
                     next_step="another --store begins another sequence",
                 )
-        return found
+        return sequence
 
     def write(self, sequence: Sequence) -> None:
         record = {"version": _VERSION, **dataclasses.asdict(sequence)}
@@ -230,14 +230,14 @@ def _sequence(record: dict[str, Any]) -> Sequence:
     if record["version"] != _VERSION:
         raise ValueError(f"version {record['version']} of the file is newer than this lobench")
     decisions = []
-    for one in record["decisions"]:
-        sides = {name: Side(**one[name]) for name in ("candidate", "incumbent")}
-        answer = None if one["answer"] is None else KeepAnswer(one["answer"])
-        tuples = {name: tuple(one[name]) for name in ("seeds", "diverged")}
-        decisions.append(Decision(**{**one, **sides, **tuples, "answer": answer}))
+    for entry in record["decisions"]:
+        sides = {name: Side(**entry[name]) for name in ("candidate", "incumbent")}
+        answer = None if entry["answer"] is None else KeepAnswer(entry["answer"])
+        tuples = {name: tuple(entry[name]) for name in ("seeds", "diverged")}
+        decisions.append(Decision(**{**entry, **sides, **tuples, "answer": answer}))
     totals = []
-    for one in record.get("totals", ()):
-        sides = {name: Side(**one[name]) for name in ("first", "last")}
-        tuples = {name: tuple(one[name]) for name in ("seeds", "diverged")}
-        totals.append(Total(**{**one, **sides, **tuples}))
+    for entry in record.get("totals", ()):
+        sides = {name: Side(**entry[name]) for name in ("first", "last")}
+        tuples = {name: tuple(entry[name]) for name in ("seeds", "diverged")}
+        totals.append(Total(**{**entry, **sides, **tuples}))
     return Sequence(terms=Terms(**record["terms"]), decisions=tuple(decisions), totals=tuple(totals))

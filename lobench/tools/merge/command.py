@@ -27,12 +27,12 @@ def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
     """Merge several stores into one. Conflicts are listed; nothing is overwritten, and the STOREs do not change."""
     from lobench.engine.store.merge import MergeRecord, merge_stores
 
-    found = merge_stores(list(stores), output, on_problem=click.echo)
-    for merged in found:
+    merge_result = merge_stores(list(stores), output, on_problem=click.echo)
+    for merged in merge_result:
         conflicts = len(merged.conflicts)
         click.echo(f"{merged.store}: {merged.taken} taken, {merged.known} there already, {conflicts} conflicts")
         for line in merged.conflicts:
             click.echo(f"  conflict, not taken: {line}")
     if kind == "json":
-        emit("merge", MergeRecord(output=output, stores=found))
-    sys.exit(ExitCode.VERDICT if any(merged.conflicts for merged in found) else ExitCode.OK)
+        emit("merge", MergeRecord(output=output, stores=merge_result))
+    sys.exit(ExitCode.VERDICT if any(merged.conflicts for merged in merge_result) else ExitCode.OK)

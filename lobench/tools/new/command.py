@@ -44,9 +44,9 @@ def new(what: str, name: str, into: Path | None, command: bool, test: bool, kind
     """
     from lobench.tools.new.new import new as made
 
-    found = made(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
-    for path in found.files:
+    files = made(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
+    for path in files.files:
         click.echo(path)
-    click.echo(f"\nnext: {found.next_command}")
+    click.echo(f"\nnext: {files.next_command}")
     if kind == "json":
-        emit("new", found)
+        emit("new", files)

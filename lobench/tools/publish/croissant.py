@@ -118,7 +118,7 @@ def _description(
 
 def _context() -> dict[str, Any]:
     """Returns the JSON-LD context of Croissant 1.1."""
-    own = (
+    terms = (
         "arrayShape citeAs column containedIn equivalentProperty extract field fileObject fileProperty fileSet format "
         "includes isArray isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
         "samplingRate separator source subField transform"
@@ -136,5 +136,5 @@ def _context() -> dict[str, Any]:
         "description": {"@container": "@language"},
         "examples": {"@id": "cr:examples", "@type": "@json"},
         "name": {"@container": "@language"},
-        **{key: f"cr:{key}" for key in own.split()},
+        **{key: f"cr:{key}" for key in terms.split()},
     }

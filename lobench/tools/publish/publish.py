@@ -145,7 +145,7 @@ def published_text(record: PublishRecord) -> str:
         f"root {record['root']}" + (", signed" if record["is_signed"] else ""),
         *([f"{record['croissant']}: the curves as a Croissant data set"] if record["croissant"] else []),
         *(f"left out: {line}" for line in record["left_out"]),
-        "publish the root before the beacon of an audit is known, so that you cannot have chosen the sample",
+        "publish this root before the random beacon of an audit is known: it shows that you did not choose the sample",
     ]
     return "\n".join(lines)
 
@@ -164,7 +164,7 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
         yield f"the ledger has the paths of the checkpoints, below {os.path.commonpath(folders)}"
     hosts = sorted({curves.provenance.host for row in rows if (curves := row.curves) and curves.provenance.host})
     if hosts:
-        yield f"the ledger has {counted(len(hosts), 'name')} of hosts: {first_of(hosts, _MOST_NAMED)}"
+        yield f"the ledger names {counted(len(hosts), 'host')}: {first_of(hosts, _MOST_NAMED)}"
 
 
 def _listed(suites: BundledSuites) -> Iterator[str]:

@@ -67,12 +67,15 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
         root, base = folder.parent, f"suites/{number}"
         name = folder.name if folder.name not in places else f"{folder.name} ({number})"
         places[name] = f"{base}/{folder.name}"
-        own = folders[folder]
+        suite_folder = folders[folder]
         names = {
-            name for row in own for code in parts_of_code(row.key.code) for name in recorded.parts_of.get(code, ())
+            name
+            for row in suite_folder
+            for code in parts_of_code(row.key.code)
+            for name in recorded.parts_of.get(code, ())
         }
-        cases = list(dict.fromkeys(row.case for row in own))
-        texts = {text for row in own for who in row.sightings for text in _texts_of(who)}
+        cases = list(dict.fromkeys(row.case for row in suite_folder))
+        texts = {text for row in suite_folder for who in row.sightings for text in _texts_of(who)}
         files = {
             Path(os.path.normpath(file)) for file in reached_files(folder, cases, code_names=names, texts=sorted(texts))
         }
@@ -152,7 +155,7 @@ def _code_beside_experiments(
     It is the code in the folders from which experiments import modules, with the data files beside it that it names.
     The bundle has it where a case of the suite can import it. Installed packages are not part of it.
     """
-    found: dict[str, Path] = {}
+    code_files: dict[str, Path] = {}
     for name in sorted(names):
         if any(names_code(Path(f"/{member}"), [name]) for member in packed):
             continue
@@ -162,9 +165,9 @@ def _code_beside_experiments(
                 continue
             if file.is_file() and tree_sha256(file.read_bytes()) in recorded.digests(name):
                 folder = PurePosixPath(base, name).parent
-                found |= {str(folder / one.name): one for one in (file, *data_files_beside(file))}
+                code_files |= {str(folder / one.name): one for one in (file, *data_files_beside(file))}
                 break
-    return found
+    return code_files
 
 
 def _has_module(folder: Path, modules: Iterable[str]) -> bool:

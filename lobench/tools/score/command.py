@@ -84,8 +84,8 @@ def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: 
             expected = f"--rules {' or '.join(RULES)}"
             raise UsageError("whose --self-tuning?", where=str(targets_file), got=targets.version, expected=expected)
         rules = rules.of_self_tuning()
-    found = score_log(read_log(logs, targets), targets, rules)
+    scores = score_log(read_log(logs, targets), targets, rules)
     if kind == "json":
-        emit("score.algoperf", scores_record(found, rules))
+        emit("score.algoperf", scores_record(scores, rules))
     else:
-        show(scores_table(found, rules))
+        show(scores_table(scores, rules))

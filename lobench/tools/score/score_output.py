@@ -63,7 +63,7 @@ class VeloRecord(TypedDict):
     tasks: dict[str, VeloScore]
 
 
-def scores_record(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPerfRecord:
+def scores_record(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPerfRecord:
     """Returns `{"scores": {submission: score}, ...}`."""
     return {
         "rules": None
@@ -74,23 +74,23 @@ def scores_record(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPer
             "trials": rules.num_trials,
             "budgets": dict(rules.budgets),
         },
-        "scores": {name: submission.score for name, submission in found.submissions.items()},
+        "scores": {name: submission.score for name, submission in scores.submissions.items()},
         "submissions": {
             name: {
                 "score": submission.score,
                 "workloads": {
-                    workload: _workload(entry, workload in found.targets.base_of)
+                    workload: _workload(entry, workload in scores.targets.base_of)
                     for workload, entry in submission.workloads.items()
                 },
             }
-            for name, submission in found.submissions.items()
+            for name, submission in scores.submissions.items()
         },
         "log": {
-            "evaluations": found.num_evaluations,
-            "not_finite": found.num_not_finite,
-            "repeated": found.num_repeated,
-            "past_budget": found.num_past_budget,
-            "ignored_workloads": dict(found.ignored_workloads),
+            "evaluations": scores.num_evaluations,
+            "not_finite": scores.num_not_finite,
+            "repeated": scores.num_repeated,
+            "past_budget": scores.num_past_budget,
+            "ignored_workloads": dict(scores.ignored_workloads),
         },
     }
 
@@ -107,49 +107,49 @@ def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
     )
 
 
-def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
+def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     """Returns the best submission, the scores, workloads removed by rules, and numbers of ignored evaluations."""
-    targets = found.targets
+    targets = scores.targets
     rows = [("submission", "score", "workloads left", "removed")]
-    for name, submission in found.submissions.items():
+    for name, submission in scores.submissions.items():
         base = [(workload, submission.workloads[workload]) for workload in targets.base]
         lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
         first, *others = lost or [""]
         rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first))
         rows += [("", "", "", why) for why in others]
     counts = (
-        f"{counted(found.num_evaluations, 'evaluation')}, {found.num_not_finite} without a finite value, time or step"
-        + (f", {found.num_repeated} repeated" if found.num_repeated else "")
+        f"{counted(scores.num_evaluations, 'evaluation')}, {scores.num_not_finite} without a finite value, time or step"
+        + (f", {scores.num_repeated} repeated" if scores.num_repeated else "")
         + (
-            f", {found.num_past_budget:,} past the budget (a trial's evaluations after its workload's budget of "
+            f", {scores.num_past_budget:,} past the budget (a trial's evaluations after its workload's budget of "
             "submission time reach no target)"
-            if found.num_past_budget
+            if scores.num_past_budget
             else ""
         )
-        + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
+        + (f"; not scored: {', '.join(scores.ignored_workloads)}" if scores.ignored_workloads else "")
     )
     answer = []
-    if found.submissions:
-        name, best = max(found.submissions.items(), key=lambda item: item[1].score)
-        over = counted(len(found.submissions), "submission")
+    if scores.submissions:
+        name, best = max(scores.submissions.items(), key=lambda item: item[1].score)
+        over = counted(len(scores.submissions), "submission")
         answer = [one_line(f"{name} has the highest score of {over}: {best.score:.4f}"), ""]
-    return "\n".join([*answer, text_table(rows, left={0, 3}), counts, *_by_rules(found, rules)])
+    return "\n".join([*answer, text_table(rows, left={0, 3}), counts, *_by_rules(scores, rules)])
 
 
-def _by_rules(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
+def _by_rules(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
     """Returns a line on the rules of the scores, and on numbers of studies and trials that differ from them."""
     if rules is None:
         return []
-    asked = (rules.num_studies, rules.num_trials)
+    rules_used = (rules.num_studies, rules.num_trials)
     others = [
         f"{name}, {workload}: {entry.num_studies} x {entry.num_trials}"
-        for name, submission in found.submissions.items()
+        for name, submission in scores.submissions.items()
         for workload, entry in submission.workloads.items()
-        if entry.num_studies and (entry.num_studies, entry.num_trials) != asked
+        if entry.num_studies and (entry.num_studies, entry.num_trials) != rules_used
     ]
     more = [f"and {len(others) - _MOST_NOTES} more"] if len(others) > _MOST_NOTES else []
     differing = "; not so: " + "; ".join([*others[:_MOST_NOTES], *more]) if others else ""
-    return [one_line(f"AlgoPerf {rules.version}, studies x trials {asked[0]} x {asked[1]}{differing}")]
+    return [one_line(f"AlgoPerf {rules.version}, studies x trials {rules_used[0]} x {rules_used[1]}{differing}")]
 
 
 def _why(workload: str, entry: WorkloadTime) -> str:

@@ -104,12 +104,12 @@ def read_normaliser(path: Path) -> dict[str, Normaliser]:
     where, expected = str(path), "JSON of {task: [steps, losses]}, gzipped or not"
     text = text_of(path)
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         raise UsageError("cannot read the normaliser", where=where, got=str(error), expected=expected) from error
-    if not isinstance(found, dict) or not found:
-        raise UsageError("not a normaliser", where=where, got=type(found).__name__, expected=expected)
-    return {task: _normaliser(value, f"{where}: task {task!r}", expected) for task, value in found.items()}
+    if not isinstance(document, dict) or not document:
+        raise UsageError("not a normaliser", where=where, got=type(document).__name__, expected=expected)
+    return {task: _normaliser(value, f"{where}: task {task!r}", expected) for task, value in document.items()}
 
 
 def _normaliser(value: object, where: str, expected: str) -> Normaliser:

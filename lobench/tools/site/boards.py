@@ -107,11 +107,11 @@ class PublishedBundle:
 
     @functools.cached_property
     def _rows(self) -> Mapping[tuple[SubjectKey, str], Sequence[EvaluationRow]]:
-        found: dict[tuple[SubjectKey, str], list[EvaluationRow]] = {}
+        rows_by_subject: dict[tuple[SubjectKey, str], list[EvaluationRow]] = {}
         for row in self.snapshot.rows:
             for key in dict.fromkeys(who.key for who in row.sightings):
-                found.setdefault((key, row.case.identity), []).append(row)
-        return found
+                rows_by_subject.setdefault((key, row.case.identity), []).append(row)
+        return rows_by_subject
 
     def has_rows(self, key: SubjectKey, case: CaseInfo) -> bool:
         """Returns whether the bundle has evaluations of a subject on a case."""
@@ -182,13 +182,13 @@ class Board:
     def pooled(self) -> Sequence[str]:
         """Lines on methods with seeds from several bundles, and one if several bundles are compared."""
         names = {one.root: f"{one.path.name} ({one.audit_text})" for line in self.lines for one in line.bundles}
-        found = [f"compared across {counted(len(names), 'bundle')}: {', '.join(names.values())}"] * (len(names) > 1)
-        found += [
+        notes = [f"compared across {counted(len(names), 'bundle')}: {', '.join(names.values())}"] * (len(names) > 1)
+        notes += [
             f"the seeds of {line.label} are those of {' and '.join(one.path.name for one in line.bundles)} together"
             for line in self.lines
             if len(line.bundles) > 1
         ]
-        return found
+        return notes
 
     def record(self) -> BoardRecord:
         """Returns the record for `--format json`."""

@@ -56,25 +56,25 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
       UsageError: A file is not a bundle, its audit failed, or the folder cannot be written.
       StoreError: A bundle is damaged, or was changed.
     """
-    found = {one.root: one for one in map(_read, bundles)}
-    entries = sorted(found.values(), key=lambda one: (one.path.name, one.root))
+    found = {entry.root: entry for entry in map(_read, bundles)}
+    entries = sorted(found.values(), key=lambda entry: (entry.path.name, entry.root))
     with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
-        merged = merge_stores([one.path for one in entries], Path(folder) / "merged")
-        conflicts = [f"{one.store.name}: {line}" for one in merged for line in one.conflicts]
+        merged = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
+        conflicts = [f"{entry.store.name}: {line}" for entry in merged for line in entry.conflicts]
         boards = _boards(read_store(Path(folder) / "merged"), entries)
     try:
-        for one in entries:
-            write_bundle_pages(one, output / one.id)
-            shutil.copyfile(one.path, output / one.id / "results.lobench")
+        for entry in entries:
+            write_bundle_pages(entry, output / entry.id)
+            shutil.copyfile(entry.path, output / entry.id / "results.lobench")
         write_board(boards, entries, conflicts, output / "index.html", title=title)
     except OSError as error:
         raise UsageError("cannot write the pages", where=str(output), got=cause(error)) from error
     return SiteRecord(
         output=str(output),
-        bundles={str(one.path): one.id for one in entries},
+        bundles={str(entry.path): entry.id for entry in entries},
         suites=sorted({board.suite for board in boards}),
         boards=[board.record() for board in boards],
-        not_audited=[str(one.path) for one in entries if not one.is_audited],
+        not_audited=[str(entry.path) for entry in entries if not entry.is_audited],
         conflicts=conflicts,
     )
 
@@ -94,11 +94,13 @@ def site_markdown(record: SiteRecord) -> str:
     parts = []
     for board in record["boards"]:
         rows = [["group", "method", "mean score [95%]", *board["cases"]]]
-        for one in board["methods"]:
-            score = interval_cell(Interval(mean=one["mean_score"], lower=one["lower"], upper=one["upper"]))
-            score = marked(score, one["is_score_checked"])
-            finals = [marked(final_cell(value), ok) for value, ok in zip(one["finals"], one["checked"], strict=True)]
-            rows.append([str(one["group"]), one["label"], score, *finals])
+        for method in board["methods"]:
+            score = interval_cell(Interval(mean=method["mean_score"], lower=method["lower"], upper=method["upper"]))
+            score = marked(score, method["is_score_checked"])
+            finals = [
+                marked(final_cell(value), ok) for value, ok in zip(method["finals"], method["checked"], strict=True)
+            ]
+            rows.append([str(method["group"]), method["label"], score, *finals])
         about = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
         notes = [*board["pooled"], *([MARKED] if any(MARK in cell for row in rows for cell in row) else [])]
         below = "".join(f"\n{markdown_line(note)}\n" for note in notes)

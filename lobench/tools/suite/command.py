@@ -70,7 +70,7 @@ def suite(
     from lobench.tools.suite.suite_output import suite_record, suite_text, write_suite_page
 
     if (store / "ledger.sqlite").exists() or not (named := find_suite(str(store))).exists():
-        found = worth_of_store(store, baselines, experiment or None, every=every, keep=keep, difference=difference)
+        worth = worth_of_store(store, baselines, experiment or None, every=every, keep=keep, difference=difference)
     elif baselines or experiment or every:
         raise UsageError(
             "these options need a store",
@@ -79,7 +79,7 @@ def suite(
             next_step="name a store, or leave out --baseline, --experiment and --all",
         )
     else:
-        found = worth_of_baselines(named, keep=keep, difference=difference)
+        worth = worth_of_baselines(named, keep=keep, difference=difference)
     if output is not None:
-        write_suite_page(found, output)
-    emit("suite", suite_record(found)) if kind == "json" else show(suite_text(found))
+        write_suite_page(worth, output)
+    emit("suite", suite_record(worth)) if kind == "json" else show(suite_text(worth))

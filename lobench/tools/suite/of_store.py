@@ -53,13 +53,15 @@ def worth_of_store(
     """
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     snapshot = summary.snapshot
-    own = {place: mean_score(subject, None, summary.scales).scores for place, subject in enumerate(snapshot.subjects)}
-    known = set().union(*own.values())
+    scores_by_place = {
+        place: mean_score(subject, None, summary.scales).scores for place, subject in enumerate(snapshot.subjects)
+    }
+    known = set().union(*scores_by_place.values())
     scored = [case for case, info in enumerate(snapshot.cases) if info.identity in known]
     left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored}
     left_out |= dict.fromkeys(["baselines"][: len(summary.scales.moved)], "; ".join(summary.scales.moved))
     places = []
-    for place, scores in own.items():
+    for place, scores in scores_by_place.items():
         missing = [snapshot.name(case) for case in scored if snapshot.cases[case].identity not in scores]
         if missing:
             left_out[snapshot.labels[place]] = f"has no score on {', '.join(missing)}"
@@ -70,7 +72,7 @@ def worth_of_store(
     judged = SuiteScores(
         methods=[snapshot.labels[place] for place in places],
         cases=[snapshot.name(case) for case in scored],
-        scores=[[own[place][identity] for identity in identities] for place in places],
+        scores=[[scores_by_place[place][identity] for identity in identities] for place in places],
         seconds=[_seconds(summary, places, case) for case in scored],
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
         left_out=left_out,
@@ -124,10 +126,10 @@ def baseline_scores(suite: Path) -> SuiteScores:
 
 def _seconds(summary: Summary, places: Sequence[int], case: int) -> float:
     """Returns the seconds of one seed without compilation, as the median over methods; NaN for imports."""
-    found = []
+    seconds = []
     for place in places:
         cell = summary.snapshot.cell(place, case)
         curves = {id(one): one for one, _ in cell.sources.values()}.values() if cell is not None else ()
         if num_seeds := sum(len(one.seeds) for one in curves):
-            found.append(sum(one.wall_seconds for one in curves) / num_seeds)
-    return float(np.median(found)) if found and any(found) else math.nan
+            seconds.append(sum(one.wall_seconds for one in curves) / num_seeds)
+    return float(np.median(seconds)) if seconds and any(seconds) else math.nan

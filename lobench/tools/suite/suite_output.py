@@ -61,17 +61,17 @@ class SuiteRecord(TypedDict):
     left_out: Annotated[dict[str, str], "Reason by method or case that was left out."]
 
 
-def suite_text(found: SuiteWorth) -> str:
+def suite_text(worth: SuiteWorth) -> str:
     """Returns the cases that keep the order of the methods, then tables of the cases and the subsets."""
-    cases = text_table([_COLUMNS, *map(_case_row, found.cases)], left={0, 8})
-    subsets = text_table([_SIZES, *_subset_rows(found)], left={4})
-    return "\n".join([*map(one_line, _lines(found)), _title(found), "", cases, "", subsets])
+    cases = text_table([_COLUMNS, *map(_case_row, worth.cases)], left={0, 8})
+    subsets = text_table([_SIZES, *_subset_rows(worth)], left={4})
+    return "\n".join([*map(one_line, _lines(worth)), _title(worth), "", cases, "", subsets])
 
 
-def suite_record(found: SuiteWorth) -> SuiteRecord:
+def suite_record(worth: SuiteWorth) -> SuiteRecord:
     """Returns the record for `--format json`."""
-    names = [case.name for case in found.cases]
-    cases = [record_from(CaseRecord, case, is_informative=is_informative(case)) for case in found.cases]
+    names = [case.name for case in worth.cases]
+    cases = [record_from(CaseRecord, case, is_informative=is_informative(case)) for case in worth.cases]
     subsets = [
         record_from(
             SubsetRecord,
@@ -80,25 +80,25 @@ def suite_record(found: SuiteWorth) -> SuiteRecord:
             lower=one.lower if has_interval(one) else math.nan,
             upper=one.upper if has_interval(one) else math.nan,
         )
-        for one in found.subsets
+        for one in worth.subsets
     ]
-    chosen = None if found.chosen is None else subsets[found.chosen]["cases"]
-    return record_from(SuiteRecord, found, cases=cases, subsets=subsets, chosen=chosen)
+    chosen = None if worth.chosen is None else subsets[worth.chosen]["cases"]
+    return record_from(SuiteRecord, worth, cases=cases, subsets=subsets, chosen=chosen)
 
 
-def write_suite_page(found: SuiteWorth, output: Path) -> None:
+def write_suite_page(worth: SuiteWorth, output: Path) -> None:
     """Writes the page atomically. It is self-contained, with plots."""
     text = rendered(
         "suite.html",
         folder=Path(__file__).parent,
         title="How much each case of a suite contributes",
-        subtitle=_title(found),
-        lines=_lines(found),
+        subtitle=_title(worth),
+        lines=_lines(worth),
         tables=[
-            ("Cases", _COLUMNS, list(map(_case_row, found.cases))),
-            ("Subsets", _SIZES, _subset_rows(found)),
+            ("Cases", _COLUMNS, list(map(_case_row, worth.cases))),
+            ("Subsets", _SIZES, _subset_rows(worth)),
         ],
-        figures=[_signal_figure(found), _subset_figure(found)],
+        figures=[_signal_figure(worth), _subset_figure(worth)],
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -128,11 +128,11 @@ def _case_row(case: CaseWorth) -> list[str]:
     return [case.name, *spreads, rest, f"{case.own:.0%}", seconds, seeds, remark]
 
 
-def _subset_rows(found: SuiteWorth) -> list[list[str]]:
+def _subset_rows(worth: SuiteWorth) -> list[list[str]]:
     rows = []
-    for size, one in enumerate(found.subsets, 1):
+    for size, one in enumerate(worth.subsets, 1):
         bounds = f"[{one.lower:.3f}, {one.upper:.3f}]" if has_interval(one) else "-"
-        added = found.cases[one.cases[-1]].name
+        added = worth.cases[one.cases[-1]].name
         rows.append([str(size), f"{one.rank_correlation:.3f}", bounds, _cost(one), f"{'+ ' * (size > 1)}{added}"])
     return rows
 
@@ -141,32 +141,32 @@ def _cost(one: Subset) -> str:
     return "-" if math.isnan(one.share_of_cost) else f"{one.share_of_cost:.0%}"
 
 
-def _lines(found: SuiteWorth) -> list[str]:
-    whole = found.subsets[-1]
-    if len(found.methods) < LEAST_FOR_INTERVAL:
+def _lines(worth: SuiteWorth) -> list[str]:
+    whole = worth.subsets[-1]
+    if len(worth.methods) < LEAST_FOR_INTERVAL:
         lines = [
-            f"no subset is offered: {counted(len(found.methods), 'method')} give no interval of the rank correlation, "
+            f"no subset is offered: {counted(len(worth.methods), 'method')} give no interval of the rank correlation, "
             f"which takes at least {LEAST_FOR_INTERVAL}"
         ]
-    elif found.chosen is None:
-        kept = f"no smaller subset keeps the order of methods (rank correlation {found.keep:g} in 95 of 100 splits)"
+    elif worth.chosen is None:
+        kept = f"no smaller subset keeps the order of methods (rank correlation {worth.keep:g} in 95 of 100 splits)"
         lines = [kept]
     else:
-        one = found.subsets[found.chosen]
-        names = ", ".join(found.cases[case].name for case in one.cases)
+        subset = worth.subsets[worth.chosen]
+        names = ", ".join(worth.cases[case].name for case in subset.cases)
         lines = [
-            f"{counted(len(one.cases), 'case')} of {len(whole.cases)} keep the order of methods: {names}; "
-            f"rank correlation {one.rank_correlation:.3f} [{one.lower:.3f}, {one.upper:.3f}] on methods that did not "
-            f"choose them" + ("" if math.isnan(one.share_of_cost) else f", at {_cost(one)} of the cost")
+            f"{counted(len(subset.cases), 'case')} of {len(whole.cases)} keep the order of methods: {names}; "
+            f"rank correlation {subset.rank_correlation:.3f} [{subset.lower:.3f}, {subset.upper:.3f}] on methods that "
+            f"did not choose them" + ("" if math.isnan(subset.share_of_cost) else f", at {_cost(subset)} of the cost")
         ]
-    needed = _seeds(found.num_seeds, "all cases")
-    if found.chosen is not None:
-        needed += f", {_seeds(found.num_seeds_of_chosen, 'the subset')}"
-    lines.append(f"a difference of {found.difference:g} between two mean scores needs {needed}")
-    silent = [case.name for case in found.cases if not is_informative(case)]
+    needed = _seeds(worth.num_seeds, "all cases")
+    if worth.chosen is not None:
+        needed += f", {_seeds(worth.num_seeds_of_chosen, 'the subset')}"
+    lines.append(f"a difference of {worth.difference:g} between two mean scores needs {needed}")
+    silent = [case.name for case in worth.cases if not is_informative(case)]
     if silent:
         lines.append(f"methods do not differ by more than seeds do on {', '.join(silent)}")
-    lines += [f"left out: {name} {why}" for name, why in found.left_out.items()]
+    lines += [f"left out: {name} {why}" for name, why in worth.left_out.items()]
     return lines
 
 
@@ -193,13 +193,13 @@ def _signal_figure(found: SuiteWorth) -> Figure:
     return Figure(chart=chart, title="Signal and noise", note="The case at the top separates methods best.")
 
 
-def _subset_figure(found: SuiteWorth) -> Figure:
+def _subset_figure(worth: SuiteWorth) -> Figure:
     series = Series(
         label="rank correlation",
-        x=[float(len(one.cases)) for one in found.subsets],
-        y=[one.rank_correlation for one in found.subsets],
-        lower=[one.lower if has_interval(one) else one.rank_correlation for one in found.subsets],
-        upper=[one.upper if has_interval(one) else one.rank_correlation for one in found.subsets],
+        x=[float(len(one.cases)) for one in worth.subsets],
+        y=[one.rank_correlation for one in worth.subsets],
+        lower=[one.lower if has_interval(one) else one.rank_correlation for one in worth.subsets],
+        upper=[one.upper if has_interval(one) else one.rank_correlation for one in worth.subsets],
         dots=True,
     )
     chart = Chart(
@@ -209,5 +209,5 @@ def _subset_figure(found: SuiteWorth) -> Figure:
         y_label="rank correlation",
         series=(series,),
     )
-    note = f"On methods that did not choose; mean and 95% of {found.num_splits} splits."
+    note = f"On methods that did not choose; mean and 95% of {worth.num_splits} splits."
     return Figure(chart=chart, title="Subsets", note=note)

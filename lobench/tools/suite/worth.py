@@ -19,6 +19,7 @@ from scipy.stats import rankdata
 from lobench.analysis.stats.intervals import complete_seeds
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import StoreError
+from lobench.core.wording import counted
 
 __all__ = [
     "LEAST_FOR_INTERVAL",
@@ -186,7 +187,7 @@ def suite_worth(
         raise StoreError(
             "too little to judge a suite by",
             where=where,
-            got=f"{len(methods)} methods with scores on the same {len(cases)} cases",
+            got=f"{counted(len(methods), 'method')} with scores on the same {counted(len(cases), 'case')}",
             expected=f"at least {LEAST_METHODS} methods and 2 cases",
             next_step="evaluate more optimizers on it: `lobench run` with one method each",
         )

@@ -15,9 +15,9 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.methods import check_experiment, read_methods
 from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.core.errors import LobenchError, UsageError
+from lobench.core.errors import LobenchError
 from lobench.core.wording import headline
-from lobench.engine.store.bundle import has_ledger
+from lobench.engine.store.bundle import has_ledger, no_store
 from lobench.engine.store.ledger import Ledger
 from lobench.report.page.explorer import CellTexts, explorer_data
 from lobench.report.page.page import reading_page, render_page, waiting_page
@@ -88,7 +88,8 @@ class PageCache:
       experiment: Experiment whose methods are shown. "": the last one that ran.
       every: Whether to show everything in the store, instead of an experiment's methods.
     Raises:
-      UsageError: The folder is not a store, or the store lacks the experiment.
+      StoreError: The folder is not a store.
+      UsageError: The store lacks the experiment.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class PageCache:
         every: bool = False,
     ) -> None:
         if not has_ledger(store):
-            raise UsageError("no result store found", where=str(store), expected="a folder with ledger.sqlite")
+            raise no_store(store)
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._every = experiment or None, every
         self._reading, self._cell_texts = StoreReading(self._store), CellTexts()
@@ -155,14 +156,14 @@ class PageCache:
 
     def _files(self) -> tuple[object, ...]:
         """Returns a stamp that changes with every commit."""
-        found: list[object] = []
+        stamps: list[object] = []
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             try:
                 stat = (self._store / name if self._store.is_dir() else self._store).stat()
-                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+                stamps.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
             except OSError:
-                found.append(None)
-        return tuple(found)
+                stamps.append(None)
+        return tuple(stamps)
 
     def _make_aside(self) -> None:
         try:

@@ -133,10 +133,10 @@ def _hosts(host: str, *, is_loopback: bool) -> frozenset[str]:
 
 def _address(host: str, port: int, token: str) -> str:
     try:
-        found = ipaddress.ip_address(host)
+        ip_address = ipaddress.ip_address(host)
     except ValueError:
         name = host
     else:
-        everywhere = found.is_unspecified
-        name = socket.gethostname() if everywhere else f"[{host}]" if found.version == 6 else host
+        everywhere = ip_address.is_unspecified
+        name = socket.gethostname() if everywhere else f"[{host}]" if ip_address.version == 6 else host
     return f"http://{name}:{port}/" + (f"?token={quote(token)}" if token else "")

@@ -30,31 +30,33 @@ class Difference(NamedTuple):
 
 def differences(known: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
     """Returns the fields that differ between a journal and the current configuration."""
-    found: list[Difference] = []
+    all_differences: list[Difference] = []
     for name in (name for name in values if name != LINES and name in known and values[name] != known[name]):
         if name == "settings":
-            found += _in_settings(known[name], values[name])
+            all_differences += _in_settings(known[name], values[name])
         elif name == "bindings":
-            found += _in_bindings(known.get(LINES, ""), values.get(LINES, ""))
+            all_differences += _in_bindings(known.get(LINES, ""), values.get(LINES, ""))
         else:
-            found.append(Difference(name, *_from_difference(values[name], known[name])))
-    return found
+            all_differences.append(Difference(name, *_from_difference(values[name], known[name])))
+    return all_differences
 
 
-def refusal(where: str, found: Sequence[Difference], *, values: Mapping[str, str]) -> UsageError:
+def refusal(where: str, all_differences: Sequence[Difference], *, values: Mapping[str, str]) -> UsageError:
     """Returns the error of a run that can be neither resumed nor extended.
 
     Args:
       where: Folder of the run.
-      found: Differences from the stored run.
+      all_differences: Differences from the stored run.
       values: Current values by field.
     """
-    is_longer = [one.name for one in found] == [LENGTH] and int(found[0].now) > int(found[0].then)
+    is_longer = [one.name for one in all_differences] == [LENGTH] and int(all_differences[0].now) > int(
+        all_differences[0].then
+    )
     if is_longer:
-        added = int(found[0].now) - int(found[0].then)
+        added = int(all_differences[0].now) - int(all_differences[0].then)
         next_step = (
-            f"to resume it, leave {LENGTH} at {found[0].then}; to extend it by {added} generations, whose rate falls "
-            "along a cosine of their own, give --extend"
+            f"to resume it, leave {LENGTH} at {all_differences[0].then}; to extend it by {added} generations, whose "
+            "rate falls along a cosine of their own, give --extend"
         )
     else:
         next_step = (
@@ -62,7 +64,7 @@ def refusal(where: str, found: Sequence[Difference], *, values: Mapping[str, str
             "another --store"
         )
     return UsageError(
-        "the run was begun otherwise; its bits would not go on", where=where, got="; ".join(map(str, found)),
+        "the run was begun otherwise; its bits would not go on", where=where, got="; ".join(map(str, all_differences)),
         next_step=next_step,
     )  # fmt: skip
 

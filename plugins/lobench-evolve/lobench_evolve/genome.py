@@ -45,11 +45,11 @@ def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterabl
       wanted: Ids of the wanted genomes.
       known: Ids of the genomes to leave out, with their ancestors.
     """
-    done, found, waiting = set(known), [], list(wanted)
+    done, ancestors, waiting = set(known), [], list(wanted)
     while waiting:
         at = waiting.pop()
         if at not in done:
             done.add(at)
-            found.append(genomes[at])
+            ancestors.append(genomes[at])
             waiting += genomes[at].parents
-    return sorted(found, key=lambda genome: genome.id)
+    return sorted(ancestors, key=lambda genome: genome.id)

@@ -84,16 +84,16 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     """
     if scopes:
         gin_params = [*gin_params, f"Evolve.cases = {list(scopes)}"]
-    found = read_config(config, gin_params)
-    selection_strategy(found.ga)  # raises if it is unknown
-    if found.run.first_generation:
+    values = read_config(config, gin_params)
+    selection_strategy(values.ga)  # raises if it is unknown
+    if values.run.first_generation:
         raise UsageError(
-            "Evolve.first_generation", where=str(config), got=str(found.run.first_generation),
+            "Evolve.first_generation", where=str(config), got=str(values.run.first_generation),
             expected="no such binding: `lobench evolve --extend` sets it",
         )  # fmt: skip
     modules = tuple(load_plugins().gin_modules())
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
-    bound = [bind_case(spec, layers, build=False) for spec in found.cases]
+    bound = [bind_case(spec, layers, build=False) for spec in values.cases]
     optimizers = {case.optimizer_bindings for case in bound}
     if len(optimizers) > 1:
         raise UsageError("the cases have different learned optimizers", where=str(config), expected="one theta for all")
@@ -107,10 +107,10 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         config=config.absolute(),
         seed=seed,
         layers=layers,
-        run=found.run,
-        ga=found.ga,
-        es=found.es,
-        optimizer_config="\n".join([*(f"import {module}" for module in found.imports), *lines, ""]),
+        run=values.run,
+        ga=values.ga,
+        es=values.es,
+        optimizer_config="\n".join([*(f"import {module}" for module in values.imports), *lines, ""]),
         bindings="\n".join(line for case in bound for line in case.bindings.splitlines() if not _DEADLINE.match(line)),
         num_cpus=max(case.case.num_cpus for case in bound),
         num_gpus=max(case.case.num_gpus for case in bound),
@@ -230,20 +230,20 @@ class _Runner:
         """Returns the fitness of each trial, stored or new; None for trials that were not waited for."""
         width, wanted = self._run.members_per_program, first_n or len(trials)
         blocks = [trials[start : start + width] for start in range(0, len(trials), width)]
-        found: list[float | None] = [None] * len(trials)
+        fitness_values: list[float | None] = [None] * len(trials)
         num_found = 0
 
         def take(block: int, fitness: Sequence[float]) -> None:
             nonlocal num_found
             for index, value in enumerate(fitness[: wanted - num_found], block * width):
-                found[index] = value
+                fitness_values[index] = value
             num_found += min(len(fitness), wanted - num_found)
 
         stored = self._journal.blocks(generation, phase)
         for result in stored:
             take(result.block, result.fitness)
         if num_found == wanted:
-            return found
+            return fitness_values
         missing = sorted(set(range(len(blocks))) - {result.block for result in stored})
         jobs = [_evaluation(blocks[block], theta_path) for block in missing]
         for index, payload in self._crew.run(jobs, genomes):
@@ -251,7 +251,7 @@ class _Runner:
             take(missing[index], unpacked(payload))
             if num_found == wanted:
                 break
-        return found
+        return fitness_values
 
     def _one(self, job: WorkerJob, genomes: Mapping[int, Genome]) -> bytes:
         ((_, payload),) = self._crew.run([job], genomes)

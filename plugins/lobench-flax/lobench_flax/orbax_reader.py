@@ -93,15 +93,15 @@ def _items(path: epath.Path) -> dict[str, epath.Path]:
 
 def _counters(path: epath.Path) -> dict[str, Any]:
     """Returns step and generation from the JSON items."""
-    found: dict[str, Any] = {}
+    counters: dict[str, Any] = {}
     for entry in path.iterdir():
         file = entry / "metadata"
         if file.exists():
             content = _json(file)
             if isinstance(content, Mapping):
                 names = ("outer_step", "step", "iteration", "generation", "gen_id")
-                found |= {name: content[name] for name in names if name in content}
-    return found
+                counters |= {name: content[name] for name in names if name in content}
+    return counters
 
 
 def _leaves(item: epath.Path) -> dict[str, Any]:

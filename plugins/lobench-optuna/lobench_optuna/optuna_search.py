@@ -112,22 +112,22 @@ class _Domain:
     def suggest(self, trial: optuna.Trial, path: str) -> Any:
         from optuna.distributions import CategoricalDistribution, IntDistribution
 
-        found = self.distribution
-        if isinstance(found, CategoricalDistribution):
-            return trial.suggest_categorical(path, found.choices)
-        if isinstance(found, IntDistribution):
-            return trial.suggest_int(path, found.low, found.high, log=found.log)
-        return trial.suggest_float(path, found.low, found.high, log=found.log)
+        distribution = self.distribution
+        if isinstance(distribution, CategoricalDistribution):
+            return trial.suggest_categorical(path, distribution.choices)
+        if isinstance(distribution, IntDistribution):
+            return trial.suggest_int(path, distribution.low, distribution.high, log=distribution.log)
+        return trial.suggest_float(path, distribution.low, distribution.high, log=distribution.log)
 
 
 def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
     """Asks for one more trial. Only values of active parameters are requested."""
-    trial, found = study.ask(), dict[str, Value]()
+    trial, values = study.ask(), dict[str, Value]()
     for parameter in space.parents_first:
-        if space.is_active(parameter.path, found):
+        if space.is_active(parameter.path, values):
             domain = domains[parameter.path]
-            found[parameter.path] = domain.ours(domain.suggest(trial, parameter.path))
-    return space.active(found)
+            values[parameter.path] = domain.ours(domain.suggest(trial, parameter.path))
+    return space.active(values)
 
 
 def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _Domain], seed: int) -> optuna.Study:
@@ -144,15 +144,15 @@ def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _
         return study
     for wave, trials in itertools.groupby(history, key=lambda trial: trial.wave):
         study.sampler = sampler.make(seed, wave)
-        asked = []
+        asked_trials = []
         for trial in trials:
             study.enqueue_trial(_their_values(trial, domains))
             again = study.ask()
             _ = again.relative_params  # updates the sampler's state
             for path in _their_values(trial, domains):
                 domains[path].suggest(again, path)
-            asked.append((again, trial))
-        for again, trial in asked:
+            asked_trials.append((again, trial))
+        for again, trial in asked_trials:
             if trial.is_feasible:
                 study.tell(again, trial.fitness)
             else:

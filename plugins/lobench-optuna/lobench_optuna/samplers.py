@@ -70,11 +70,15 @@ class Sampler:
         """Creates the sampler, seeded for one wave."""
         from optuna import samplers
 
-        ours, own = fold(seed, wave) % (1 << 32), dict(self.options)
+        ours, sampler_options = fold(seed, wave) % (1 << 32), dict(self.options)
         if self.name == "qmc":  # one sequence for all waves; parameters outside of it are drawn by wave
-            own = {"scramble": True, "independent_sampler": samplers.RandomSampler(seed=ours), **own}
+            sampler_options = {
+                "scramble": True,
+                "independent_sampler": samplers.RandomSampler(seed=ours),
+                **sampler_options,
+            }
             ours = fold(seed) % (1 << 32)
-        made: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **own)
+        made: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **sampler_options)
         return made
 
 

@@ -77,12 +77,12 @@ def suggest(
     """Returns the next step of a worker. The caller must have handled expired leases."""
     if stopped:
         return Suggestion(answer=TrialDecision.DONE)
-    found = table.owned(worker) or table.oldest_requested() or _first(study, table)
-    if found is None:
-        found = _next_child(study, strategy, table)
-    if found is not None:
+    next_trial = table.owned(worker) or table.oldest_requested() or _first(study, table)
+    if next_trial is None:
+        next_trial = _next_child(study, strategy, table)
+    if next_trial is not None:
         lease = now + study.lease_seconds
-        trial = dataclasses.replace(found, state=State.ACTIVE, worker_id=worker, lease_deadline=lease)
+        trial = dataclasses.replace(next_trial, state=State.ACTIVE, worker_id=worker, lease_deadline=lease)
         return Suggestion(answer=TrialDecision.TRIAL, trial=trial, lease_seconds=study.lease_seconds)
     return Suggestion(answer=TrialDecision.WAIT if table.has_unfinished(study.generations) else TrialDecision.DONE)
 

@@ -71,13 +71,13 @@ def read_back(params: Mapping[str, Value]) -> dict[str, Value]:
     """Returns the present gin values of the paths. Paths without a binding are left out."""
     import gin
 
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for path in params:
         try:
-            found[path] = gin.query_parameter(path)
+            values[path] = gin.query_parameter(path)
         except ValueError:
             continue
-    return found
+    return values
 
 
 def check_paths(paths: Sequence[str], where: str) -> None:

@@ -45,7 +45,7 @@ def segments(
     The last segment belongs to the trial. If the trial begins at `to_step` or later, it belongs to the ancestor whose
     weights the trial had at that step.
     """
-    found: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     while (last := trial(id)).parent_ids and (not last.n_steps or (to_step is not None and last.start_step >= to_step)):
         id = last.parent_ids[0]
     for place in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
@@ -54,7 +54,7 @@ def segments(
         end = row.end_step if to_step is None else min(row.end_step, to_step)
         if start >= end:
             continue
-        found.append(
+        parts.append(
             {
                 "trial": row.id,
                 "parents": list(row.parent_ids),
@@ -64,7 +64,7 @@ def segments(
                 "seed": row.seed,
             }
         )
-    return found
+    return parts
 
 
 def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

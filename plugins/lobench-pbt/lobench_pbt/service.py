@@ -90,13 +90,13 @@ class _Open:
 
     def held(self, worker: str, process: str, gone: str) -> Suggestion | None:
         """Returns the answer HELD if another live process has the worker's trial; None if the worker may have it."""
-        own = self.table.owned(worker) if process else None
-        if own is None or own.lease_deadline is None:
+        owned = self.table.owned(worker) if process else None
+        if owned is None or owned.lease_deadline is None:
             return None
-        holder, silent_for = self.table.holder(own.id), self.now + self.study.lease_seconds - own.lease_deadline
+        holder, silent_for = self.table.holder(owned.id), self.now + self.study.lease_seconds - owned.lease_deadline
         if holder in ("", process, gone) or silent_for > self.study.lease_seconds / 2:
             return None
-        return Suggestion(answer=TrialDecision.HELD, trial=own, lease_seconds=self.study.lease_seconds, holder=holder)
+        return Suggestion(answer=TrialDecision.HELD, trial=owned, lease_seconds=self.study.lease_seconds, holder=holder)
 
     def _known(self, found: _Row | None, id: int) -> _Row:
         if found is None:
@@ -342,12 +342,12 @@ class Service:
             yield
 
     def _row(self, name: str) -> StudyRow:
-        found = studies(self._db, name)
-        if len(found) != 1:
+        rows = studies(self._db, name)
+        if len(rows) != 1:
             known = ", ".join(row.name for row in studies(self._db)) or "none"
-            what = "the store has several studies" if len(found) > 1 else "no such study"
+            what = "the store has several studies" if len(rows) > 1 else "no such study"
             raise Refused(Refusal.NOT_FOUND, what, got=repr(name), expected=f"one of: {known}")
-        return found[0]
+        return rows[0]
 
     @contextmanager
     def _open(self, name: str, *, counts: bool = True) -> Iterator[_Open]:

@@ -93,8 +93,8 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
     db: sqlite3.Connection = connect(path, read_only=True)
     try:
         with using(path):
-            found = studies(db, name)
-            if len(found) != 1:
+            rows = studies(db, name)
+            if len(rows) != 1:
                 known = ", ".join(row.name for row in studies(db)) or "none"
                 raise UsageError(
                     "the store has several studies",
@@ -102,7 +102,7 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
                     got=repr(name),
                     expected=f"--study, one of: {known}",
                 )
-            yield found[0], TrialTable(db, found[0].name)
+            yield rows[0], TrialTable(db, rows[0].name)
     finally:
         db.close()
 
@@ -242,13 +242,13 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
     with _opened(store, name) as (row, table):
 
         def find(id: int) -> StudyTrial:
-            found = table.trial(id)
-            if found is None:
+            shown = table.trial(id)
+            if shown is None:
                 raise UsageError("no such trial", where=f"study {row.name!r}", got=str(id))
-            return found
+            return shown
 
-        found = segments(find, trial, from_step=from_step, to_step=to_step)
-    emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=found))
+        shown = segments(find, trial, from_step=from_step, to_step=to_step)
+    emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=shown))
 
 
 def show_export(store: Path, name: str) -> None:

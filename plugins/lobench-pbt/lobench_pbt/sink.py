@@ -104,12 +104,12 @@ class PbtSink:
         """Reports once why a result cannot belong to the trial. Further checkpoints of an ended trial are expected."""
         if trial in self._reported:
             return
-        found = self._generation(trial)
-        if found == event.checkpoint.generation:
+        generation = self._generation(trial)
+        if generation == event.checkpoint.generation:
             return
         why = "the controller has no such trial"
-        if found is not None:
-            why = f"it is of generation {found}, and the checkpoint of generation {event.checkpoint.generation}"
+        if generation is not None:
+            why = f"it is of generation {generation}, and the checkpoint of generation {event.checkpoint.generation}"
         self._reported.add(trial)
         _LOG.warning("sink pbt: %s is not a fitness of trial %d: %s", event.checkpoint.uri, trial, why)
 

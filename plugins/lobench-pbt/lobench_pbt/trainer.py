@@ -289,13 +289,13 @@ class TrialSession:
                 where=f"trial {self.id}",
                 next_step="call apply() after restoring, or say which values training used: complete(..., used=...)",
             )
-        found = read_back(self.params) if used is None and self.params else dict(used or self.params)
-        wrong = sorted(path for path, value in self.params.items() if found.get(path) != value)
+        settings = read_back(self.params) if used is None and self.params else dict(used or self.params)
+        wrong = sorted(path for path, value in self.params.items() if settings.get(path) != value)
         if wrong:
             raise LobenchError(
                 "training used other parameters than the trial's: something has overwritten them",
                 where=f"trial {self.id}",
-                got=", ".join(f"{path} = {found.get(path)!r}" for path in wrong),
+                got=", ".join(f"{path} = {settings.get(path)!r}" for path in wrong),
                 expected=", ".join(f"{path} = {self.params[path]!r}" for path in wrong),
             )
 

@@ -102,21 +102,21 @@ class Vault:
                 Refusal.INVALID, "no file has such a path", where=artifact.uri, got=os.strerror(error.errno)
             ) from error
         try:
-            found = _theta_sha256(copy, expected=artifact.sha256) if is_theta else bytes_sha256(copy)
+            digest = _theta_sha256(copy, expected=artifact.sha256) if is_theta else bytes_sha256(copy)
         except CheckpointError as error:
             raise Refused(Refusal.INVALID, error.what, where=artifact.uri, got=error.got) from error
-        if found != artifact.sha256:
+        if digest != artifact.sha256:
             raise Refused(
                 Refusal.INVALID,
                 "the checkpoint changed since it was completed",
                 where=artifact.uri,
-                got=found[:12],
+                got=digest[:12],
                 expected=artifact.sha256[:12],
             )
         for file in [copy, *copy.rglob("*")] if copy.is_dir() else [copy]:
             sync(file)
         sync(folder)
-        return Artifact(uri=str(copy), sha256=found)
+        return Artifact(uri=str(copy), sha256=digest)
 
     def discard(self, artifact: Artifact) -> None:
         """Removes a completion's copies."""

@@ -33,13 +33,15 @@ def check_access(address: str, *, insecure: bool) -> None:
     """
     if insecure or not is_reachable_from_outside(address):
         return
-    found = _without_a_token(address)
-    if found == _NEEDS_A_TOKEN:
+    problem = _without_a_token(address)
+    if problem == _NEEDS_A_TOKEN:
         return
     raise LobenchError(
         "this Ray cluster accepts every connection, and a connection can run any code on it",
         where=address,
-        got="an answer to a request without a token" if found == 0 else "no clear answer to a request without a token",
+        got="an answer to a request without a token"
+        if problem == 0
+        else "no clear answer to a request without a token",
         expected="token authentication",
         next_step="start every node with RAY_AUTH_MODE=token and the token of `ray get-auth-token --generate`, or give "
         "--insecure where the network keeps strangers out",
@@ -102,17 +104,17 @@ def _is_loopback(host: str) -> bool:
 
 def _own_addresses() -> set[str]:
     """Returns this machine's addresses other than loopback, as found from its name and its routes."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     with contextlib.suppress(OSError):
-        found.update(str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None))
+        addresses.update(str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None))
     for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((elsewhere, 9))  # nothing is sent: the system picks the address it would send from
-                found.add(probe.getsockname()[0])
+                addresses.add(probe.getsockname()[0])
         except OSError:
             continue
-    return {address for address in found if not _is_loopback(address.split("%")[0])}
+    return {address for address in addresses if not _is_loopback(address.split("%")[0])}
 
 
 def _accepts(host: str, port: int) -> bool:

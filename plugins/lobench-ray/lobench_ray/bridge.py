@@ -198,13 +198,13 @@ class Bridge:
         )
         self._then(reference, lambda found: self._started(worker, found), worker)
 
-    def _started(self, worker: int, found: entry.Started) -> None:
+    def _started(self, worker: int, started: entry.Started) -> None:
         if worker not in self._slots:
             return
-        node = found.node
-        self._names.setdefault(node, node_name(found.host, found.address, node))
-        if found.problem:
-            self._leave_out(worker, node, f"{self._names[node]} {found.problem}")
+        node = started.node
+        self._names.setdefault(node, node_name(started.host, started.address, node))
+        if started.problem:
+            self._leave_out(worker, node, f"{self._names[node]} {started.problem}")
             return
         self._slots[worker].last_message, self._slots[worker].node = self._clock.now(), node
         self._mentioned.discard(node)
@@ -314,7 +314,7 @@ class Bridge:
 
 
 def has_exited(messages: Sequence[bytes]) -> bool:
-    """Returns whether a slot's worker has exited. It is then the last message, and the actor must release its cores."""
+    """Returns whether a slot's worker has exited: no message follows, and the actor must release its cores."""
     return any(kind_of(message) == WorkerExited.kind_name() for message in messages)
 
 

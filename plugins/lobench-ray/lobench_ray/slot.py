@@ -130,11 +130,11 @@ class Slot:
         while True:
             events = pool.wait(_TOUCH_SECONDS)
             _touch(*self._used)
-            for one in events:
-                if _is_an_end(one):
+            for event in events:
+                if _is_an_end(event):
                     self._outgoing.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
-                self._outgoing.put(one.to_bytes())
-                if isinstance(one, WorkerExited):
+                self._outgoing.put(event.to_bytes())
+                if isinstance(event, WorkerExited):
                     return
 
     def _tail(self) -> bytes:

@@ -35,13 +35,13 @@ Chart = tuple[str, str]  # title of its category, and the tag that it shows with
 
 def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:
     """Returns (tag, value) of each scalar of some numbers."""
-    found: list[tuple[str, float]] = []
+    scalars: list[tuple[str, float]] = []
     for number in numbers:
         tag = _tag(number)
-        found.append((tag, number.value))
+        scalars.append((tag, number.value))
         if number.has_chart:
-            found += zip(_bounds(tag), (number.lower, number.upper), strict=True)
-    return found
+            scalars += zip(_bounds(tag), (number.lower, number.upper), strict=True)
+    return scalars
 
 
 def charts_of(numbers: Sequence[Number]) -> set[Chart]:

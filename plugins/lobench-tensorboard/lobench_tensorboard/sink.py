@@ -199,11 +199,11 @@ class _Run:
           step: Outer step.
           is_whole: Whether these are all numbers of the checkpoint. Otherwise no layout is written.
         """
-        found: dict[str, float] = {}
+        scalars: dict[str, float] = {}
         for tag, value in scalars_of(numbers):
             if (tag, step) not in self._written:
-                found.setdefault(tag, value)
-        values = [_scalar(tag, value) for tag, value in found.items()]
+                scalars.setdefault(tag, value)
+        values = [_scalar(tag, value) for tag, value in scalars.items()]
         if is_whole and not (charts := charts_of(numbers)) <= self._charts:
             self._charts |= charts
             values.append(_layout(self._charts))
@@ -357,12 +357,12 @@ def _without_repeated(deliveries: Sequence[Delivery]) -> list[Delivery]:
     completed: set[tuple[object, ...]] = set()
     for delivery in deliveries:
         if isinstance(event := delivery.event, CheckpointFinished):
-            for one in event.evaluations:
-                by_tags.setdefault(tags := _tags_of(delivery.run, one), []).append(one)
+            for evaluation in event.evaluations:
+                by_tags.setdefault(tags := _tags_of(delivery.run, evaluation), []).append(evaluation)
                 completed.add(tags)
         elif isinstance(event, EvaluationFinished):
             by_tags.setdefault(_tags_of(delivery.run, event), []).append(event)
-    repeated = {tags for tags in completed if all(one == by_tags[tags][0] for one in by_tags[tags])}
+    repeated = {tags for tags in completed if all(evaluation == by_tags[tags][0] for evaluation in by_tags[tags])}
     return [
         delivery
         for delivery in deliveries

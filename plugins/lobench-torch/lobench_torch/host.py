@@ -55,14 +55,14 @@ def class_of(where: str) -> Any:
     """
     module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise RefusedOptimizer(
             f"no such torch optimizer: {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
         ) from error
-    return found
+    return value
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ class OptimizerClass:
     has_modes: bool
 
     @classmethod
-    def of(cls, found: Any) -> OptimizerClass:
-        closure = _signature(getattr(found, "step", None)).get("closure")
+    def of(cls, value: Any) -> OptimizerClass:
+        closure = _signature(getattr(value, "step", None)).get("closure")
         return cls(
-            first=next(iter(_signature(found)), ""),
+            first=next(iter(_signature(value)), ""),
             takes_closure=closure is not None and closure.default is inspect.Parameter.empty,
-            has_modes=all(callable(getattr(found, name, None)) for name in ("train", "eval")),
+            has_modes=all(callable(getattr(value, name, None)) for name in ("train", "eval")),
         )
 
 
@@ -168,12 +168,14 @@ class OptimizerSpec:
         groups = self._parameter_groups(parameters)
         cls = class_of(self.name)
         first = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
-        own, wrapped = dict(settings), next(iter(_signature(cls)), "")
+        arguments, wrapped = dict(settings), next(iter(_signature(cls)), "")
         try:
-            if wrapped in WRAPPED and isinstance(own.get(wrapped), ClassReference):
-                first = own.pop(wrapped).resolve()(first)
-            own = {name: each.resolve() if isinstance(each, ClassReference) else each for name, each in own.items()}
-            optimizer = cls(first, **own)
+            if wrapped in WRAPPED and isinstance(arguments.get(wrapped), ClassReference):
+                first = arguments.pop(wrapped).resolve()(first)
+            arguments = {
+                name: each.resolve() if isinstance(each, ClassReference) else each for name, each in arguments.items()
+            }
+            optimizer = cls(first, **arguments)
             if OptimizerClass.of(cls).has_modes:
                 optimizer.train()
             return optimizer
@@ -399,13 +401,13 @@ class Host:
         return self._params(instance)
 
     def _asked(self, token: int) -> StepResult:
-        found = self._paused[token].asked.get()
-        if isinstance(found, BaseException):
+        request = self._paused[token].asked.get()
+        if isinstance(request, BaseException):
             del self._paused[token]
-            raise found
-        if found.is_done:
+            raise request
+        if request.is_done:
             del self._paused[token]
-        return found
+        return request
 
     def _run(
         self,
@@ -554,13 +556,13 @@ def _takes_loss(optimizer: Any) -> bool:
 
 def _class_values(kind: type) -> dict[str, str]:
     """Return the numbers and containers among the attributes of a class and its bases except torch's, as text."""
-    found = {}
+    values = {}
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
             for name, value in vars(base).items():
                 if isinstance(value, bool | int | float | list | dict | set | torch.Tensor) and name[:2] != "__":
-                    found[f"{base.__qualname__}.{name}"] = repr(value)
-    return found
+                    values[f"{base.__qualname__}.{name}"] = repr(value)
+    return values
 
 
 class _RandomNumbers:

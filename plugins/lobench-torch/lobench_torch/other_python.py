@@ -88,7 +88,7 @@ class OtherPython:
                 if host is not None:
                     message = (message[0], self._number(host), *message[1:])
                 pipe.send(message)
-                kind, *found = pipe.recv()
+                kind, *answer = pipe.recv()
             except (EOFError, OSError) as error:
                 self._running = None
                 self._hosts.clear()
@@ -101,9 +101,9 @@ class OtherPython:
                     expected="Python 3.10 or later, with torch and numpy",
                 ) from error
         if kind == "refused":
-            what, parts = found
+            what, parts = answer
             raise RefusedOptimizer(what, **parts)
-        return found[0]
+        return answer[0]
 
     def _number(self, host: _OtherHost) -> int:
         if host not in self._hosts:

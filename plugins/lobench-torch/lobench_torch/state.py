@@ -251,14 +251,14 @@ class _Encoder:
         return pairs
 
     def _items(self, items: Iterable[Any]) -> list[Json]:
-        found = []
+        members = []
         for index, item in enumerate(items):
             try:
-                found.append(self.value(item))
+                members.append(self.value(item))
             except _NotSaved as error:
                 error.path.append(f"[{index}]")
                 raise
-        return found
+        return members
 
     def _buffer(self, memory: np.ndarray) -> int:
         self.buffers.append(memory)
@@ -370,14 +370,14 @@ class _Encoder:
             raise _NotSaved(it)
         attributes = {name: getattr(it, name) for name in _slots(kind) if hasattr(it, name)}
         attributes |= getattr(it, "__dict__", {})
-        found = ["object", self.value(kind), self._pairs(attributes)]
+        text = ["object", self.value(kind), self._pairs(attributes)]
         if isinstance(it, collections.defaultdict):
-            return [*found, ["default", self.value(it.default_factory), self._pairs(it)]]
+            return [*text, ["default", self.value(it.default_factory), self._pairs(it)]]
         if isinstance(it, dict):
-            return [*found, ["dict", self._pairs(it)]]
+            return [*text, ["dict", self._pairs(it)]]
         if isinstance(it, list):
-            return [*found, ["list", self._items(it)]]
-        return [*found, None]
+            return [*text, ["list", self._items(it)]]
+        return [*text, None]
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
@@ -424,12 +424,12 @@ def _has_hidden_content(kind: type) -> bool:
 
 def _lookup(module: str | None, name: str) -> Any:
     """Return an attribute of an imported module, or None."""
-    found: Any = sys.modules.get(module or "")
+    value: Any = sys.modules.get(module or "")
     for part in name.split("."):
-        found = inspect.getattr_static(found, part, None) if isinstance(found, type) else getattr(found, part, None)
-        if isinstance(found, staticmethod | classmethod):
-            found = found.__func__
-    return found
+        value = inspect.getattr_static(value, part, None) if isinstance(value, type) else getattr(value, part, None)
+        if isinstance(value, staticmethod | classmethod):
+            value = value.__func__
+    return value
 
 
 @functools.lru_cache(maxsize=256)
@@ -463,7 +463,7 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
 @functools.cache
 def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
     """Return a module's functions by name and line, also those that decorators, defaults and registries hold."""
-    found: dict[tuple[str, int], types.FunctionType] = {}
+    functions: dict[tuple[str, int], types.FunctionType] = {}
     met: set[int] = set()
     pending = list(vars(sys.modules[module]).values()) if module in sys.modules else []
     while pending and len(met) < _MOST_OBJECTS:
@@ -473,7 +473,7 @@ def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
         met.add(id(it))
         if isinstance(it, types.FunctionType):
             if it.__globals__.get("__name__") == module:
-                found[getattr(it.__code__, "co_qualname", it.__qualname__), it.__code__.co_firstlineno] = it
+                functions[getattr(it.__code__, "co_qualname", it.__qualname__), it.__code__.co_firstlineno] = it
             pending += [*(it.__defaults__ or ()), *(it.__kwdefaults__ or {}).values(), *vars(it).values()]
             pending += [cell.cell_contents for cell in it.__closure__ or () if _is_filled(cell)]
         elif isinstance(it, type):
@@ -483,7 +483,7 @@ def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
         else:
             pending += [getattr(it, name, None) for name in ("__func__", "fget", "func")]
             pending += getattr(it, "__dict__", {}).values()
-    return found
+    return functions
 
 
 class _Decoder:
@@ -522,11 +522,11 @@ class _Decoder:
         return found
 
     def _take(self, size: int) -> torch.Tensor:
-        found = self._memory[self._next : self._next + size]
-        if found.numel() != size:
+        values = self._memory[self._next : self._next + size]
+        if values.numel() != size:
             raise ValueError(f"{size} bytes at {self._next} of {self._memory.numel()}")
         self._next += _aligned(size)
-        return found
+        return values
 
     def _fill(self, mapping: Any, pairs: list[Json]) -> Any:
         for key, value in pairs:
@@ -692,23 +692,23 @@ class _Decoder:
         if code is None or len(code.co_freevars) != len(cells):
             raise KeyError(f"{module}.{name} at line {line}")
         made = tuple(types.CellType() for _ in cells)
-        self._seen[number] = found = types.FunctionType(code, vars(sys.modules[module]), code.co_name, None, made)
-        found.__module__, found.__qualname__ = module, name
+        self._seen[number] = function = types.FunctionType(code, vars(sys.modules[module]), code.co_name, None, made)
+        function.__module__, function.__qualname__ = module, name
         for cell, content in zip(made, cells, strict=True):
             if content != ["empty"]:
                 cell.cell_contents = self.value(content)
-        found.__defaults__, found.__kwdefaults__ = self.value(defaults), self.value(named)
-        self._fill(vars(found), attributes)
-        return found
+        function.__defaults__, function.__kwdefaults__ = self.value(defaults), self.value(named)
+        self._fill(vars(function), attributes)
+        return function
 
     def _method(self, number: int, owner: Json, name: str) -> Any:
-        found = self.value(owner)
-        function = inspect.getattr_static(type(found), name)
+        owner_value = self.value(owner)
+        function = inspect.getattr_static(type(owner_value), name)
         if isinstance(function, types.FunctionType):
-            return types.MethodType(function, found)
-        if isinstance(found, type):
-            return types.MethodType(inspect.getattr_static(found, name).__func__, found)
-        return getattr(found, name)
+            return types.MethodType(function, owner_value)
+        if isinstance(owner_value, type):
+            return types.MethodType(inspect.getattr_static(owner_value, name).__func__, owner_value)
+        return getattr(owner_value, name)
 
     def _partial(self, number: int, function: Json, args: list[Json], named: list[Json]) -> Any:
         return functools.partial(self.value(function), *map(self.value, args), **self._fill({}, named))
@@ -724,18 +724,18 @@ class _Decoder:
         if not isinstance(cls, type) or _has_hidden_content(cls):
             raise ValueError(f"{cls!r} is not a class whose objects can be saved")
         base = next(base for base in _BASES if issubclass(cls, base))
-        found: Any = base.__new__(cls)
-        self._seen[number] = found
+        instance: Any = base.__new__(cls)
+        self._seen[number] = instance
         for name, value in attributes:
-            object.__setattr__(found, name, self.value(value))
+            object.__setattr__(instance, name, self.value(value))
         if content is not None and content[0] == "list":
-            list.extend(found, map(self.value, content[1]))
+            list.extend(instance, map(self.value, content[1]))
         elif content is not None:
             if content[0] == "default":
-                found.default_factory = self.value(content[1])
+                instance.default_factory = self.value(content[1])
             for key, value in content[-1]:
-                dict.__setitem__(found, self.value(key), self.value(value))
-        return found
+                dict.__setitem__(instance, self.value(key), self.value(value))
+        return instance
 
 
 def _of_torch(name: str) -> Any:

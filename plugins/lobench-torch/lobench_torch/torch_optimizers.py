@@ -164,8 +164,8 @@ def _register(selector: str) -> None:
     if first.name in WRAPPED:  # an instance of another optimizer, not parameters
         parameters = [first, *parameters]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    own = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.kind not in variadic]
-    names = {each.name for each in own}
+    keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.kind not in variadic]
+    names = {each.name for each in keywords}
     ours = [each for each in inspect.signature(torch_optimizer).parameters.values() if each.kind is each.KEYWORD_ONLY]
     rest = [each for each in parameters if each.kind is each.VAR_KEYWORD]
 
@@ -177,5 +177,5 @@ def _register(selector: str) -> None:
 
     setattr(make, _SELECTOR, selector)
     make.__doc__ = cls.__doc__
-    make.__signature__ = inspect.Signature([*own, *(each for each in ours if each.name not in names), *rest])  # type: ignore[attr-defined]
+    make.__signature__ = inspect.Signature([*keywords, *(each for each in ours if each.name not in names), *rest])  # type: ignore[attr-defined]
     gin.external_configurable(make, name=name, module=home)

@@ -57,19 +57,19 @@ def transformation(
     """
     library = _library(python)
     with _config_errors():
-        found = library.look(name)
-    if found.first in ("model", "module", "net", "network"):
+        optimizer = library.look(name)
+    if optimizer.first in ("model", "module", "net", "network"):
         raise ConfigError(
             f"{name} wants a module of torch's, for hooks in it; lobench's tasks are functions of jax",
-            got=f"its first argument is {found.first!r}",
+            got=f"its first argument is {optimizer.first!r}",
             expected="a class that is made of parameters alone",
             next_step="train with it in torch and import its curves: `lobench import`",
         )
     from lobench_torch.host import OptimizerSpec
 
-    takes_closure = found.takes_closure if closure is None else closure
+    takes_closure = optimizer.takes_closure if closure is None else closure
     made = OptimizerSpec(name, tuple(groups), takes_closure, no_decay)
-    return _Transformation(library, made, dict(settings), transposed).made(found.has_modes)
+    return _Transformation(library, made, dict(settings), transposed).made(optimizer.has_modes)
 
 
 def _python_at(python: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shown import texts_of
 
 pytest.importorskip("torch", reason="torch is not installed: `ci/test --all` installs it")
 pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci/test --all` installs it")
@@ -27,6 +28,8 @@ import lobench
 from lobench import ConfigError
 from lobench.extend import as_stepper
 from lobench.testing.optimizers import OptimizerContract
+
+SHOWN = texts_of("torch")
 
 STEPS = 12
 SHAPES = {"b": (3,), "w": (5, 3)}
@@ -245,12 +248,12 @@ def test_a_number_is_an_argument_of_the_program_and_arrives_as_it_was_written() 
 @pytest.mark.parametrize(
     ("settings", "output"),
     [
-        ({"optimizer": "torch.optim.Adan"}, "no such torch optimizer: 'torch.optim.Adan'"),
-        ({"optimizer": "no_such_package:Adan"}, "No module named 'no_such_package'"),
-        ({"optimizer": "torch_library:Hooked"}, "wants a module of torch's, for hooks in it"),
-        ({"optimizer": "torch.optim.Adam", "rate": 0.1}, "unexpected keyword argument 'rate'"),
-        ({"optimizer": "torch.optim.Adam", "lr": -1.0}, "Invalid learning rate: -1.0"),
-        ({"optimizer": "torch.optim.Adam", "no_decay": "("}, "no pattern of parameters' paths"),
+        ({"optimizer": "torch.optim.Adan"}, SHOWN["no-such-torch-optimizer-torch"]),
+        ({"optimizer": "no_such_package:Adan"}, SHOWN["no-module-named-no-such"]),
+        ({"optimizer": "torch_library:Hooked"}, SHOWN["wants-a-module-of-torch"]),
+        ({"optimizer": "torch.optim.Adam", "rate": 0.1}, SHOWN["unexpected-keyword-argument-rate"]),
+        ({"optimizer": "torch.optim.Adam", "lr": -1.0}, SHOWN["invalid-learning-rate-1-0"]),
+        ({"optimizer": "torch.optim.Adam", "no_decay": "("}, SHOWN["no-pattern-of-parameters-paths"]),
         ({"optimizer": "torch.optim.LBFGS", "closure": False}, "closure = True"),
         ({"optimizer": "torch_library:Ahead"}, "torch_library.Ahead.optimizer = @torch.optim.SGD"),
     ],

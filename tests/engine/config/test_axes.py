@@ -82,17 +82,17 @@ def test_values_of_all_kinds_have_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("axes", "output"),
     [
-        ("3", "Case.axes; got 3; expected values by the name of an axis"),
-        ("{}", "Case.axes; got {}"),
-        ('{"width": [3], "horizon": []}', "the axis 'horizon'; got []; expected a list of values"),
-        ('{"width": (3, 5), "horizon": [1]}', "the axis 'width'; got (3, 5); expected a list of values"),
-        ('{"wide net": [3]}', "the name of an axis; got 'wide net'"),
-        ('{"width": [3, 3], "horizon": [1]}', "the axis 'width' has two values that read '3'"),
-        ('{"width": [3, "3"], "horizon": [1]}', "the axis 'width' has two values that read '3'"),
-        ('{"width": ["a b"], "horizon": [1]}', "the axis 'width'; got 'a b'; expected numbers, texts of letters"),
-        ('{"width": [@Bowl()], "horizon": [1]}', "the axis 'width'; got @Bowl(); expected numbers"),
-        ('{"width": [3], "horizon": [1], "widht": [3]}', "nothing reads the axis 'widht'; expected a binding such as"),
-        (f'{{"width": {list(range(1, 40))}, "horizon": {list(range(1, 40))}}}', "got 1,521 cells; expected 1,000"),
+        ("3", SHOWN["case-axes-got-3-expected"]),
+        ("{}", SHOWN["case-axes-got"]),
+        ('{"width": [3], "horizon": []}', SHOWN["axis-horizon-got-expected-a"]),
+        ('{"width": (3, 5), "horizon": [1]}', SHOWN["axis-width-got-3-5"]),
+        ('{"wide net": [3]}', SHOWN["name-of-an-axis-got"]),
+        ('{"width": [3, 3], "horizon": [1]}', SHOWN["axis-width-has-two-values"]),
+        ('{"width": [3, "3"], "horizon": [1]}', SHOWN["axis-width-has-two-values"]),
+        ('{"width": ["a b"], "horizon": [1]}', SHOWN["axis-width-got-a-b"]),
+        ('{"width": [@Bowl()], "horizon": [1]}', SHOWN["axis-width-got-bowl-expected"]),
+        ('{"width": [3], "horizon": [1], "widht": [3]}', SHOWN["nothing-reads-the-axis-widht"]),
+        (f'{{"width": {list(range(1, 40))}, "horizon": {list(range(1, 40))}}}', SHOWN["got-1-521-cells-expected"]),
     ],
 )
 def test_axes_that_make_no_cells_are_told_in_a_line(tmp_path: Path, axes: str, output: str) -> None:

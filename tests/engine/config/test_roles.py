@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from tiny import make_suite
 
 from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+
+SHOWN = texts_of("config")
 
 CELO, ADAM = "lobench.Case.learned_optimizer = @Celo()", "lobench.Case.optimizer = @adam()"
 MODULES = ("lobench.inner.optimizers",)
@@ -50,15 +53,15 @@ def test_a_role_and_a_headline_are_part_of_no_identity_and_of_no_program(tmp_pat
     [
         (
             'Suite.role = "meta_tst"',
-            "got 'meta_tst'; expected 'meta_train', 'meta_valid', 'meta_test'; did you mean",
+            SHOWN["got-meta-tst-expected-meta"],
         ),
-        ("Suite.role = 3", "Suite.role; got 3"),
+        ("Suite.role = 3", SHOWN["suite-role-got-3"]),
         (
             'Suite.roles = "meta_test"',
-            "Suite.roles; got 'meta_test'; expected roles by the names",
+            SHOWN["suite-roles-got-meta-test"],
         ),
-        ('Suite.roles = {"Celo": "train"}', "Suite.role; got 'train'"),
-        ('Suite.headline = "iqm"', "Suite.headline; got 'iqm'; expected 'score', 'speedup'"),
+        ('Suite.roles = {"Celo": "train"}', SHOWN["suite-role-got-train"]),
+        ('Suite.headline = "iqm"', SHOWN["suite-headline-got-iqm-expected"]),
     ],
 )
 def test_what_is_none_is_told_in_a_line(tmp_path: Path, text: str, output: str) -> None:

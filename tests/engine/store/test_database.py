@@ -76,7 +76,7 @@ def test_who_syncs_is_said_when_it_is_opened(database: Path, synced: bool, level
 
 @pytest.mark.parametrize(
     ("content", "output"),
-    [(b"no database" * 100, "file is not a database; move the file away"), (b"", "no such table: meta; was its")],
+    [(b"no database" * 100, SHOWN["file-is-not-a-database"]), (b"", SHOWN["no-such-table-meta-was"])],
 )
 def test_what_is_wrong_and_what_to_do_is_one_line(tmp_path: Path, content: bytes, output: str) -> None:
     (tmp_path / "file.sqlite").write_bytes(content)

@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench import ConfigError
 from lobench.inner.optimizers import AdafacMLPLOpt, MuLO
+
+SHOWN = texts_of("inner")
 
 PARAMS = {"b1": jnp.zeros(12), "w0": jnp.ones((5, 8)), "w1": jnp.ones((8, 12)), "w2": jnp.ones((12, 3))}
 
@@ -34,10 +37,10 @@ def test_a_step_between_hidden_layers_shrinks_with_its_inputs() -> None:
     [
         (
             {"hidden": "layer"},
-            "MuLO.hidden names no matrix; got 'layer'; expected a pattern that one of these has: w0, w1",
+            SHOWN["mulo-hidden-names-no-matrix"],
         ),
-        ({"hidden": "("}, "MuLO.hidden is not a regular expression"),
-        ({"base_width": 0}, "MuLO.base_width; got 0"),
+        ({"hidden": "("}, SHOWN["mulo-hidden-is-not-a"]),
+        ({"base_width": 0}, SHOWN["mulo-base-width-got-0"]),
     ],
 )
 def test_what_is_no_width_is_said_in_a_line(settings: dict[str, Any], output: str) -> None:

@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import opt_list
+
+SHOWN = texts_of("inner")
 
 COMMON: dict[str, Any] = {
     "beta1": 0.9,
@@ -101,9 +104,9 @@ def test_the_list_of_an_installed_package_is_found(file: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("keywords", "output"),
     [
-        ({}, r"the list of settings is not here.*opt_list.file = "),
-        ({"file": "nowhere.json"}, r"nowhere.json: opt_list: cannot read"),
-        ({"index": 2}, r"opt_list.index; got 2; expected a whole number from 0 to 1"),
+        ({}, SHOWN["list-of-settings-is-not"]),
+        ({"file": "nowhere.json"}, SHOWN["nowhere-json-opt-list-cannot"]),
+        ({"index": 2}, SHOWN["opt-list-index-got-2"]),
         ({"index": -1}, "from 0 to 1"),
     ],
 )

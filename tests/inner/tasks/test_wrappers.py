@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner.task import Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
@@ -28,6 +29,8 @@ from lobench.inner.tasks.wrappers import (
 from lobench.inner.tasks.wrappers.augmented import _erase, _flip, _shift
 from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.tasks import TaskContract
+
+SHOWN = texts_of("inner")
 
 KEY = jax.random.key(7)
 MLP = DigitsMLP(hidden_sizes=(8,), batch_size=16)
@@ -201,29 +204,29 @@ def test_wrappers_nest_and_what_a_task_has_besides_stays() -> None:
 @pytest.mark.parametrize(
     ("make", "output"),
     [
-        (lambda: Reparametrised(task=3), "Reparametrised.task is not a task; got int"),
-        (lambda: Reparametrised(task=MLP, by="layer"), "Reparametrised.by; got 'layer'"),
-        (lambda: Reparametrised(task=MLP, scale=0.0), "Reparametrised.scale; got 0.0; expected a number > 0"),
-        (lambda: Reparametrised(task=MLP, scale=2.0, by="tensor"), "scales by tensor are drawn"),
-        (lambda: Reparametrised(task=MLP, low=3.0, high=2.0), "Reparametrised.low; got 3.0"),
-        (lambda: LabelNoise(task=MLP, rate=1.5), "LabelNoise.rate; got 1.5; expected a share"),
+        (lambda: Reparametrised(task=3), SHOWN["reparametrised-task-is-not-a"]),
+        (lambda: Reparametrised(task=MLP, by="layer"), SHOWN["reparametrised-by-got-layer"]),
+        (lambda: Reparametrised(task=MLP, scale=0.0), SHOWN["reparametrised-scale-got-0-0"]),
+        (lambda: Reparametrised(task=MLP, scale=2.0, by="tensor"), SHOWN["scales-by-tensor-are-drawn"]),
+        (lambda: Reparametrised(task=MLP, low=3.0, high=2.0), SHOWN["reparametrised-low-got-3-0"]),
+        (lambda: LabelNoise(task=MLP, rate=1.5), SHOWN["labelnoise-rate-got-1-5"]),
         (
             lambda: LabelNoise(task=MLP, field="lable"),
-            "got 'lable'; expected a part of the wrapped task's batches: 'im",
+            SHOWN["got-lable-expected-a-part"],
         ),
-        (lambda: LabelNoise(task=MLP, field="image"), "got 'image' of float32; expected integer labels"),
-        (lambda: LabelNoise(task=Quadratic()), "LabelNoise: the wrapped task has no data"),
-        (lambda: LabelNoise(task=Batches(SampledDataset(of_key))), "LabelNoise.num_classes: the task's data are gene"),
-        (lambda: GradientNoise(task=MLP, std=-1.0), "GradientNoise.std; got -1.0"),
-        (lambda: Bfloat16(task=MLP, params="float16"), "Bfloat16.params; got 'float16'"),
-        (lambda: BatchSize(task=MLP, batch_size=0), "BatchSize.batch_size; got 0"),
-        (lambda: BatchSize(task=Quadratic()), "BatchSize: the wrapped task has no data"),
-        (lambda: Augmented(task=MLP), "Augmented changes nothing"),
-        (lambda: loss_of(Augmented(task=MLP, flip=True, field="label"), START), "not images"),
-        (lambda: MaximalUpdate(task=MLP, base=MLP, steps="lion"), "MaximalUpdate.steps; got 'lion'"),
+        (lambda: LabelNoise(task=MLP, field="image"), SHOWN["got-image-of-float32-expected"]),
+        (lambda: LabelNoise(task=Quadratic()), SHOWN["labelnoise-the-wrapped-task-has"]),
+        (lambda: LabelNoise(task=Batches(SampledDataset(of_key))), SHOWN["labelnoise-num-classes-the-task"]),
+        (lambda: GradientNoise(task=MLP, std=-1.0), SHOWN["gradientnoise-std-got-1-0"]),
+        (lambda: Bfloat16(task=MLP, params="float16"), SHOWN["bfloat16-params-got-float16"]),
+        (lambda: BatchSize(task=MLP, batch_size=0), SHOWN["batchsize-batch-size-got-0"]),
+        (lambda: BatchSize(task=Quadratic()), SHOWN["batchsize-the-wrapped-task-has"]),
+        (lambda: Augmented(task=MLP), SHOWN["augmented-changes-nothing"]),
+        (lambda: loss_of(Augmented(task=MLP, flip=True, field="label"), START), SHOWN["not-images"]),
+        (lambda: MaximalUpdate(task=MLP, base=MLP, steps="lion"), SHOWN["maximalupdate-steps-got-lion"]),
         (
             lambda: MaximalUpdate(task=MLP, base=DigitsMLP(hidden_sizes=(8, 8))).init_with_state(KEY),
-            "MaximalUpdate.base has other parameters",
+            SHOWN["maximalupdate-base-has-other-parameters"],
         ),
     ],
 )

@@ -139,7 +139,7 @@ def test_logs_of_inspect_ai_have_the_mean_of_epochs(tmp_path: Path, kind: str) -
     made = import_curves(path, store=tmp_path / "store", metrics=("match",))
     assert SHOWN["samples-without-a-score"] in "".join(made.notes)
     (one,) = results(tmp_path / "store", "--curves")
-    assert (one["label"], one["case"]["name"]) == ("org/model (imported)", "arith")
+    assert (one["label"], one["case"]["name"]) == (SHOWN["org-model-imported"], "arith")
     values = dict(zip(one["items"], (row[0] for row in one["curves"]["match"]), strict=True))
     assert values == {"sums/q1": 0.5, "sums/q2": 0.75}
     other = import_curves(path, store=tmp_path / "other", metrics=("match/a",), maximize=("match/a",))

@@ -102,20 +102,20 @@ def test_missing_columns_are_named_with_those_that_are_there(tmp_path: Path) -> 
     [
         (
             [("adam", "m", 0, 0, "loss", "1.5"), ("adam", "m", 0, 1, "loss", "much")],
-            "line 3: value is no number; got 'much'",
+            SHOWN["line-3-value-is-no"],
         ),
-        ([("adam", "m", 0, "1.5", "loss", 1)], "line 2: step is no step; got 1.5"),
-        ([("adam", "m", 0, -1, "loss", 1)], "line 2: step is no step; got -1"),
-        ([("adam", "m", 0, "", "loss", 1)], "line 2: step is no number; got ''"),
-        ([("", "m", 0, 1, "loss", 1)], "line 2: no method"),
+        ([("adam", "m", 0, "1.5", "loss", 1)], SHOWN["line-2-step-is-no"]),
+        ([("adam", "m", 0, -1, "loss", 1)], SHOWN["line-2-step-is-no-step"]),
+        ([("adam", "m", 0, "", "loss", 1)], SHOWN["line-2-step-is-no-number"]),
+        ([("", "m", 0, 1, "loss", 1)], SHOWN["line-2-no-method"]),
         (
             [("adam", "m", 0, 1, "loss", 1), ("adam", "m", 1, 1, "loss", 1), ("adam", "m", 0, 1, "loss", 2)],
-            "lines 2 and 4: a point is there twice; got method 'adam', case 'm', seed 0, metric 'loss', step 1",
+            SHOWN["lines-2-and-4-a"],
         ),
-        ([("adam", "m", 0, 0, "speed", 1)], "it is unknown which way speed is better; --maximize speed"),
+        ([("adam", "m", 0, 0, "speed", 1)], SHOWN["it-is-unknown-which-way"]),
         (
             [("adam", "m", 0, 0, "loss", 1), ("adam", "m", 0, 0, "val_acc", 1)],
-            "case 'm' has several metrics, and none is marked as primary; got loss, val/accuracy",
+            SHOWN["case-m-has-several-metrics"],
         ),
     ],
 )
@@ -354,13 +354,13 @@ def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "output"),
     [
-        (lambda one: one["case"].pop("identity"), "a record is damaged; got no 'identity'"),
-        (lambda one: one.pop("num_inner_steps"), "a record is damaged; got no 'num_inner_steps'"),
-        pytest.param(lambda one: one.update(metrics=["loss"]), "a record is damaged", id="metrics"),
-        (lambda one: one.update(eval_steps=[0, 0.5]), "eval_steps is no step; got 0.5"),
-        (lambda one: one.update(eval_steps=[-5, 0]), "eval_steps is no step; got -5"),
-        pytest.param(lambda one: one["curves"].update(loss=[[3, 2, 1]]), "a record is damaged", id="curves"),
-        (lambda one: one.pop("label"), "a record is damaged; got no 'label'"),
+        (lambda one: one["case"].pop("identity"), SHOWN["record-is-damaged-got-no"]),
+        (lambda one: one.pop("num_inner_steps"), SHOWN["record-is-damaged-got-no-num"]),
+        pytest.param(lambda one: one.update(metrics=["loss"]), SHOWN["record-is-damaged"], id="metrics"),
+        (lambda one: one.update(eval_steps=[0, 0.5]), SHOWN["eval-steps-is-no-step"]),
+        (lambda one: one.update(eval_steps=[-5, 0]), SHOWN["eval-steps-is-no-step-got"]),
+        pytest.param(lambda one: one["curves"].update(loss=[[3, 2, 1]]), SHOWN["record-is-damaged"], id="curves"),
+        (lambda one: one.pop("label"), SHOWN["record-is-damaged-got-no-label"]),
     ],
 )
 def test_a_record_that_is_not_whole_is_one_line(tmp_path: Path, change: Callable, output: str) -> None:

@@ -287,7 +287,7 @@ def _method(
 ) -> Method:
     keys = [one for one in bindings if one.name == "Method" and one.scope == name]
     scoped = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
-    own = effective([one for one in scoped if not is_of_search(one, bindings)])
+    own_bindings = effective([one for one in scoped if not is_of_search(one, bindings)])
     values = _values(name, keys)
     search = values.pop("search", None)
     if "optimizer" in values and not isinstance(values["optimizer"], str):
@@ -300,14 +300,16 @@ def _method(
             raise ConfigError(f"method {name!r}: no such checkpoint", where=where, got=str(place))
         method = replace(method, checkpoint=str(place))
     if method.command:
-        _check_command(method, [_path(name, one) for one in own], folder, where)
+        _check_command(method, [_path(name, one) for one in own_bindings], folder, where)
     if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
-        own += _of_environment(method, own, folder, next(one.where for one in keys if one.parameter == "python"))
-    method = replace(method, space=space_of(name, own, bindings))
+        own_bindings += _of_environment(
+            method, own_bindings, folder, next(one.where for one in keys if one.parameter == "python")
+        )
+    method = replace(method, space=space_of(name, own_bindings, bindings))
     knobs = _knobs(method, keys, is_searched=search is not None)
-    bound = [*own, *(binding for knob in knobs for binding in knob)]
+    bound = [*own_bindings, *(binding for knob in knobs for binding in knob)]
     read = [] if method.curves else reach.read_by(method, bound)
     for binding in bound:
         if field := reach.fixed_field(binding, fixed):
@@ -324,14 +326,15 @@ def _method(
             raise ConfigError(
                 f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
                 where=binding.where,
-                next_step=_why_unread(method, binding) or suggestion(binding.name, reach.names_of(method, own)),
+                next_step=_why_unread(method, binding)
+                or suggestion(binding.name, reach.names_of(method, own_bindings)),
             )
     return replace(
         method,
-        search=search_of(method, search, keys, own, bindings),
+        search=search_of(method, search, keys, own_bindings, bindings),
         knobs=tuple("; ".join(_bare(name, binding) for binding in knob) for knob in knobs),
-        bindings=tuple(_bare(name, binding) for binding in read if binding in own),
-        trainer_bindings=tuple(_bare(name, binding) for binding in own),
+        bindings=tuple(_bare(name, binding) for binding in read if binding in own_bindings),
+        trainer_bindings=tuple(_bare(name, binding) for binding in own_bindings),
     )
 
 
@@ -345,7 +348,7 @@ def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> lis
             got="Method.search" if is_searched else f"Method.{method.kind}",
             expected="an optimizer or a checkpoint with all its settings",
         )
-    found, names = list[list[Binding]](), dict[str, str]()
+    knobs, names = list[list[Binding]](), dict[str, str]()
     for text in method.knobs:
         place = f"{where}: knob {text!r}"
         knob = parse_text(text.replace(";", "\n"), place)
@@ -363,8 +366,8 @@ def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> lis
                     next_step="a setting is in one knob",
                 )
             names[path] = text
-        found.append(bound)
-    return found
+        knobs.append(bound)
+    return knobs
 
 
 def _why_unread(method: Method, binding: Binding) -> str:
@@ -411,9 +414,10 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         raise ConfigError(
             f"method {name!r} has {' and '.join(subjects)}: one is its subject"
             if subjects
-            else f"method {name!r} has no subject",
+            else f"method {name!r} has settings and nothing to evaluate",
             where=keys[0].where,
             expected="one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS),
+            next_step="" if subjects else f"bind {name}/Method.optimizer = @adam(), for example",
         )
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
     only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
@@ -469,7 +473,7 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
     for name in _PLACEHOLDER.findall(f"{method.command} {method.curves}"):
         if name not in known:
             raise ConfigError(
-                f"method {method.name!r}: nothing stands for {{{name}}}",
+                f"method {method.name!r}: unknown placeholder {{{name}}} in its command",
                 where=where,
                 expected=", ".join(f"{{{one}}}" for one in known),
                 next_step=suggestion(name, known) or f"bind {method.name}/{name} = 0.1, for example",
@@ -535,7 +539,7 @@ def _check_labels(methods: Sequence[Method], path: Path) -> None:
     for method in methods:
         if (other := seen.setdefault(method.title, method.name)) != method.name:
             raise ConfigError(
-                f"methods {other!r} and {method.name!r} have one name in tables",
+                f"methods {other!r} and {method.name!r} have the same label",
                 where=str(path),
                 got=repr(method.title),
                 next_step="give one another Method.label",

@@ -33,12 +33,12 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     """
     statements: list[Statement] = []
     for suite in suites:
-        found = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
-        if not case_scopes(found) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
+        suite_text = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
+        if not case_scopes(suite_text) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
             raise ConfigError(
                 "the suite holds no case", where=str(suite), expected="a scope that binds Case.task or Case.command"
             )
-        statements += found
+        statements += suite_text
     return statements
 
 
@@ -76,43 +76,47 @@ class Reach:
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
 
-    def read_by(self, method: Method, own: Sequence[Binding]) -> list[Binding]:
+    def read_by(self, method: Method, own_bindings: Sequence[Binding]) -> list[Binding]:
         """Returns the bindings of a method that its evaluations read.
 
         If the optimizer of a theta is named in the file next to it, the worker that binds it reports unknown names.
         """
-        known = self._known(method, own)
+        known = self._known(method, own_bindings)
         if known is None and not method.command:
-            return list(own)
-        return [one for one in own if one.name in ("Case", "Checkpoint") or _is_among(one, known or self._of_cases)]
+            return list(own_bindings)
+        return [
+            one for one in own_bindings if one.name in ("Case", "Checkpoint") or _is_among(one, known or self._of_cases)
+        ]
 
     def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
         return sorted({last_name(selector) for selector in self._known(method, own) or ()})
 
-    def _known(self, method: Method, own: Sequence[Binding]) -> set[str] | None:
+    def _known(self, method: Method, own_bindings: Sequence[Binding]) -> set[str] | None:
         """Returns the selectors that a method's optimizer reaches; None if its optimizer is unknown here."""
-        values = [one.value for one in own if _is_optimizer(one)]
+        values = [one.value for one in own_bindings if _is_optimizer(one)]
         if method.optimizer:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
         if not values:
             values = [one.value for one in self._bindings if _is_optimizer(one) and not one.scope]
-        return self._reached(values, own) | self._of_cases if values else None
+        return self._reached(values, own_bindings) | self._of_cases if values else None
 
-    def _reached(self, values: Iterable[object], own: Sequence[Binding] = ()) -> set[str]:
+    def _reached(self, values: Iterable[object], own_bindings: Sequence[Binding] = ()) -> set[str]:
         """Returns the selectors and macros that values reach, without their scopes.
 
         Args:
           values: Values to start from.
-          own: Bindings that count in addition to the experiment's: those of a method's knobs.
+          own_bindings: Bindings that count in addition to the experiment's: those of a method's knobs.
         """
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = list(values)
         while waiting:
             for name in _names_in(waiting.pop()):
-                if name not in found:
-                    found.add(name)
-                    waiting += [one.value for one in (*self._bindings, *own) if may_be_same(one.selector, name)]
-        return found
+                if name not in names:
+                    names.add(name)
+                    waiting += [
+                        one.value for one in (*self._bindings, *own_bindings) if may_be_same(one.selector, name)
+                    ]
+        return names
 
 
 def _is_optimizer(binding: Binding) -> bool:

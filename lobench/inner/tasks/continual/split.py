@@ -78,12 +78,12 @@ def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets
 
     There are as many rows as the largest task has examples. The examples of smaller tasks are repeated from the first.
     """
-    splits, found = data.splits(), {}
+    splits, datasets = data.splits(), {}
     for split in SPLITS:
         arrays = getattr(splits, split)
         tasks = arrays["label"] // classes_per_task
         places = [np.flatnonzero(tasks == task) for task in range(data.num_classes // classes_per_task)]
         rows = np.arange(max(map(len, places)))
         chosen = np.stack([place[rows % len(place)] for place in places], axis=1)
-        found[split] = ArrayDataset({name: array[chosen] for name, array in arrays.items()}, batch_size)
-    return Datasets(**found)
+        datasets[split] = ArrayDataset({name: array[chosen] for name, array in arrays.items()}, batch_size)
+    return Datasets(**datasets)

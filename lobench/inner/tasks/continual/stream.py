@@ -53,7 +53,7 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
     """
     tasks = np.searchsorted(ends, steps)  # task that is trained before each evaluation
     columns = [steps.index(end) for end in ends if end in steps]
-    found: dict[str, np.ndarray] = {}
+    values: dict[str, np.ndarray] = {}
     for split in SPLITS:
         if f"{split}/{_accuracy_of_task(0)}" not in metrics:
             continue
@@ -68,10 +68,10 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
                 forgetting[:, place] = (best - now[:task, :, place]).mean(axis=0)
                 own = np.stack([after[j, :, j] for j in range(task)])
                 transfer[:, place] = (now[:task, :, place] - own).mean(axis=0)
-        found |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
-    if found:
-        found["train/task"] = np.broadcast_to(tasks.astype(np.float32), now[0].shape)
-    return found
+        values |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
+    if values:
+        values["train/task"] = np.broadcast_to(tasks.astype(np.float32), now[0].shape)
+    return values
 
 
 _PROTOCOLS = ("none", "global", "separate", "new", "frozen", "continual")
@@ -137,11 +137,11 @@ class Stream(Wrapping):
 
     def __post_init__(self) -> None:
         self.name = name = type(self).__name__
-        found = MLPClassifier(data="digits", hidden_sizes=(32, 32)) if self.task is None else self.task
-        if not isinstance(found, Classifier):
-            raise ConfigError(f"{name}.task", got=repr(found), expected="a classifier, such as @MLPClassifier()")
+        classifier = MLPClassifier(data="digits", hidden_sizes=(32, 32)) if self.task is None else self.task
+        if not isinstance(classifier, Classifier):
+            raise ConfigError(f"{name}.task", got=repr(classifier), expected="a classifier, such as @MLPClassifier()")
         num_tasks, protocol, interleaved = self.num_tasks, self.protocol, self.interleaved
-        self.classifier, self.labelled = _for_protocol(name, found, protocol, self.groups), found.data
+        self.classifier, self.labelled = _for_protocol(name, classifier, protocol, self.groups), classifier.data
         super().__init__(self.classifier)
         arguments.integer(name, "num_tasks", num_tasks)
         memory_size = arguments.integer(name, "memory_size", self.memory_size, at_least=0)
@@ -265,7 +265,7 @@ class Stream(Wrapping):
         return over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
 
     def check_case(self, case: Case) -> None:
-        count, asked = max(len(case.phases), 1), case.primary_metric.rpartition("/")[2]
+        count, metric = max(len(case.phases), 1), case.primary_metric.rpartition("/")[2]
         if count != self.num_phases:
             sequence = f"bind Case.phases = @task_sequence() and task_sequence.num_tasks = {self.num_tasks}"
             expected = "one: all tasks at once" if self.interleaved else f"{self.num_tasks}, one a task"
@@ -275,7 +275,7 @@ class Stream(Wrapping):
                 expected=expected,
                 next_step="leave Case.phases out" if self.num_phases == 1 else sequence,
             )
-        if asked in _DIRECTIONS and self.num_phases == 1:
+        if metric in _DIRECTIONS and self.num_phases == 1:
             why = "all tasks are trained at once" if self.interleaved else "there is one task"
             raise ConfigError(
                 f"Case.primary_metric = {case.primary_metric!r}: {why}, and nothing comes after it to forget it for",

@@ -180,12 +180,12 @@ class ControlTask(MeasuredTask):
         return self._aux(mean(processes.last_return, processes.so_far), successes, experience)
 
     def _aux(self, returned: jax.Array, success: jax.Array, experience: Experience) -> Aux:
-        found = {"return": returned}
+        aux = {"return": returned}
         if self._layout.has_success:
-            found["success"] = success
+            aux["success"] = success
         if self._threshold is not None:
-            found["solved"] = experience.solved
-        return found
+            aux["solved"] = experience.solved
+        return aux
 
     def experience_of(self, state: PyTree) -> Experience:
         """Returns the part of a model state that all subclasses have."""

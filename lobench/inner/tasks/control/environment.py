@@ -127,12 +127,12 @@ def layout_of(env: Environment) -> Layout:
 
 
 def _require_same(what: str, old: PyTree, new: PyTree) -> None:
-    expected, found = _types(old), _types(new)
-    for path in [*expected, *found]:
-        if expected.get(path) != found.get(path):
+    expected, types = _types(old), _types(new)
+    for path in [*expected, *types]:
+        if expected.get(path) != types.get(path):
             raise ConfigError(
                 f"{what}{path}",
-                got=found.get(path, "nothing"),
+                got=types.get(path, "nothing"),
                 expected=f"{expected.get(path, 'nothing')}, as reset gives it",
             )
 

@@ -143,7 +143,7 @@ class PPO(ControlTask):
         assert self.num_steps is not None
         play_key, order_key = jax.random.split(key)
         experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))
-        found = advantages(
+        estimates = advantages(
             steps.reward,
             steps.value,
             steps.next_value,
@@ -152,7 +152,7 @@ class PPO(ControlTask):
             discount=self.discount,
             trace=self.trace,
         )
-        lesson = _Lesson(steps.observation, steps.starts, steps.action, steps.log_prob, steps.value, found, memory)
+        lesson = _Lesson(steps.observation, steps.starts, steps.action, steps.log_prob, steps.value, estimates, memory)
         if not self.cell:
             lesson = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lesson)
         # Ranks of random numbers, because a shuffle needs several sorts and a longer program.

@@ -162,20 +162,20 @@ class Stage:
         def taken(key: jax.Array, state: PyTree, action: jax.Array) -> Step:
             return self.env.step(key, state, actions.for_environment(action))
 
-        found = jax.vmap(taken)(keys.step, processes.state, action)
+        taken_actions = jax.vmap(taken)(keys.step, processes.state, action)
         after = processes._replace(
-            state=found.state,
-            observation=jax.vmap(flat)(found.observation),
+            state=taken_actions.state,
+            observation=jax.vmap(flat)(taken_actions.observation),
             memory=memory,
             starts=jnp.zeros_like(processes.starts),
-            so_far=processes.so_far + found.reward,
+            so_far=processes.so_far + taken_actions.reward,
             success=processes.success
-            if found.success is None
-            else jnp.maximum(processes.success, found.success.astype(jnp.float32)),
-            discounted=self.discount * processes.discounted + found.reward,
+            if taken_actions.success is None
+            else jnp.maximum(processes.success, taken_actions.success.astype(jnp.float32)),
+            discounted=self.discount * processes.discounted + taken_actions.reward,
         )
         next_value = self.policy.apply(params, memory, _looked_at(seen, after.observation), after.starts)[2]
-        done = found.terminated | found.truncated
+        done = taken_actions.terminated | taken_actions.truncated
         transition = Transition(
             observation=observation,
             starts=processes.starts,
@@ -183,9 +183,9 @@ class Stage:
             log_prob=actions.log_prob(output, action),
             value=value,
             next_value=next_value,
-            reward=found.reward.astype(jnp.float32),
-            terminated=found.terminated,
-            cut=done if found.life_lost is None else done | found.life_lost,
+            reward=taken_actions.reward.astype(jnp.float32),
+            terminated=taken_actions.terminated,
+            cut=done if taken_actions.life_lost is None else done | taken_actions.life_lost,
             done=done,
             discounted=after.discounted,
             final_return=after.so_far,

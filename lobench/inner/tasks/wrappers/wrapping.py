@@ -126,13 +126,13 @@ def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFa
       ConfigError: `task` is neither.
     """
     try:
-        found = as_task(task)
+        inner = as_task(task)
     except ConfigError as error:
         expected, advice = "a task or a family", f"bind `{name}.task = @DigitsMLP()`, say"
         raise ConfigError(
             f"{name}.task is not a task", got=type(task).__name__, expected=expected, next_step=advice
         ) from error
-    return _Family(found, wrap) if isinstance(found, TaskFamily) else wrap(found)
+    return _Family(inner, wrap) if isinstance(inner, TaskFamily) else wrap(inner)
 
 
 def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Dataset], Dataset]) -> Datasets:

@@ -14,7 +14,7 @@ def files_below(folder: Path) -> list[Path]:
     Symbolic links to folders and files are followed. A file with several paths is listed once, if possible by a path
     without a link. So cycles of links end, and `latest-run` is not a second run.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     starts, seen = [folder], set[Path]()
     has_links = False
     while starts:
@@ -29,8 +29,8 @@ def files_below(folder: Path) -> list[Path]:
             starts += [here / name for name in links]
             has_links = has_links or bool(links) or folder.is_symlink()
             folders[:] = [name for name in shown if name not in links]
-            found += [here / name for name in names]
-    files = [path for path in found if path.is_file()]
+            paths += [here / name for name in names]
+    files = [path for path in paths if path.is_file()]
     if not has_links and not any(path.is_symlink() for path in files):
         return sorted(files)
     by_target: dict[Path, Path] = {}

@@ -89,24 +89,24 @@ def _first_object(head: str) -> Mapping[str, Any]:
     """Returns the first object of JSON lines, or of a list; {} if it is longer than the head."""
     text = head[1:].lstrip() if head.startswith("[") else head
     try:
-        found, _ = json.JSONDecoder().raw_decode(text)
+        document, _ = json.JSONDecoder().raw_decode(text)
     except ValueError:
         names = _top_names(head)
         return dict.fromkeys(names)
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _top_names(head: str) -> set[str]:
     return set(re.findall(r'"(\w+)"\s*:', head))
 
 
-def read_item_file(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_item_file(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the values of a file with a column `item`. Its name, or its folder's, is the method's.
 
     Raises:
       UsageError: The file cannot be read, or has an item twice.
     """
-    run = named_run(asked.name or bare_name(path), asked, is_file=True)
+    run = named_run(request.name or bare_name(path), request, is_file=True)
     yield _points(run.method, run.case, item_values(path))
 
 
@@ -114,7 +114,7 @@ def directions_of_items(path: Path, asked: CurveRequest) -> dict[str, Direction]
     return {"correct": Direction.MAX}
 
 
-def read_samples(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the values of a file of lm-evaluation-harness: the folder is the method, and the task the case.
 
     A task with several filters of the answers has each metric once for each filter: `exact_match/strict-match`. The
@@ -143,10 +143,10 @@ def read_samples(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     if not values:
         raise NotCurves("no document has a number", where=str(path), expected='"metrics": ["acc"] and "acc": 1.0')
     method, case = path.parent.name, _task_of(path)
-    if asked.pattern:
-        run = named_run(asked.name or bare_name(path), asked, is_file=True)
+    if request.pattern:
+        run = named_run(request.name or bare_name(path), request, is_file=True)
         method, case = run.method, run.case or case
-    yield _points(asked.method or method, asked.case or case, values)
+    yield _points(request.method or method, request.case or case, values)
 
 
 def directions_of_samples(path: Path, asked: CurveRequest) -> dict[str, Direction]:
@@ -174,7 +174,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield where, row
 
 
-def read_inspect(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the scores in a log of inspect_ai: the model is the method, and the task the case.
 
     The name of an item is that of the data set and the sample's id. The value of a sample with several epochs is their
@@ -202,10 +202,10 @@ def read_inspect(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         metric: {item: float(np.mean(row)) for item, row in by_item.items()} for metric, by_item in by_epoch.items()
     }
     method, case = str(about.get("model") or bare_name(path)), str(about.get("task") or UNNAMED_CASE)
-    if asked.pattern:
-        run = named_run(method, asked)
+    if request.pattern:
+        run = named_run(method, request)
         method, case = run.method, run.case or case
-    yield _points(asked.method or method, asked.case or case, values)
+    yield _points(request.method or method, request.case or case, values)
 
 
 def directions_of_inspect(path: Path, asked: CurveRequest) -> dict[str, Direction]:

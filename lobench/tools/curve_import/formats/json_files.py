@@ -226,7 +226,7 @@ def _of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                found = dict(_flat("", json.loads(line)))
+                values = dict(_flat("", json.loads(line)))
             except (ValueError, AttributeError, RecursionError) as error:
                 is_cut = not line.endswith("\n")
                 raise UsageError(
@@ -235,13 +235,13 @@ def _of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     got=repr(line.strip()[:60]),
                     next_step="import it again when it is written" if is_cut else "",
                 ) from error
-            yield number, found
+            yield number, values
 
 
 def _flat(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, one in value.items():
+    for key, member in value.items():
         inner = f"{name}.{key}" if name else str(key)
-        if isinstance(one, dict):
-            yield from _flat(inner, one)
-        elif one is None or (isinstance(one, str | int | float) and not isinstance(one, bool)):
-            yield inner, one
+        if isinstance(member, dict):
+            yield from _flat(inner, member)
+        elif member is None or (isinstance(member, str | int | float) and not isinstance(member, bool)):
+            yield inner, member

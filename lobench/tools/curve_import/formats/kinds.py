@@ -208,10 +208,10 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
     def checked(what: str, call: Callable[..., Any], is_right: Callable[[Any], bool]) -> Callable[..., Any]:
         def guarded(*arguments: Any) -> Any:
             with plugin_errors(lambda error: failure(f"{what}() failed", headline(error)), LobenchError, OSError):
-                found = call(*arguments)
-                if not is_right(found):
-                    raise failure(f"{what}() returned something else", described(found))
-            return found
+                returned = call(*arguments)
+                if not is_right(returned):
+                    raise failure(f"{what}() returned something else", described(returned))
+            return returned
 
         return guarded
 
@@ -249,8 +249,8 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
         given,
         recognises=recognises,
         read=read,
-        cases=checked("cases", given.cases, lambda found: _is_mapping(found, CaseInfo)),
-        directions=checked("directions", given.directions, lambda found: _is_mapping(found, Direction)),
+        cases=checked("cases", given.cases, lambda returned: _is_mapping(returned, CaseInfo)),
+        directions=checked("directions", given.directions, lambda returned: _is_mapping(returned, Direction)),
         files=None if given.files is None else checked("files", given.files, _are_paths),
     )
 
@@ -295,22 +295,22 @@ def _are_paths(found: object) -> bool:
     return isinstance(found, list) and all(isinstance(path, Path) for path in found)
 
 
-def kind_of(path: Path, asked: str = "") -> str:
+def kind_of(path: Path, kind_name: str = "") -> str:
     """Returns the name of a file's or folder's format; "" for a folder whose files are read one by one.
 
     Raises:
       UsageError: The file does not exist, its format is unknown, or `asked` names no format.
     """
     known = kinds()
-    if asked and asked not in known:
-        next_step = "tables in csv are 'tidy'" if asked == "csv" else suggestion(asked, known)
-        raise UsageError("--kind", got=repr(asked), expected=", ".join(known), next_step=next_step)
+    if kind_name and kind_name not in known:
+        next_step = "tables in csv are 'tidy'" if kind_name == "csv" else suggestion(kind_name, known)
+        raise UsageError("--kind", got=repr(kind_name), expected=", ".join(known), next_step=next_step)
     if not path.exists():
         raise UsageError("no such file", where=str(path))
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
-    if asked:
-        return "" if path.is_dir() and known[asked].files is None else asked
+    if kind_name:
+        return "" if path.is_dir() and known[kind_name].files is None else kind_name
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         found = next((name for name, kind in known.items() if kind.recognises(path)), "")
         found = found or (_of_folder(path) if path.is_dir() else _of_file(path))

@@ -39,7 +39,7 @@ def mlflow_files(place: Path) -> list[Path]:
     return sorted(path for run in _folders(place) for path in run.rglob("*") if path.is_file())
 
 
-def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_mlflow(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the metrics of MLflow's runs. If a step is logged twice the later time counts, as in MLflow.
 
     Runs with the same name are seeds of one method; see `named_runs`.
@@ -48,14 +48,14 @@ def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
       UsageError: A line is not `TIME VALUE STEP`, or the database is not MLflow's.
     """
     if place.is_file():
-        yield from _of_database(place, asked, notes)
+        yield from _of_database(place, request, notes)
         return
     folders = {folder.name: folder for folder in _folders(place)}
-    for id, run in named_runs([_known(folder) for folder in folders.values()], asked, notes):
+    for id, run in named_runs([_known(folder) for folder in folders.values()], request, notes):
         metrics = folders[id] / "metrics"  # no files: the run was created and never logged
         for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
             metric = file.relative_to(metrics).as_posix()
-            if not asked.metrics or metric in asked.metrics:
+            if not request.metrics or metric in request.metrics:
                 yield _points(run, metric, _lines(file))
 
 
@@ -106,7 +106,7 @@ def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]])
     return Points.of_curve(run, metric, steps[order], values[order], order + 1)
 
 
-def _of_database(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def _of_database(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     address = f"{place.absolute().as_uri()}?mode=ro"
     with (
         one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=place),
@@ -121,10 +121,10 @@ def _of_database(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator
             for id, key, value in database.execute(f"SELECT run_uuid, key, value FROM {kind}"):
                 facts.setdefault(id, {})[f"{kind}.{key}"] = str(value)
         runs = [LoggedRun(id, name or id, facts[id]) for id, name, _ in known]
-        for id, run in named_runs(runs, asked, notes):
+        for id, run in named_runs(runs, request, notes):
             keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
             for (metric,) in keys.fetchall():
-                if not asked.metrics or metric in asked.metrics:
+                if not request.metrics or metric in request.metrics:
                     chosen = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
                     found = database.execute(chosen, (id, metric))
                     yield _points(run, metric, [(at, _number(value, nan), step) for at, value, nan, step in found])

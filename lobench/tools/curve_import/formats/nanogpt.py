@@ -45,7 +45,7 @@ def log_files(place: Path) -> list[Path]:
     return [path for path in files_below(place) if path.suffix in _SUFFIXES and is_log(path)]
 
 
-def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of a log, or of a folder of them.
 
     The logs in and below a folder are seeds of one method, which has the folder's name. If all of them are in
@@ -55,7 +55,7 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
       UsageError: A file cannot be read.
     """
     files = log_files(place) if place.is_dir() else [place]
-    home = asked.name or (place.name if place.is_dir() else bare_name(place))
+    home = request.name or (place.name if place.is_dir() else bare_name(place))
     are_apart = place.is_dir() and all(path.parent != place for path in files)
     logs: dict[str, set[Path]] = {}
     of_files = [(path, rows) for path in files for rows in _runs(path)]
@@ -67,8 +67,8 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
             continue
         if path not in named:
             part = path.parent.relative_to(place).as_posix() if are_apart else "."
-            name = home if part == "." else f"{asked.prefix}{part}"
-            own = _named_for(path, place, name, asked)
+            name = home if part == "." else f"{request.prefix}{part}"
+            own = _named_for(path, place, name, request)
             is_seed = part.partition("_")[0].partition("-")[0].startswith("seed")
             named[path] = named_run(f"{home}/{part}" if is_seed else name, own, is_file=not place.is_dir())
         run, number = named[path], numbers[path]
@@ -76,13 +76,13 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
         logs.setdefault(run.method, set()).add(path)
         inner = path.relative_to(place) if place.is_dir() else Path(path.name)
         label = (inner.parent / bare_name(inner)).as_posix()
-        seed = f"{label} {number}" if asked.method or place.is_dir() else str(number)
-        if asked.seed or asked.pattern:
+        seed = f"{label} {number}" if request.method or place.is_dir() else str(number)
+        if request.seed or request.pattern:
             seed = f"{run.seed} run {number + 1}" if number else run.seed
-        yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, asked)
+        yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, request)
     for path, count in Counter(of_files[index][0] for index in repeated).items():
         notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are left out")
-    if place.is_dir() and not (asked.method or asked.pattern or asked.seed):
+    if place.is_dir() and not (request.method or request.pattern or request.seed):
         for method, paths in logs.items():
             if len(paths) > 1:
                 folders = len({path.parent for path in paths})
@@ -114,24 +114,24 @@ def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
     }
 
 
-def _named_for(path: Path, place: Path, name: str, asked: CurveRequest) -> CurveRequest:
+def _named_for(path: Path, place: Path, name: str, request: CurveRequest) -> CurveRequest:
     """Returns the request with the paths of one log of a folder for `--pattern`."""
-    if not asked.pattern or not place.is_dir():
-        return asked
+    if not request.pattern or not place.is_dir():
+        return request
     inner = path.relative_to(place)
     texts = [inner.as_posix(), (inner.parent / bare_name(inner)).as_posix(), bare_name(inner)]
-    texts += [f"{start}/{inner.as_posix()}" for start in asked.paths] + [name]
-    return replace(asked, paths=texts)
+    texts += [f"{start}/{inner.as_posix()}" for start in request.paths] + [name]
+    return replace(request, paths=texts)
 
 
-def _curves(run: CurveRun, rows: list[_Row], asked: CurveRequest) -> Iterator[Points]:
-    found: dict[str, list[tuple[int, float]]] = {}
+def _curves(run: CurveRun, rows: list[_Row], request: CurveRequest) -> Iterator[Points]:
+    curves: dict[str, list[tuple[int, float]]] = {}
     for step, pairs, _, rest in rows:
         metrics = _PAIR.findall(pairs) + [pair for pair in _PAIR.findall(rest) if pair[0].endswith("_loss")]
         for name, value in metrics:
-            if not asked.metrics or name in asked.metrics:
-                found.setdefault(name, []).append((step, float(value)))
-    return Points.of_curves(run, found)
+            if not request.metrics or name in request.metrics:
+                curves.setdefault(name, []).append((step, float(value)))
+    return Points.of_curves(run, curves)
 
 
 def _runs(path: Path) -> Iterator[list[_Row]]:

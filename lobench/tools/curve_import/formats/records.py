@@ -55,7 +55,7 @@ def _damage(path: Path) -> Iterator[None]:
         raise UsageError("a record is damaged", where=str(path), got=got, expected=_EXPECTED) from error
 
 
-def read_records(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_records(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of lobench's own results, or the final values if they were printed without `--curves`.
 
     Raises:
@@ -69,12 +69,12 @@ def read_records(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         for record in records:
             case = f"{record['case']['suite']}/{record['case']['name']}"
             for metric, values in _values(record).items():
-                if is_of_batch(metric) or (asked.metrics and metric not in asked.metrics):
+                if is_of_batch(metric) or (request.metrics and metric not in request.metrics):
                     continue
                 steps = _steps(record["eval_steps"][-len(values[0]) :], path)
                 items = record.get("items")
                 for seed, curve in zip(items or record["seeds"], values, strict=True):
-                    run = CurveRun(asked.method or names[_subject(record)], case, str(seed), is_item=bool(items))
+                    run = CurveRun(request.method or names[_subject(record)], case, str(seed), is_item=bool(items))
                     numbers = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
                     yield Points.of_curve(run, metric, steps, numbers)
 
@@ -133,13 +133,13 @@ def directions_of_records(path: Path) -> dict[str, Direction]:
         return {name: Direction(value) for name, value in found.items() if value}
 
 
-def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_algoperf(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of AlgoPerf's evaluations. A workload is a case, and a trial of a study is a seed.
 
     Raises:
       UsageError: The file of targets is missing, or the log is invalid (see `read_log`).
     """
-    targets = _targets(path, asked)
+    targets = _targets(path, request)
     log = read_log(path, targets)
     for (submission, workload, study, trial), rows in log.groupby(
         ["submission", "workload", "study", "trial"], sort=False, observed=True
@@ -149,7 +149,7 @@ def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator
             notes.append(f"{path}: {workload} has no target, and is left out")
             continue
         known = np.isfinite(rows["global_step"].to_numpy())
-        run = CurveRun(asked.method or str(submission), f"algoperf/{workload}", f"{study}-{trial}")
+        run = CurveRun(request.method or str(submission), f"algoperf/{workload}", f"{study}-{trial}")
         steps = rows["global_step"].to_numpy()[known]
         steps = step_numbers(steps, np.zeros(len(steps), np.int64), str(path), "global_step")
         yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[known])

@@ -83,10 +83,10 @@ def _numeric_columns(path: Path) -> list[str]:
     """Returns the columns with a number in every row that has a value, in the order of the file."""
     import pandas as pd
 
-    found = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
+    columns = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
     kinds: dict[str, bool] = {}
-    for part in parts_of(path, found):
-        for name in found:
+    for part in parts_of(path, columns):
+        for name in columns:
             column = part.frame[name]
             if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
                 if column.notna().any():
@@ -98,7 +98,7 @@ def _numeric_columns(path: Path) -> list[str]:
             if len(texts):
                 are_numbers = pd.to_numeric(texts, errors="coerce").notna() | texts.str.lower().isin(_NAN)
                 kinds[name] = kinds.get(name, True) and bool(are_numbers.all())
-    return [name for name in found if kinds.get(name)]
+    return [name for name in columns if kinds.get(name)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ def is_monitor(path: Path) -> bool:
         return False
 
 
-def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the return `r` (or requested columns) of episodes in a monitor.csv of stable-baselines3.
 
     The step of an episode is its end: the sum of the lengths `l` so far.
@@ -173,11 +173,11 @@ def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
       UsageError: A column is missing, or a value is not a number.
     """
     names = column_names(path)
-    wanted = [name for name in asked.metrics.columns(names) if name in names] if asked.metrics else ["r"]
+    wanted = [name for name in request.metrics.columns(names) if name in names] if request.metrics else ["r"]
     if not wanted:
-        expected = f"one of {', '.join(asked.metrics)}"
+        expected = f"one of {', '.join(request.metrics)}"
         raise NotCurves("the monitor has no such column", where=str(path), got=", ".join(names), expected=expected)
-    run, before = named_run(asked.name or bare_name(path), asked, is_file=True), 0
+    run, before = named_run(request.name or bare_name(path), request, is_file=True), 0
     for part in parts_of(path, list(dict.fromkeys(["l", *wanted]))):
         steps = before + np.cumsum(part.steps("l"))
         before = int(steps[-1]) if len(steps) else before
@@ -418,8 +418,9 @@ def _check_no_more(more: pd.Series, line: int, where: str, names: Sequence[str])
 
 def _other_separator(names: Sequence[str]) -> str:
     """Returns advice if a header has no comma, but another separator; "" otherwise."""
-    found = next((text for text in (";", "|") if len(names) == 1 and text in names[0]), "")
-    return f"columns are separated by {found!r} here; write commas, and decimals with a point" if found else ""
+    found = next((text for text in (";", "|", " ") if len(names) == 1 and text in names[0]), "")
+    what = "blanks" if found == " " else repr(found)
+    return f"columns are separated by {what} here; write commas, and decimals with a point" if found else ""
 
 
 def _text(value: object) -> str:
@@ -427,7 +428,7 @@ def _text(value: object) -> str:
     return "" if value is None or value != value else str(int(value) if is_whole else value)  # type: ignore[call-overload]
 
 
-def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a tidy table.
 
     Without a column for it, the method is the requested one, or the source's name if it is one of many or has a seed.
@@ -435,45 +436,54 @@ def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     Raises:
       UsageError: A column is missing, a value is not a number, or a name is empty; the message has the line.
     """
-    found = column_names(path)
-    place = {role: asked.columns.get(role, role) for role in _ROLES}
-    fixed = _fixed_roles(path, asked, found, place)
-    is_long = place["metric"] in found or place["value"] in found
-    wide = asked.metrics.columns(found) if asked.metrics and not is_long else []
-    if any(name not in found for name in [place["step"], *wide]) and is_json(path):
-        found = column_names(path, of_all_rows=True)  # a metric may be logged late
-        wide = asked.metrics.columns(found) if wide else []
-    if not is_long and not wide and all(fixed[role] or place[role] in found for role in fixed):
+    column_names_found = column_names(path)
+    place = {role: request.columns.get(role, role) for role in _ROLES}
+    fixed = _fixed_roles(path, request, column_names_found, place)
+    is_long = place["metric"] in column_names_found or place["value"] in column_names_found
+    wide = request.metrics.columns(column_names_found) if request.metrics and not is_long else []
+    if any(name not in column_names_found for name in [place["step"], *wide]) and is_json(path):
+        column_names_found = column_names(path, of_all_rows=True)  # a metric may be logged late
+        wide = request.metrics.columns(column_names_found) if wide else []
+    if not is_long and not wide and all(fixed[role] or place[role] in column_names_found for role in fixed):
         used = {*place.values(), *STEPS}
         wide = [name for name in _numeric_columns(path) if name not in used and name.lower() not in _NOT_METRICS]
     needed = ["step", *([] if wide else ["metric", "value"])]
-    needed += [role for role in fixed if place[role] in found or role in asked.columns or not fixed[role]]
-    missing = [place[role] for role in needed if place[role] not in found]
-    missing += [name for name in wide if name not in found]
-    missing += [name for name in asked.columns.values() if name not in found and name not in missing]
-    if missing and (other := _other_separator(found)):
-        raise NotCurves("not a table with commas", where=str(path), got=", ".join(found)[:200], next_step=other)
+    needed += [
+        role for role in fixed if place[role] in column_names_found or role in request.columns or not fixed[role]
+    ]
+    missing = [place[role] for role in needed if place[role] not in column_names_found]
+    missing += [name for name in wide if name not in column_names_found]
+    missing += [name for name in request.columns.values() if name not in column_names_found and name not in missing]
+    if missing and (other := _other_separator(column_names_found)):
+        raise NotCurves(
+            "not a table with commas", where=str(path), got=", ".join(column_names_found)[:200], next_step=other
+        )
     if missing:
         raise NotCurves(
             f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=str(path),
-            got=", ".join(found)[:200],
+            got=", ".join(column_names_found)[:200],
             expected=", ".join(place[role] for role in needed),
-            next_step=_advice(path, found, [role for role in needed if place[role] not in found], wide=bool(wide)),
+            next_step=_advice(
+                path,
+                column_names_found,
+                [role for role in needed if place[role] not in column_names_found],
+                wide=bool(wide),
+            ),
         )
     names = [role for role in ("method", "case", "seed", "metric") if role in needed]
     texts = [place[role] for role in names]
     columns = [*texts, *(place[role] for role in needed if role not in names), *wide]
-    if twice := [name for name in columns if found.count(name) > 1]:
+    if twice := [name for name in columns if column_names_found.count(name) > 1]:
         raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
     num_rows, num_empty = 0, 0
     for part in parts_of(path, columns, texts=texts):
         steps = part.steps(place["step"])
-        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed, asked)
+        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed, request)
         if not wide:
             metrics, metric = part.names(place["metric"])
             values = part.values(place["value"])
-            is_asked = np.asarray([not asked.metrics or name in asked.metrics for name in metrics], bool)[metric]
+            is_asked = np.asarray([not request.metrics or name in request.metrics for name in metrics], bool)[metric]
             num_rows += int(is_asked.sum())
             num_empty += int((is_asked & ~part.is_given(place["value"])).sum())
             yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
@@ -490,34 +500,34 @@ def read_table(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
         )
 
 
-def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: Mapping[str, str]) -> dict[str, str]:
+def _fixed_roles(path: Path, request: CurveRequest, columns: Sequence[str], place: Mapping[str, str]) -> dict[str, str]:
     """Returns the method, case and seed of tables without a column for them; "" if unknown."""
-    fixed = {"method": asked.method, "case": asked.case, "seed": asked.seed}
-    is_named = place["method"] in found
-    of_name = not asked.seed and place["seed"] not in found and has_seed(asked.name or bare_name(path))
-    if not is_named and (asked.pattern or asked.is_one_of_many or of_name):
-        run = named_run(asked.name or bare_name(path), asked, is_file=True)
+    fixed = {"method": request.method, "case": request.case, "seed": request.seed}
+    is_named = place["method"] in columns
+    of_name = not request.seed and place["seed"] not in columns and has_seed(request.name or bare_name(path))
+    if not is_named and (request.pattern or request.is_one_of_many or of_name):
+        run = named_run(request.name or bare_name(path), request, is_file=True)
         fixed = {"method": run.method, "case": run.case or UNNAMED_CASE, "seed": run.seed}
-    elif asked.pattern or asked.is_one_of_many:
-        fixed |= {"case": asked.case or UNNAMED_CASE, "seed": asked.seed or "0"}
+    elif request.pattern or request.is_one_of_many:
+        fixed |= {"case": request.case or UNNAMED_CASE, "seed": request.seed or "0"}
     return fixed
 
 
-def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
+def _advice(path: Path, columns: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
     """Returns advice on what to type if columns are missing."""
     try:
         numeric = _numeric_columns(path)
     except UsageError:
-        numeric = list(found)
-    step = next((name for name in STEPS if name in found), "")
-    if shape := _other_shape(path, found, numeric, step, missing):
+        numeric = list(columns)
+    step = next((name for name in STEPS if name in columns), "")
+    if shape := _other_shape(path, columns, numeric, step, missing):
         return shape
     values = [name for name in numeric if name not in (step, *_ROLES) and name.lower() not in _NOT_METRICS]
     losses = [name for name in values if is_named_loss(name)] or values
     if "step" in missing and not step and ("metric" in missing or not values):
         return "it has no steps: a file of curves has a row for each step of a run"
-    is_long = "metric" in found or "value" in found
-    texts = [name for name in found if name not in numeric] if "method" in missing else []
+    is_long = "metric" in columns or "value" in columns
+    texts = [name for name in columns if name not in numeric] if "method" in missing else []
     run = next((name for name in _RUNS if name in texts and "seed" in missing), "")
     method = run or next((name for name in _METHODS if name in texts), "")
     words = {
@@ -541,20 +551,20 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: b
     return "; ".join(parts)
 
 
-def _other_shape(path: Path, found: Sequence[str], numeric: Sequence[str], step: str, missing: Sequence[str]) -> str:
+def _other_shape(path: Path, columns: Sequence[str], numeric: Sequence[str], step: str, missing: Sequence[str]) -> str:
     """Returns the command that converts a table with a column for each run or step; "" for another table."""
-    if "method" in missing and step and sum(map(has_seed, found)) > 1:
-        return _rows_of_runs(path, step, [name for name in found if has_seed(name)], WITH_SEED.pattern)
+    if "method" in missing and step and sum(map(has_seed, columns)) > 1:
+        return _rows_of_runs(path, step, [name for name in columns if has_seed(name)], WITH_SEED.pattern)
     values = [name for name in numeric if name != step and name.lower() not in _NOT_METRICS]
     numbered = [name for name in values if re.fullmatch(_NUMBERED, name)]
     if "method" in missing and step and len(numbered) > 1 and numbered == values:
         return _rows_of_runs(path, step, numbered, _NUMBERED)
-    steps = [name for name in found if name.isdecimal()]
+    steps = [name for name in columns if name.isdecimal()]
     if "step" in missing and len(steps) > 1:
-        others = [name for name in found if name not in steps]
+        others = [name for name in columns if name not in steps]
         code = f"pandas.read_csv({str(path)!r}).melt({others!r}, var_name='step', value_name='loss')"
         return _writes_rows("it has a column for each step", path, f"import pandas; {code}")
-    names = [name for name in found if name]
+    names = [name for name in columns if name]
     if not step and len(names) > len({*names}):
         code = (
             f"pandas.read_csv({str(path)!r}, header=[0, 1], index_col=0).stack([0, 1])"
@@ -581,7 +591,7 @@ def _writes_rows(shape: str, path: Path, code: str) -> str:
 
 
 def _runs(
-    part: Part, place: Mapping[str, str], fixed: Mapping[str, str], asked: CurveRequest
+    part: Part, place: Mapping[str, str], fixed: Mapping[str, str], request: CurveRequest
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and the index of each row's run."""
     parts = {role: part.names(column) for role, column in place.items()}
@@ -600,8 +610,8 @@ def _runs(
         for row in first[order].tolist()
     )
     runs = [CurveRun(one["method"], one["case"], one["seed"]) for one in named_rows]
-    if asked.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
-        named = [named_run(one.method, asked) for one in runs]
+    if request.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
+        named = [named_run(one.method, request) for one in runs]
         runs = [
             CurveRun(
                 method=new.method,

@@ -31,7 +31,7 @@ def _age(path: Path) -> tuple[Path, list[str | int]]:
     return path.parent, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
-def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the scalars of TensorBoard's event files. Each folder is a run.
 
     A file continues the run of an earlier file in its folder if it begins later, or ends later. If a step is logged
@@ -51,28 +51,28 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     spans: dict[tuple[Path, str], list[tuple[int, int]]] = {}  # first and last step of each run of a folder
     others = Counter[str]()
     for file in files:
-        found: dict[str, list[tuple[int, float]]] = {}
+        curves: dict[str, list[tuple[int, float]]] = {}
         kinds = set[str]()
         with one_line_of((OSError, ValueError), UsageError, "not an event file of TensorBoard", where=file):
             for event in EventFileLoader(str(file)).Load():
                 for value in event.summary.value:
                     number = _scalar(value)
                     if number is not None:
-                        found.setdefault(value.tag, []).append((event.step, number))
+                        curves.setdefault(value.tag, []).append((event.step, number))
                     else:
                         kinds.add(value.metadata.plugin_data.plugin_name or "values of another kind")
-        if not found:
+        if not curves:
             others.update(kinds or {"nothing"})
             continue
-        home, names = _home(file.parent, list(found), folders, place)
-        steps = [step for points in found.values() for step, _ in points]
+        home, names = _home(file.parent, list(curves), folders, place)
+        steps = [step for points in curves.values() for step, _ in points]
         number = _run_number(spans.setdefault((home, str(file.parent)), []), min(steps), max(steps))
-        wanted = {names[tag]: points for tag, points in found.items() if _is_wanted(tag, names[tag], asked)}
+        wanted = {names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)}
         if not wanted:  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
             continue
         folder = "/".join(run_folders(home.relative_to(place).parts))
-        title = f"{asked.prefix}{folder}" if folder else asked.name or place.name
-        run = replace(named_run(title, asked), training=f"{home} {number}" if number else str(home))
+        title = f"{request.prefix}{folder}" if folder else request.name or place.name
+        run = replace(named_run(title, request), training=f"{home} {number}" if number else str(home))
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
         yield from Points.of_curves(run, wanted)
     again = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
@@ -146,7 +146,7 @@ def _scalar(value: Any) -> float | None:
     return float(found) if found.size == 1 and found.dtype.kind in "fiu" else None
 
 
-def read_tensorboard_csv(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_tensorboard_csv(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a csv exported from TensorBoard's page, with run and tag in its name.
 
     The columns are `Wall time,Step,Value`.
@@ -154,17 +154,17 @@ def read_tensorboard_csv(path: Path, asked: CurveRequest, notes: list[str]) -> I
     Raises:
       UsageError: Run and tag are neither in the name nor given by options.
     """
-    found = _CSV_NAME.fullmatch(bare_name(path))
-    tag = found["tag"] if found else next(iter(asked.metrics), "")
-    if not tag or not (found or asked.method or asked.is_one_of_many):
+    match = _CSV_NAME.fullmatch(bare_name(path))
+    tag = match["tag"] if match else next(iter(request.metrics), "")
+    if not tag or not (match or request.method or request.is_one_of_many):
         raise UsageError(
             "a csv of TensorBoard's page has run and tag only in its name",
             where=str(path),
             expected="run-RUN-tag-TAG.csv, or --method and --metric",
         )
-    name = f"{asked.prefix}{found['run']}" if found else asked.name or bare_name(path)
-    run = named_run(name, asked, is_file=not found)
-    if asked.metrics and tag not in asked.metrics:
+    name = f"{request.prefix}{match['run']}" if match else request.name or bare_name(path)
+    run = named_run(name, request, is_file=not match)
+    if request.metrics and tag not in request.metrics:
         return
     for part in parts_of(path, ["Step", "Value"]):
         yield Points.of_curve(run, tag, part.steps("Step"), part.values("Value"), part.lines)

@@ -32,7 +32,7 @@ def is_trackio(path: Path) -> bool:
     return False
 
 
-def read_trackio(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the metrics of trackio's runs. If a step is logged twice the later row counts.
 
     Runs with the same name are seeds of one method; see `named_runs`.
@@ -47,12 +47,12 @@ def read_trackio(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         configs = dict(database.execute("SELECT run_id, config FROM configs"))
         found = database.execute("SELECT run_id, MAX(run_name) FROM metrics GROUP BY run_id ORDER BY MIN(id)")
         runs = [LoggedRun(id, name, _facts(configs.get(id, "{}"))) for id, name in found]
-        for id, run in named_runs(runs, asked, notes):
+        for id, run in named_runs(runs, request, notes):
             curves: dict[str, list[tuple[int, float, int]]] = {}
             rows = database.execute("SELECT id, step, metrics FROM metrics WHERE run_id = ? ORDER BY step, id", (id,))
             for number, step, text in rows:
                 for metric, value in json.loads(text).items():
-                    if (not asked.metrics or metric in asked.metrics) and _is_number(value):
+                    if (not request.metrics or metric in request.metrics) and _is_number(value):
                         curves.setdefault(metric, []).append((step, float(value), number))
             for metric in sorted(curves):
                 steps, values, numbers = (np.asarray(part) for part in zip(*curves[metric], strict=True))

@@ -67,7 +67,7 @@ def refuse_runs_table(path: Path) -> None:
     )
 
 
-def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a chart's csv.
 
     Raises:
@@ -83,13 +83,13 @@ def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
         )
     columns = [name for name in rest if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
     split = {name: name.rpartition(" - ")[::2] for name in columns}
-    wanted = {name for name in columns if not asked.metrics or split[name][1] in asked.metrics}
+    wanted = {name for name in columns if not request.metrics or split[name][1] in request.metrics}
     is_bucketed = False
     for part in parts_of(path, [axis, *rest]):
         steps = part.steps(axis)
         for name in sorted(wanted, key=columns.index):
             title, metric = split[name]
-            run = named_run(f"{asked.prefix}{title.removeprefix('Group: ')}", asked)
+            run = named_run(f"{request.prefix}{title.removeprefix('Group: ')}", request)
             values, there = part.values(name), part.is_given(name)
             low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
@@ -100,22 +100,24 @@ def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
         )
 
 
-def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of `run.history()` or `Api().runs(...).histories()`, saved as csv or parquet.
 
     Raises:
       UsageError: The run has none of the requested metrics, or a value is not a number.
     """
-    found = [name for name in column_names(path) if name]
-    run_column = next((name for name in (asked.columns.get("method", ""), *_RUN_COLUMNS) if name in found), "")
-    axis = asked.columns.get("step", "_step")
-    known = [name for name in found if not name.startswith("_") and name not in (run_column, axis)]
-    columns = [name for name in known if not asked.metrics or name in asked.metrics]
+    names = [name for name in column_names(path) if name]
+    run_column = next((name for name in (request.columns.get("method", ""), *_RUN_COLUMNS) if name in names), "")
+    axis = request.columns.get("step", "_step")
+    known = [name for name in names if not name.startswith("_") and name not in (run_column, axis)]
+    columns = [name for name in known if not request.metrics or name in request.metrics]
     if not columns:
-        expected = f"one of {', '.join(asked.metrics)}" if asked.metrics else "a column for each metric beside _step"
-        raise NotCurves("the history has no such metric", where=str(path), got=", ".join(found), expected=expected)
+        expected = (
+            f"one of {', '.join(request.metrics)}" if request.metrics else "a column for each metric beside _step"
+        )
+        raise NotCurves("the history has no such metric", where=str(path), got=", ".join(names), expected=expected)
     texts = [run_column] if run_column else []
-    home = asked.name or bare_name(path)
+    home = request.name or bare_name(path)
     for part in parts_of(path, [*texts, axis, *columns], texts=texts):
         steps = part.steps(axis)
         groups = part.frame[run_column].astype(str) if run_column else None
@@ -123,7 +125,7 @@ def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Poin
             values, there = part.values(name), part.is_given(name)
             for title in [""] if groups is None else groups.unique():
                 own = there if groups is None else there & (groups == title).to_numpy(bool)
-                run = named_run(f"{asked.prefix}{title}" if title else home, asked, is_file=not title)
+                run = named_run(f"{request.prefix}{title}" if title else home, request, is_file=not title)
                 yield Points.of_curve(run, name, steps[own], values[own], part.lines[own])
 
 
@@ -135,7 +137,7 @@ def run_files(place: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path.parent.name, path))
 
 
-def read_runs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of W&B's own files. Several files of a resumed run are joined.
 
     In a folder, files that are not W&B's, or end before the name of their run, are left out.
@@ -143,7 +145,7 @@ def read_runs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     Raises:
       UsageError: wandb is not installed, no file can be read, or a step is not a whole number.
     """
-    axis = asked.columns.get("step", "_step")
+    axis = request.columns.get("step", "_step")
     files: dict[Path, LoggedRun] = {}
     odd: list[UsageError] = []
     for file in run_files(place):
@@ -156,28 +158,28 @@ def read_runs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     if odd:
         shown = first_of(list(map(str, odd)), _MOST_SHOWN)
         notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {shown}")
-    runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), asked, notes))
+    runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), request, notes))
     without, cut = list[str](), list[str]()
     for file, logged in files.items():
         if logged.id not in runs:
             continue
-        found: dict[str, list[tuple[float, float]]] = {}
+        values_by_metric: dict[str, list[tuple[float, float]]] = {}
         num_found, num_rows, has_values = 0, 0, False
         end = WandbEnd()
         for row, _ in wandb_rows(file, end=end):
             num_rows += 1
             for name in (name for name in row if name not in (axis, "") and not name.startswith("_")):
-                if axis in row and (not asked.metrics or name in asked.metrics):
-                    found.setdefault(name, []).append((row[axis], row[name]))
+                if axis in row and (not request.metrics or name in request.metrics):
+                    values_by_metric.setdefault(name, []).append((row[axis], row[name]))
                     num_found += 1
             if num_found >= _CHUNK:
-                yield from _of_rows(runs[logged.id], found, file, axis)
-                found, num_found, has_values = {}, 0, True
-        if not found and not has_values:
+                yield from _of_rows(runs[logged.id], values_by_metric, file, axis)
+                values_by_metric, num_found, has_values = {}, 0, True
+        if not values_by_metric and not has_values:
             without.append(f"{logged.name!r} ({logged.id})")
         if not end.is_whole:
             cut.append(f"{file}: {counted(num_rows, 'row')}")
-        yield from _of_rows(runs[logged.id], found, file, axis)
+        yield from _of_rows(runs[logged.id], values_by_metric, file, axis)
     if without and len(without) < len(files):
         notes.append(f"{counted(len(without), 'run')} without values left out: {first_of(without, _MOST_SHOWN)}")
     if cut:
