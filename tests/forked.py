@@ -1,10 +1,10 @@
 """Python processes of tests, forked from a server that has imported jax and lobench. Each fork saves seconds of a core.
 
-`fork_processes` replaces `subprocess.Popen` in a process of tests. Commands of lobench, sessions of pytest, workers and
-evaluating processes are then forked from the server, and so are those that a forked process starts. They are children
-of the process that asked, with the folder, environment, descriptors, session and exit code of a process that is started
-anew. `python` forks any other program. `programs` returns a folder with `python`, `lobench` and `pytest` for scripts of
-a shell, to stand first in PATH.
+`fork_processes` replaces `subprocess.Popen` in a process of tests. Commands of lobench, sessions of pytest, workers of
+both and evaluating processes are then forked from the server, and so are those that a forked process starts. They are
+children of the process that asked, with the folder, environment, descriptors, session and exit code of a process that
+is started anew. `python` forks any other program. `programs` returns a folder with `python`, `lobench` and `pytest` for
+scripts of a shell, to stand first in PATH.
 
 A process is started anew if its folder has a module with the name of an imported one, or its environment has `ANEW`
 (`programs` check neither), and on systems other than Linux.
@@ -43,10 +43,12 @@ __all__ = ["ANEW", "fork_processes", "programs", "python"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 
+_WORKER_OF_XDIST = ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))")  # as execnet starts it
 _FORKED = (
     *((*safe, "-m", name) for safe in ((), ("-P",)) for name in ("lobench.cli", "pytest")),
     *(("-P", "-m", name) for name in ("lobench.engine.workers.entry", "lobench.evaluation.isolated")),
     ("-P", "-m", "lobench.report.page.builtin_report"),
+    _WORKER_OF_XDIST,
 )
 _IMPORTED = (
     *("jax.experimental.serialize_executable", "optax.contrib", "gin", "click", "pytest", "rich.console"),
@@ -387,7 +389,7 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest"))
+    starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest", _WORKER_OF_XDIST[-1]))
     nest = _Server.forked() if starts_workers and not _is_anew(request["env"]) else None
     code, is_interrupted = 0, False
     try:
@@ -441,11 +443,14 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
     if nest is not None:
         _servers[os.getpid(), frozenset(_at_import(os.environ).items())] = nest
         fork_processes()
+    first, *rest = request["words"]
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED")) or first == "-u"
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        setattr(sys, name, _stream(number))
+        setattr(sys, name, _stream(number, is_unbuffered=is_unbuffered and number > 0))
     sys.orig_argv = [sys.executable, *request["words"]]
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    first, *rest = request["words"]
+    if first == "-u":
+        first, *rest = rest
     beside = "" if first == "-c" else os.getcwd() if first == "-m" else os.path.dirname(os.path.abspath(first))
     if first == "-P":
         first, *rest = rest
@@ -467,13 +472,12 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-def _stream(number: int) -> io.TextIOWrapper | None:
+def _stream(number: int, *, is_unbuffered: bool) -> io.TextIOWrapper | None:
     """Returns a standard stream as Python makes it when it starts."""
     try:
         raw = io.FileIO(number, "wb" if number else "rb", closefd=False)
     except OSError:
         return None
-    is_unbuffered = number > 0 and bool(os.environ.get("PYTHONUNBUFFERED"))
     buffer: Any = raw if is_unbuffered else io.BufferedWriter(raw) if number else io.BufferedReader(raw)
     return io.TextIOWrapper(
         buffer,

@@ -81,6 +81,16 @@ def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_o
 
 
 @FORKS
+def test_workers_of_xdist_are_forked(tmp_path: Path) -> None:
+    (tmp_path / "test_xdist.py").write_text(
+        "import sys\n\ndef test_jax_is_imported(worker_id):\n    assert worker_id == 'gw0' and 'optax' in sys.modules\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", "test_xdist.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@FORKS
 def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_are_not(tmp_path: Path) -> None:
     def forked() -> bool:
         with lobench("--version", cwd=tmp_path, stdin=subprocess.PIPE) as process:
