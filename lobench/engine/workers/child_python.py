@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["PYTHON", "cache_environment", "cache_folder", "user_cache_folder"]
+__all__ = ["PYTHON", "cache_environment", "cache_folder", "user_cache_folder", "wanted_cache_folder"]
 
 # The current folder may be a folder of checkpoints, for example. Without -P, `python -m` would search it for modules
 # first, and could run a file `queue.py` there. `prepare_import_path` adds the folder at the end.
@@ -33,14 +33,19 @@ def user_cache_folder() -> Path | None:
     Returns:
       None if the folder cannot be made or written.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(os.environ.get(_CACHE) or Path(home) / "lobench") / "xla_cache"
+    folder = wanted_cache_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sweep(folder)
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def wanted_cache_folder() -> Path:
+    """Returns the folder of `user_cache_folder`, which may not exist."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get(_CACHE) or Path(home) / "lobench") / "xla_cache"
 
 
 def _sweep(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.wording import counted
+from lobench.core.wording import counted, one_line_of
 
 __all__ = ["DoctorRecord", "ReplayRecord", "doctor"]
 
@@ -46,6 +47,7 @@ class ReplayRecord(TypedDict):
     decisions: list[str]
 
 
+_ROOM = 1_000_000  # bytes, of a few programs
 _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device in jax.devices()))"
 
 
@@ -93,6 +95,7 @@ def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
 def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "jax", _check_jax
     yield "plugins", _check_plugins
+    yield "compiled programs", _check_programs
     if store is not None:
         yield "store", lambda: _check_store(store)
     if config is not None:
@@ -160,6 +163,25 @@ def _check_plugins() -> str:
         for found in manager.declarations(hook).values():
             found.load()
     return ", ".join(name for name, _ in manager.plugins())
+
+
+def _check_programs() -> str:
+    """Returns how many programs the user's folder holds.
+
+    Raises:
+      LobenchError: The folder cannot be written, so that commands compile what others have compiled before.
+    """
+    from lobench.engine.workers.child_python import user_cache_folder, wanted_cache_folder
+
+    folder = wanted_cache_folder()
+    advice = "set LOBENCH_CACHE_DIR to a folder that can be written and has room"
+    with one_line_of(OSError, LobenchError, "compiled programs cannot be kept", where=folder, next_step=advice):
+        if user_cache_folder() is None:
+            raise NotADirectoryError(errno.EACCES, "the folder cannot be written", str(folder))
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM))
+        sizes = [path.stat().st_size for path in folder.glob("jit_*-cache")]
+    return f"{counted(len(sizes), 'program')}, {sum(sizes) / 1e6:.1f} MB in {folder}"
 
 
 def _check_store(store: Path) -> str:
