@@ -192,6 +192,11 @@ def test_command_whose_code_is_edited_while_it_runs_has_results_of_todays_code_a
     [
         ("m.csv", "step,val_loss\n0,2\n1,1", {"val/loss": ([0, 1], [2, 1])}),
         ("m.json", '{"val/loss": 3, "note": "x"}', {"val/loss": ([0], [3])}),
+        (
+            "m.json",
+            '{"valid": {"loss": 3, "by": {"de": 1}, "name": "x"}, "n": 2}',
+            {"valid/loss": ([0], [3]), "valid/by/de": ([0], [1]), "n": ([0], [2])},
+        ),
         ("m.jsonl", '{"val/loss": NaN}', {"val/loss": ([0], [float("nan")])}),
         ("m.jsonl", '{"step": 5, "val/loss": NaN}\n', {"val/loss": ([5], [float("nan")])}),
     ],

@@ -273,10 +273,29 @@ def _final_values(path: Path) -> _Metrics | None:
         return None
     if not isinstance(document, dict) or any(name in document for name in _STEPS):
         return None
-    numbers = {name: value for name, value in document.items() if type(value) in (int, float)}
-    if not numbers or any(isinstance(value, dict | list) for value in document.values()):
+    numbers = _numbers_in(document)
+    if not numbers:
         return None
     return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in numbers.items()}
+
+
+def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
+    """Returns the numbers of nested objects: `valid/loss` of {"valid": {"loss": 3.1}}; None if it is a table.
+
+    Tables have lists, or objects whose keys are the numbers of rows, as pandas writes them.
+    """
+    found: dict[str, float] = {}
+    for name, value in document.items():
+        if isinstance(value, list) or name.isdecimal():
+            return None
+        if isinstance(value, dict):
+            inner = _numbers_in(value)
+            if inner is None:
+                return None
+            found |= {f"{name}/{key}": number for key, number in inner.items()}
+        elif type(value) in (int, float):
+            found[name] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

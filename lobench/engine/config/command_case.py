@@ -123,6 +123,13 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
                 expected if name == "command" else "the file that the command writes, such as '{out}/metrics.jsonl'"
             )
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=expected)
+    if "out" not in named_in(case.curves):
+        raise ConfigError(
+            "Case.curves: another evaluation would write to the same file",
+            where=where,
+            got=repr(case.curves),
+            expected="a file in the folder of the evaluation, such as '{out}/metrics.jsonl'",
+        )
     try:
         shlex.split(case.command)
     except ValueError as error:

@@ -7,6 +7,7 @@ import math
 import os
 import queue
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,18 +35,71 @@ from lobench.engine.workers.protocol import (
 __all__ = ["CommandRunner", "command_words", "filled", "kill_tree", "serve"]
 
 
+_PLACEHOLDER = re.compile(r"\{([\w./]+)\}")
+_PATHS = ("checkpoint", "folder", "gin", "out", "run")
+_SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
+
+
 def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """Returns a command's words with placeholders replaced.
 
-    The word `python` at the beginning means lobench's own Python.
+    The word `python` at the beginning means lobench's own Python. In the script of a shell (`bash -c '...'`) a path is
+    quoted, so that it stays one word if it has a space or a quote in it.
     """
-    found = [filled(word, values) for word in words]
+    script = _place_of_script(words)
+    found = [
+        _filled_script(word, values) if place == script else filled(word, values) for place, word in enumerate(words)
+    ]
     return (sys.executable, *found[1:]) if found[0] == "python" else tuple(found)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """Returns a text in which each placeholder `{NAME}` is replaced by its value. Unknown placeholders stay."""
-    return re.sub(r"\{([\w./]+)\}", lambda found: values.get(found[1], found[0]), text)
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def _place_of_script(words: Sequence[str]) -> int | None:
+    """Returns the index of the script that a shell gets by its option -c; None without one."""
+    for place, word in enumerate(words):
+        if Path(word).name not in _SHELLS:
+            continue
+        for option, following in enumerate(words[place + 1 : -1], place + 1):
+            if not following.startswith("-"):
+                break
+            if re.fullmatch(r"-[a-z]*c", following):
+                return option + 1
+    return None
+
+
+def _filled_script(text: str, values: Mapping[str, str]) -> str:
+    """Returns a script with placeholders replaced, of which those of paths are quoted as their place requires."""
+    parts, quote, place = list[str](), "", 0
+    while place < len(text):
+        found = _PLACEHOLDER.match(text, place)
+        if found is not None and found[1] in values:
+            value = values[found[1]]
+            if found[1] in _PATHS:
+                value = _quoted(value, quote)
+            parts.append(value)
+            place = found.end()
+            continue
+        character = text[place]
+        if character == "\\" and quote != "'":
+            parts.append(text[place : place + 2])
+            place += 2
+            continue
+        if character in ("'", '"') and quote in ("", character):
+            quote = "" if quote else character
+        parts.append(character)
+        place += 1
+    return "".join(parts)
+
+
+def _quoted(value: str, quote: str) -> str:
+    """Returns a value for a place in a script that is inside of a kind of quotes, or outside ("")."""
+    if quote == "'":
+        return value.replace("'", "'\"'\"'")
+    return re.sub(r'([\\"$`])', r"\\\1", value) if quote else shlex.quote(value)
 
 
 class CommandRunner:

@@ -87,6 +87,7 @@ def test_command_case_with_edited_file_has_other_code(suite: Path, name: str) ->
     ("extra", "message"),
     [
         ("perplexity/Case.curves = ''\n", SHOWN["case-curves-got"]),
+        ("perplexity/Case.curves = 'metrics.json'\n", SHOWN["case-curves-another-evaluation"]),
         ("perplexity/Case.command = 'python \"'\n", SHOWN["case-command-is-not-a"]),
         ("perplexity/Case.seed_block = 2\n", SHOWN["case-seed-block-got-2"]),
         ("perplexity/Case.eval_every = 2\n", SHOWN["case-eval-every-has-no"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,27 @@ def test_words_stand_for_session_folder_and_gin() -> None:
     values = {"session": "3", "folder": "/a b", "gin": "/g"}
     words = command_words(["python", "t.py", "--out={folder}/x", '{"a": {session}}', "{gin}"], values)
     assert words == (sys.executable, "t.py", "--out=/a b/x", '{"a": 3}', "/g")
+
+
+@pytest.mark.parametrize("shell", [("bash", "-c"), ("env", "A=1", "sh", "-e", "-c")])
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("cat {checkpoint}/m > {out}", ["cat", "{checkpoint}/m", ">", "{out}"]),
+        (
+            """cat "{checkpoint}/$A" '{out}' {flags} {other}""",
+            ["cat", "{checkpoint}/$A", "{out}", "-a", "-b", "{other}"],
+        ),
+    ],
+)
+def test_path_in_the_script_of_a_shell_stays_one_word(shell: tuple[str, ...], script: str, expected: list[str]) -> None:
+    values = {"checkpoint": "/my run's", "out": 'a "b" $c', "flags": "-a -b"}
+    *before, filled_script = command_words([*shell, script], values)
+    assert tuple(before) == shell
+    paths = {"{checkpoint}": values["checkpoint"], "{out}": values["out"]}
+    for name, value in paths.items():
+        expected = [word.replace(name, value) for word in expected]
+    assert shlex.split(filled_script) == expected
 
 
 def run(words: Sequence[str], folder: Path, log: Path) -> str:
