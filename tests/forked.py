@@ -3,8 +3,8 @@
 `fork_processes` replaces `subprocess.Popen` in a process of tests. Commands of lobench, sessions of pytest, workers of
 both and evaluating processes are then forked from the server, and so are those that a forked process starts. They are
 children of the process that asked, with the folder, environment, descriptors, session and exit code of a process that
-is started anew. `python` forks any other program. `programs` returns a folder with `python`, `lobench` and `pytest` for
-scripts of a shell, to stand first in PATH.
+is started anew. `python` and `started` fork any other program. `programs` returns a folder with `python`, `lobench` and
+`pytest` for scripts of a shell, to stand first in PATH.
 
 A process is started anew if its folder has a module with the name of an imported one, or its environment has `ANEW`
 (`programs` check neither), and on systems other than Linux.
@@ -39,7 +39,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ANEW", "fork_processes", "programs", "python"]
+__all__ = ["ANEW", "fork_processes", "programs", "python", "started"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 
@@ -58,7 +58,7 @@ _IMPORTED = (
     *("lobench.tools.alarm.watching", "lobench.report.page.builtin_report", "pdb"),
 )
 # Imports depend on these variables: with another value of one, a process is forked from another server.
-_READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", "CUDA_")
+_READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_")
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _CLONE_PARENT, _SYS_CLONE = 0x8000, {"x86_64": 56, "aarch64": 220}
@@ -112,14 +112,18 @@ def python(
     Raises:
       subprocess.TimeoutExpired: It did not end in time; it was killed.
     """
-    command = [sys.executable, *map(str, words)]
-    with _AnyPopen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(*words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def started(*words: str | Path, **options: Any) -> subprocess.Popen[Any]:
+    """Starts `python -c CODE`, `python -m MODULE` or `python FILE` with options of `subprocess.Popen`."""
+    return _AnyPopen([sys.executable, *map(str, words)], **options)
 
 
 def programs() -> Path | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import started
 from shown import texts_of
 from tiny import is_alive, make_run, make_suite, results, watch_command
 
@@ -94,8 +94,10 @@ class World:
             file.write("\nimport struct, sys\n" + CHAOS.replace("\\\\n", "\\n"))
         arguments = watch_command(run, suite, "--once", "--workers", "1", "--store", str(self.store), *options)[3:]
         (suite / "conftest.py").write_text(conftest)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SHORT.format(seconds=stall_seconds), *arguments],
+        self.process = started(
+            "-c",
+            SHORT.format(seconds=stall_seconds),
+            *arguments,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

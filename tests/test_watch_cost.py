@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+from forked import python
 from shown import texts_of
 from tiny import TASKS, content, make_run, make_suite, results, watch
 
@@ -66,8 +65,8 @@ finally:
 def test_the_chief_sleeps_while_the_last_cases_run(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path, extra="c/Case.task = @Slow()\n"), make_run(tmp_path, -3.0)
     (suite / "tiny_tasks.py").write_text(TASKS + SLOW)
-    command = [sys.executable, "-c", CHIEF_THAT_COUNTS, "watch", str(run), "--suite", str(suite)]
-    done = subprocess.run([*command, "--once", "--workers", "1"], capture_output=True, text=True, check=True)
+    done = python("-c", CHIEF_THAT_COUNTS, "watch", run, "--suite", suite, "--once", "--workers", "1")
+    assert done.returncode == 0, done.stderr
     # Some turns for the start, polls and events; without a rest there are hundreds of thousands a second.
     assert 3 < int(done.stdout.rsplit("turns ", 1)[1]) < 1000
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
+from forked import python
 from shown import texts_of
 from tiny import PATIENCE, content, killed_chief, make_suite, write_checkpoint
 
@@ -226,9 +227,8 @@ main()
 
 def test_ctrl_c_shows_what_is_there_and_the_same_command_goes_on(folder: Path) -> None:
     (folder / "tiny" / "conftest.py").write_text(INTERRUPTS)
-    words = [sys.executable, "-c", UNDISTURBED, "run", "x.gin", "--workers", "1", "--store", "store"]
-    env = {**os.environ, "INTERRUPTED": "1"}
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
+    words = ("-c", UNDISTURBED, "run", "x.gin", "--workers", "1", "--store", "store")
+    done = python(*words, cwd=folder, timeout=PATIENCE, env={**os.environ, "INTERRUPTED": "1"})
     assert done.returncode == 130, done.stdout + done.stderr
     last = done.stdout.strip().splitlines()[-1]
     assert last.endswith(SHOWN["of-4-evaluations-the-same"]) and SHOWN["press-ctrl-c-again"] in done.stdout

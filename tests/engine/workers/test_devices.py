@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import ANEW
 from hypothesis import given
 from hypothesis import strategies as st
 from shown import texts_of
@@ -43,6 +44,8 @@ def environment_of(pid: int) -> dict[str, str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ANEW.items():  # the system shows the environment that a process was started with
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     layers = Layers(trainer_config=None, gin_files=(), gin_params=(), gin_modules=())
