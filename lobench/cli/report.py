@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +101,6 @@ def report(
     **options: Any,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
-    gc.disable()  # all data lives until the process exits; collection took 8% of the time
     from lobench.analysis.comparisons.summary import Summary, summary_of
     from lobench.analysis.store.methods import narrowed, read_methods
     from lobench.analysis.tables.table import read_table

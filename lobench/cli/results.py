@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,7 +121,6 @@ Examples:
 @options_of(ResultsSettings)
 def results(store: Path, kind: str, output: Path | None, **options: Any) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
-    gc.disable()  # all data lives until the process exits; collection took 4% of the time
     from lobench.cli.results_output import (
         by_method_text,
         export,
@@ -159,7 +157,6 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         export(store, kind, output, settings.pattern)
         return
     if settings.by is None and not settings.history and kind == "json":
-        gc.enable()  # no data is kept, and the JSON encoder leaves a cycle per record
         with records_text(store, settings.pattern, curves=settings.curves) as parts:
             write(parts)
         return
