@@ -249,7 +249,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     replicate = replicate_of(snapshot.cases)
-    lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged {replicate} counts as -1."]
+    limits = "" if replicate == "item" else "clipped to [-1, 2], "
+    lines = [f"On the scale {summary.scale_label}; {limits}a diverged {replicate} counts as -1."]
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
