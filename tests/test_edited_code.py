@@ -24,6 +24,7 @@ from edited_world import (
 from shown import texts_of
 from tiny import make_run, make_suite, watch_here
 
+from lobench.analysis.tables.frames import open_results
 from lobench.engine.store.ledger import Ledger
 
 SHOWN = texts_of("lobench")
@@ -291,6 +292,13 @@ def test_reader_of_a_moved_project_finds_the_edited_code_and_none_says_so_withou
         assert SHOWN["made-by-other-code-tiny-tasks"] not in lobench_here("results", "--store", store).stdout
     finally:
         hidden.rename(suite)
+
+
+def test_results_in_python_after_an_edit_warn_of_those_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:
+    suite, run = edited_watch
+    with pytest.warns(UserWarning, match=SHOWN["made-by-other-code-tiny-tasks"]) as warned:
+        open_results(run / "lobench_results" / suite.name)
+    assert warned[0].filename == __file__
 
 
 def test_best_and_bisect_after_an_edit_use_no_result_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:

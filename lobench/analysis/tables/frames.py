@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.engine.store.current import CurrentCases
+from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
@@ -273,6 +275,8 @@ class StoredResults:
 def open_results(store: str | Path) -> StoredResults:
     """Reads a store, which may be in use. Later additions are not included.
 
+    If other code than the user's present code made current results, it warns (`UserWarning`) and names the files.
+
     Raises:
       StoreError: The folder is not a store, or a newer lobench wrote it.
 
@@ -285,7 +289,11 @@ def open_results(store: str | Path) -> StoredResults:
     with Ledger.open(path, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
         rows = tuple(ledger.evaluations())
-        return StoredResults(path, rows, positions, ledger.current_cases(rows))
+        current = ledger.current_cases(rows)
+        edited = edited_code(ledger, {row.key.code for row in rows})
+    if line := edited_code_line([row for row in rows if current.is_current(row)], edited):
+        warnings.warn(f"{path}: {line}", stacklevel=2)
+    return StoredResults(path, rows, positions, current)
 
 
 _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")

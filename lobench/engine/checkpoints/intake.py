@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from etils import epath
@@ -36,6 +36,7 @@ _DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between attempts, afte
 _CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after other errors
 _POLL_SECONDS = 0.5  # longest time for which copying checkpoints delays results, deadlines and signals
 _GONE_SECONDS = 30.0
+_MANY_RESTARTS = 3  # that a trainer hardly has during one watch
 _MOST_LINES = 3  # about checkpoints that are gone, at a start
 _PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 
@@ -115,6 +116,7 @@ class Intake:
         self._fingerprints = ledger.fingerprints()  # of checkpoints read in earlier starts
         self._retries: dict[str, _Retry] = {}  # by path
         self._gone: dict[str, float] = {}  # thetas without a file, with the time until which they are not looked for
+        self._num_restarts: Counter[str] = Counter()  # by folder
         self._joined: list[str] | None = None  # lines that are logged together
         self._reported: set[str] = set()  # paths of checkpoints whose error was reported
         self._released: dict[str, int] = {}  # unneeded thetas, with `Ledger.place` at their release
@@ -493,6 +495,10 @@ class Intake:
                 f"restarted: {subject.uri} (outer step {subject.outer_step}) has other content than before: a new run "
                 f"begins, and {left_out} of the former one, from outer step {restart.outer_step} on, are left out"
             )
+            folder = _parent(subject.uri)
+            self._num_restarts[folder] += 1
+            if self._num_restarts[folder] == _MANY_RESTARTS:
+                self._log(f"{folder}: {_MANY_RESTARTS} restarts in this watch; do two trainers write to this folder?")
 
     def _read(self, seen: SeenCheckpoint, given: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
         """Returns a checkpoint and the fingerprint of its files. Its theta is then in the spool."""

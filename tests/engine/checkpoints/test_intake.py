@@ -523,6 +523,16 @@ def test_restart_in_place_is_reported_and_supersedes_the_run_before(tmp_path: Pa
     assert present(start) == [0, 20] and len(start.output) == 1
 
 
+def test_restarts_at_each_step_ask_whether_two_trainers_write_to_the_folder(tmp_path: Path) -> None:
+    start = Start(tmp_path)
+    for step in (1, 2, 3):
+        for value in (step, 10 + step):
+            write(tmp_path, step, value)
+            start.take_all()
+    (line,) = (one for one in start.output if "two trainers" in one)
+    assert line.startswith(f"{tmp_path / 'run'}: 3 restarts")
+
+
 def test_trainer_that_goes_on_from_a_checkpoint_keeps_those_before_it(tmp_path: Path) -> None:
     for step in (0, 20, 40):
         write(tmp_path, step, step)
