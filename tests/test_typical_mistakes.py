@@ -26,6 +26,11 @@ a/sgd.learning_rate = 0.1
 b/Method.optimizer = @adam()
 """
 
+COMMAND = """
+m/Case.command = "python train.py {checkpoint} {seed} {out}"
+m/Case.curves = "{out}/m.json"
+m/Case.primary_metric = "loss"
+"""
 # A command line, and a part of the line that it gets. Inline workers save the start of a process.
 MISTAKES = {
     # a path that is another thing
@@ -106,6 +111,36 @@ MISTAKES = {
     "debug tiny/a --optimizer adam() --gin-param 'a/Case.task = @Bowl'": SHOWN["class-bowl-not-called-write"],
     "debug tiny/a --optimizer 'sgd(0.1)'": "'sgd.PARAMETER = 0.1'",
     "run experiment.gin --gin-param 'Experiment.num_session = 1'": SHOWN["did-you-mean-num-sessions"],
+    # commands that came later
+    "keep --command 'python train.py {seed} {out}'": SHOWN["missing-option-metric"],
+    "keep --command 'python train.py {sed} {out}' --metric loss": SHOWN["command-has-no-seed"],
+    "keep --command 'python train.py {seed} {out}' --metric loss": SHOWN["no-incumbent-against-git-rev"],
+    "keep --command 'python train.py {seed} {out}' --metric loss --against nothere": SHOWN["nothere-no-such-folder"],
+    "keep --command 'python train.py {seed} {out}' --metric loss --against git:HEAD": SHOWN["not-in-a-git-repository"],
+    "keep --log": SHOWN["no-decisions-here"],
+    "convert notes.txt --to pylo --output out": SHOWN["notes-txt-no-reader-knows"],
+    "convert runs/today/theta_1.npz --to pylow --output out": SHOWN["pylow-is-not-one-of"],
+    "convert runs/tody/theta_1.npz --to algoperf --output out": SHOWN["runs-tody-theta-1-npz"],
+    "new skil out": SHOWN["did-you-mean-skill"],
+    "new skill notes.txt": SHOWN["notes-txt-cannot-write-this"],
+    "results store --format every-eval-ever": SHOWN["expected-output-with-a-folder"],
+    "results store --format every-eval-ever --output tiny": SHOWN["expected-output-with-a-folder"],
+    "publish store --output x.lobench --croissant tiny": SHOWN["expected-a-folder-that-is"],
+    "publish store --output x.lobench --license MIT": SHOWN["license-is-of-the-data"],
+    "watch runs/today --suite tiny --once --keep-limit -3": SHOWN["3-0-is-not-in"],
+    "watch runs/today --suite tiny --once --complete-when DONE": SHOWN["complete-when-is-of-suites"],
+    "watch runs/today --suite lm.gin --once --complete-when /tmp/DONE": SHOWN["got-tmp-done-expected-a"],
+    "watch runs/today --suite lm.gin --once --gin-param 'm/Case.replicates = \"item\"' --executor inline": SHOWN[
+        "case-replicates-got-item-expected"
+    ],
+    "watch runs/today --suite lm.gin --once --gin-param 'm/Case.task = @Bowl()' --executor inline": SHOWN[
+        "case-task-has-no-meaning"
+    ],
+    "watch runs/today --suite tiny --once --gin-param 'a/Case.command = \"python train.py\"' --executor inline": SHOWN[
+        "the-case-has-a-case"
+    ],
+    "watch runs/today --suite tiny --once --executor slurm:mem": SHOWN["executor-slurm-needs-a-number"],
+    "import points.csv --store imported --kind inspct": SHOWN["did-you-mean-inspect"],
     # something is missing, or too much
     "watch run --suite tiny --store": SHOWN["option-store-requires-an-argument"],
     "watch --suite tiny": SHOWN["missing-argument-ckpt-dir-see"],
@@ -129,6 +164,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "notes.txt").write_text("hello\n")
     (folder / "points.csv").write_text("seed,step,loss\n0,1,0.5\n")
     (folder / "experiment.gin").write_text(EXPERIMENT)
+    (folder / "lm.gin").write_text(COMMAND)
     with Ledger.open(folder / "store") as ledger:
         for text in ("a", "b"):
             subject = Subject.of_optimizer(f"{text}()", label=text)

@@ -136,7 +136,15 @@ def readers_for(
 ) -> Mapping[str, CheckpointReader]:
     """Returns the readers of checkpoints by name. Suites of commands and ordinary tests take any format."""
     if takes_any_checkpoint(*suites):
+        if Path(complete_when).is_absolute():
+            expected = "a pattern of paths in a checkpoint's folder, such as DONE or '**/*.finished'"
+            raise UsageError("--complete-when", got=complete_when, expected=expected)
         return whole_readers(complete_when)
+    if complete_when:
+        raise UsageError(
+            "--complete-when is of suites of commands and ordinary tests alone; readers of thetas see their ends",
+            got=complete_when,
+        )
     return load_readers(manager, allow_pickle=allow_pickle)
 
 

@@ -74,7 +74,7 @@ class WatchSettings(WatchOptions):
         "", "For commands: pattern of paths in a checkpoint's folder, one of which completes it.", metavar="GLOB"
     )
     keep_limit: float = option(
-        20.0, "For commands: largest checkpoint that is copied if it cannot be linked.", metavar="GB"
+        20.0, "For commands: largest checkpoint that is copied if it cannot be linked.", metavar="GB", least=0
     )
 
     import_folders: tuple[str, ...] = ()

@@ -270,14 +270,22 @@ def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
             return copy.deepcopy(bound), _CHECKPOINT().theta  # gin calls the constructor when it copies a reference
 
 
+def _is_task_of(one: Binding, spec: CaseSpec) -> bool:
+    """Returns whether a binding is the task of a case, which a command has no use for and does not import."""
+    return (one.scope, one.name, one.parameter) == (spec.scope, "Case", "task")
+
+
 def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
     """Binds a case that is a command. Nothing that other cases name is imported."""
     where = f"{spec.path}: case {spec.name!r}"
     with isolated_gin():
-        parsed = of_command(parse_layers(spec, layers))
+        parsed = parse_layers(spec, layers)
+        tasks = [one.parameter for one in only_bindings([*parsed.case, *parsed.overrides]) if _is_task_of(one, spec)]
+        parsed = of_command(parsed)
         problems = _bind_layers(parsed)
         fields_bound = bindings_in(spec.scope, "lobench.Case")
-        check_command(_plain_case(spec.scope, where), BINDINGS.get((spec.scope, "lobench.Case"), {}), where)
+        own = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *tasks]
+        check_command(_plain_case(spec.scope, where), own, where)
         case = _with_items(replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1))
         with gin.config_scope(spec.scope):
             expectations, suite = _EXPECT(), _SUITE()

@@ -154,7 +154,9 @@ def check_task(case: Case, where: str) -> None:
     """Raises ConfigError if a case with a task has settings of a command."""
     for name in ("command", "curves", "files", "metric_directions", "replicates"):
         if (value := getattr(case, name)) and value != getattr(_USUAL, name):
-            advice = suggestion(name, ["command"]) if name != "command" else ""
+            if name == "command":
+                raise ConfigError("the case has a Case.task and a Case.command", where=where, expected="one of them")
+            advice = suggestion(name, ["command"])
             raise ConfigError(
                 f"Case.{name} only applies to a case with Case.command, and this one has Case.task",
                 where=where,

@@ -36,7 +36,7 @@ from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_
 from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepSettings
 from lobench.tools.keep.launch import HOME, LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
-from lobench.tools.keep.revisions import MANIFEST, KeptRevision, RevisionFiles, ignored_note
+from lobench.tools.keep.revisions import MANIFEST, KeptRevision, RevisionFiles, folder_of, ignored_note
 from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
 from lobench.tools.keep.sequence import Sequence as Decisions
 
@@ -131,6 +131,8 @@ def keep(
     home = folder / "keep"
     here = Path.cwd() if candidate.startswith("git:") else Path(candidate)
     values = _values_of(settings.environment)
+    for place in filter(None, (candidate, against)):
+        folder_of(place, near=here)  # raises before anything is written
     with _DecidesAlone(folder):
         decisions = DecisionStore(path=home / "decisions.json")
         sequence = decisions.read(terms)

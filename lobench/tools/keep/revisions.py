@@ -22,7 +22,7 @@ from lobench.core.wording import cause, first_of
 from lobench.engine.config.origin import git_environment
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["GIT_PREFIX", "MANIFEST", "KeptRevision", "RevisionFiles", "ignored_note"]
+__all__ = ["GIT_PREFIX", "MANIFEST", "KeptRevision", "RevisionFiles", "folder_of", "ignored_note"]
 
 GIT_PREFIX = "git:"
 MANIFEST = "revision.json"
@@ -48,6 +48,27 @@ class KeptRevision:
     label: str
     path: Path
     ignored: tuple[str, ...] = ()
+
+
+def folder_of(place: str, *, near: Path) -> tuple[Path, Path | None]:
+    """Returns the folder that a place means, and the root of its git repository; None if it is in none.
+
+    Args:
+      place: `git:REV`, or a folder.
+      near: Folder whose repository `git:REV` means.
+    Raises:
+      UsageError: There is no such folder, repository or revision.
+    """
+    is_of_git = place.startswith(GIT_PREFIX)
+    folder = (near if is_of_git else Path(place)).resolve()
+    if not folder.is_dir():
+        raise UsageError("no such folder", where=place, next_step="a folder, or git:REV for a revision")
+    root = _root_of(folder)
+    if is_of_git and root is None:
+        raise UsageError("not in a git repository", where=str(folder), got=place)
+    if is_of_git and root is not None:
+        _commit_of(root, place.removeprefix(GIT_PREFIX))
+    return folder, root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +101,7 @@ class RevisionFiles:
           UsageError: There is no such folder, revision, submodule or link.
         """
         is_of_git = place.startswith(GIT_PREFIX)
-        folder = (near if is_of_git else Path(place)).resolve()
-        if not folder.is_dir():
-            raise UsageError("no such folder", where=place, next_step="a folder, or git:REV for a revision")
-        root = _root_of(folder)
-        if is_of_git and root is None:
-            raise UsageError("not in a git repository", where=str(folder), got=place)
+        folder, root = folder_of(place, near=near)
         self._check_links(folder)
         trees = self.home / "trees"
         trees.mkdir(parents=True, exist_ok=True)
