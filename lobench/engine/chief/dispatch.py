@@ -50,7 +50,8 @@ class Dispatch:
         evaluation = action.evaluation
         subject = self._subjects.first(evaluation)
         if not self._subjects.has_theta(evaluation):
-            text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
+            # The path comes first, so that equal errors of many checkpoints are shown once.
+            text = f"{subject.uri}: its theta is gone: the spool lost its copy, and the file cannot be read any more"
             return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
         self._leases[action.worker] = action
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
