@@ -258,9 +258,28 @@ def _the_better_rate_is_found_and_evaluated_on_other_seeds(folder: Path, output:
     assert (folder / "search/choose/ledger.sqlite").is_file() and '"lobench/report/1"' in output
 
 
+ANSWERS = """
+import json
+
+def test_answers(checkpoint, record):
+    for name, value in json.loads((checkpoint.path / "answers.json").read_text()).items():
+        record("accuracy", value, item=name)
+
+def test_has_answers(checkpoint):
+    assert (checkpoint.path / "answers.json").stat().st_size
+"""
+
+
 @before("gates.md")
-def _no_baselines_yet(folder: Path) -> None:
+def _no_baselines_yet_and_two_checkpoints_with_answers(folder: Path) -> None:
     remove(folder / "suites/quick/baselines")
+    (folder / "suites/lm").mkdir()
+    (folder / "suites/lm/test_lm.py").write_text(ANSWERS)
+    for step, right in ((100, 10), (200, 28)):
+        place = folder / f"run/checkpoint-{step}"
+        place.mkdir(parents=True)
+        (place / "answers.json").write_text(json.dumps({f"q{item}": int(item < right) for item in range(30)}))
+        (place / "trainer_state.json").write_text("{}")
 
 
 @after("gates.md")
