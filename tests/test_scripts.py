@@ -103,7 +103,16 @@ SMALLEST = {
 # Benchmarks that are not run here: parts of others, and those that take minutes at their smallest size.
 NOT_RUN = {
     *("beside", "gpu", "harness", "idle_worker", "makespan", "plain_loop", "plain_optimizers", "simulated_seeds"),
-    *("compiled_programs", "fresh", "roofline", "run_chaos", "run_overhead", "torch_counting", "torch_kills"),
+    *(
+        "command_overhead",
+        "compiled_programs",
+        "fresh",
+        "roofline",
+        "run_chaos",
+        "run_overhead",
+        "torch_counting",
+        "torch_kills",
+    ),
 }
 
 
