@@ -10,7 +10,7 @@ from lobench.core.wording import first_of
 __all__ = ["FOLLOW_SEEDS", "names_on_fresh_seeds", "note_on_fixed_seeds"]
 
 SAME_ITEMS = "items are always the same"
-FOLLOW_SEEDS = "a test is evaluated on them if it records a value for each seed of `record.seeds`"
+FOLLOW_SEEDS = "a test has them if it records a value for each seed of `record.seeds`, and a command if it has {seed}"
 _MOST_SHOWN = 3
 
 

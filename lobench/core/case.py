@@ -283,7 +283,7 @@ class CaseInfo:
       evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command, "test" for an ordinary
         test.
       fixed_seeds: Whether the case is never evaluated on other seeds than its own, as an ordinary test that does not
-        read `record.seeds`, or a case with items.
+        read `record.seeds`, a command with one seed and no placeholder `{seed}`, or a case with items.
       replicates: As of `Case`. With "items", the only seed block is `0+1`, and its curves have a row for each item.
 
     >>> case = lobench.open_results("results").rows[0].case

@@ -315,7 +315,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         role=role,
         headline=suite.headline,
         evaluator=COMMAND,
-        fixed_seeds=case.replicates == ITEMS,
+        fixed_seeds=case.replicates == ITEMS or (case.num_seeds == 1 and "seed" not in named_in(case.command)),
     )
     return BoundCase(
         spec=spec,

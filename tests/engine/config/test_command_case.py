@@ -130,3 +130,16 @@ def test_shell_syntax_around_quotes_is_refused(command: str, word: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_no_shell_syntax(command, "Case.command", "x.gin:1")
     assert caught.value.got == repr(word)
+
+
+@pytest.mark.parametrize(
+    ("extra", "is_fixed"),
+    [
+        ("", False),  # three runs of a command that draws by itself
+        ("perplexity/Case.num_seeds = 1\n", True),
+        ("perplexity/Case.num_seeds = 1\nperplexity/Case.command = 'python eval.py {seed} {batch}'\n", False),
+        ("perplexity/Case.replicates = 'items'\n", True),
+    ],
+)
+def test_command_with_one_value_and_no_seed_has_no_fresh_seeds(suite: Path, extra: str, is_fixed: bool) -> None:
+    assert bind(suite, extra).info.fixed_seeds == is_fixed
