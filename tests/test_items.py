@@ -161,6 +161,16 @@ def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
     assert SHOWN["diverged-or-exploded-items"] in page and "seed" not in page, page
 
 
+def test_watch_of_some_cases_evaluates_these_and_a_later_one_the_others(tmp_path: Path) -> None:
+    suite, run = write_run(tmp_path, [answers(1, 0, step=0)])
+    words = ("watch", run, "--suite", suite, "--once", "--executor", "inline", "--store", tmp_path / "store")
+    found = []
+    for options in (("--case", "lm/qa", "--case", "test_lm.py::test_answers"), ()):
+        assert lobench(*words, *options).returncode == 0
+        found.append({one["case"]["name"] for one in results(tmp_path / "store")})
+    assert found == [{"qa", "test_answers"}, {"qa", "one", "test_answers"}]
+
+
 def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_path: Path) -> None:
     store, _ = watched
     assert lobench("publish", store, "--output", tmp_path / "x.lobench").returncode == 0

@@ -82,6 +82,7 @@ MISTAKES = {
     ],
     "run experiment.gin --method c": SHOWN["method-unknown-method-c-expected"],
     "run experiment.gin --case nothing": SHOWN["no-case-nothing-expected-one"],
+    "watch runs/today --suite tiny --case x --once": SHOWN["no-case-x-expected-one"],
     "baseline tiny --case x": SHOWN["no-case-x-expected-one"],
     "bisect runs/today --suite tiny --case x": SHOWN["no-case-x"],
     "debug tiny/c --optimizer adam()": SHOWN["no-case-c-expected-one"],

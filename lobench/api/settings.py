@@ -90,12 +90,22 @@ class WatchSettings(WatchOptions):
         return Path(self.store) if self.store else default_store(self.location, self.called)
 
     def found(self) -> Self:
-        """Returns the settings with paths in place of names of suites.
+        """Returns the settings with paths in place of names of suites, and the full names of cases.
 
         Raises:
           UsageError: A suite does not exist.
+          SuiteError: The suites have no such case.
         """
-        return replace(self, suites=tuple(str(find_suite(suite)) for suite in self.suites))
+        suites, cases = tuple(str(find_suite(suite)) for suite in self.suites), self.cases
+        if suites and cases:
+            from lobench.engine.config.suite import specs_called
+
+            specs_called(cases, *suites, with_tests=True)  # raises for an unknown name
+            with_parameters = [name for name in cases if "[" in name]  # of tests, which only pytest knows
+            others = [name for name in cases if "[" not in name]
+            specs = specs_called(others, *suites, with_tests=True) if others else []
+            cases = (*with_parameters, *(spec.names[-1] for spec in specs))
+        return replace(self, suites=suites, cases=cases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

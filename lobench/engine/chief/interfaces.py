@@ -105,7 +105,6 @@ class WatchOptions:
     """Options of how a watch continues and ends. Each `option` field is also an option of `lobench watch`.
 
     Attributes:
-      cases: Names of the cases to evaluate, any of `CaseInfo.names`. Empty: all cases of the suites.
       traced: Whether the trainings of given subjects are traced before anything is trained, so that errors in their
         values are reported at once.
       elsewhere: Whether workers may be on other machines.
@@ -130,7 +129,9 @@ class WatchOptions:
     experiment: str = option("", "Label of the evaluations, for studies.")
     trial: str = option("", "Label of the evaluations, for studies.")
     session: str = option("", "Label of the evaluations, for studies.")
-    cases: tuple[str, ...] = ()
+    cases: tuple[str, ...] = option(
+        (), "Only this case: relu32, quick/relu32 or digits.relu32; repeatable.", flag="--case"
+    )
     traced: bool = False
     elsewhere: bool = False
     replan: bool = True
