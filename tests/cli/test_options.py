@@ -56,6 +56,6 @@ def test_help_has_a_class_s_own_before_what_it_inherits_and_nothing_that_is_no_o
 
 def test_what_a_watch_is_told_is_an_option_or_given_by_who_runs_it() -> None:
     others = {each.name for each in fields(WatchSettings) if "option" not in each.metadata}
-    assert others == {"location", "cases", "elsewhere", "replan", "import_folders", "traced"}
+    assert others == {"location", "elsewhere", "replan", "import_folders", "traced"}
     for each in fields(WatchSettings):
         assert "option" not in each.metadata or each.metadata["option"].help.endswith((".", ")")), each.name
