@@ -78,6 +78,7 @@ SMALLEST = {
     "benchmarks/scaling.py": "benchmarks/scaling.py --workers 10 --hours .01 --per-hour 1000",
     "benchmarks/search.py": "benchmarks/search.py --trials 2 --seeds 2",
     "benchmarks/seeds_at_once.py": "benchmarks/seeds_at_once.py --quick --tasks quadratic --seeds 2",
+    "benchmarks/skewed_means.py": "benchmarks/skewed_means.py 2",
     "benchmarks/starting.py": "benchmarks/run.py --quick --only first_result_warm",
     "benchmarks/step_seconds.py": "benchmarks/step_seconds.py --quick",
     "benchmarks/suite_subsets.py": "benchmarks/suite_subsets.py --splits 2",
