@@ -7,7 +7,8 @@ other values a paired t test. Printed per kind of values and number of items:
 - REGRESSED and PASS: verdicts of the gate where the true harm is its margin, at level .05 each;
 - coverage: how often the 95% interval contains the true difference, which is then the margin.
 
-"2 cases" are the verdict on the mean over two data sets, and REGRESSED on any of them.
+"2" cases are the verdict on the mean over two data sets, and REGRESSED on any of them. In rows "2, half common" the
+cases have half of their items in common, on which 70% of the second case's values are those of the first.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from lobench.report.tables.text import text_table
 MARGIN = 0.05  # at which gates are tried
 LEVEL, ALLOWED = 0.05, 1.25
 KINDS = ("binary, 50% right", "binary, 95% right", "normal", "t3")
+HALF_COMMON = "2, half common"
+CASES = ("1", "2", HALF_COMMON)
 FloatArray = NDArray[np.float64]
 
 
@@ -44,13 +47,37 @@ def drawn(kind: str, num_items: int, harm: float, rng: np.random.Generator) -> S
     return Samples.of(values[0].tolist(), values[1].tolist())
 
 
-def rates(kind: str, num_items: int, num_cases: int, num_worlds: int) -> list[float]:
+def cases_of(kind: str, num_items: int, cases: str, harm: float, rng: np.random.Generator) -> dict[str, Samples]:
+    """Returns the cases of a world: "1", "2", or "2, half common"."""
+    if cases != HALF_COMMON:
+        return {f"{case}": drawn(kind, num_items, harm, rng) for case in range(int(cases))}
+    every, others = (drawn(kind, num_items + num_items // 2, harm, rng) for _ in range(2))
+    is_same = rng.random(len(every)) < 0.7
+    found = {}
+    for case, items in enumerate((range(num_items), range(len(every) - num_items, len(every)))):
+        sides = [
+            tuple(one[item] if is_same[item] or not case else other[item] for item in items)
+            for one, other in ((every.a, others.a), (every.b, others.b))
+        ]
+        found[f"{case}"] = dataclasses.replace(
+            every,
+            a=sides[0],
+            b=sides[1],
+            seeds_a=tuple(items),
+            seeds_b=tuple(items),
+            shared=frozenset(f"item {item}" for item in items),
+            replicate="item",
+        )
+    return found
+
+
+def rates(kind: str, num_items: int, cases: str, num_worlds: int) -> list[float]:
     """Returns the rates of a row of the table."""
-    rng = np.random.default_rng([KINDS.index(kind), num_items, num_cases])
+    rng = np.random.default_rng([KINDS.index(kind), num_items, CASES.index(cases) + 1])
     counts = np.zeros(4)
     for _ in range(num_worlds):
-        equal = compare_cases({f"{case}": drawn(kind, num_items, 0.0, rng) for case in range(num_cases)}, alpha=LEVEL)
-        worse = {f"{case}": drawn(kind, num_items, MARGIN, rng) for case in range(num_cases)}
+        equal = compare_cases(cases_of(kind, num_items, cases, 0.0, rng), alpha=LEVEL)
+        worse = cases_of(kind, num_items, cases, MARGIN, rng)
         judged = gate_cases(worse, dataclasses.replace(GateRules(), margin=MARGIN, alpha=LEVEL))
         interval = compare_cases(worse, alpha=LEVEL).overall
         counts += [
@@ -71,10 +98,10 @@ def main() -> None:
     table, highest = [["values", "items", "cases", "a difference", "REGRESSED", "PASS", "coverage"]], 0.0
     for kind in arguments.kinds:
         for num_items in arguments.items:
-            for num_cases in (1, 2):
-                found = rates(kind, num_items, num_cases, arguments.worlds)
+            for cases in CASES:
+                found = rates(kind, num_items, cases, arguments.worlds)
                 highest = max(highest, found[0])
-                table.append([kind, f"{num_items}", f"{num_cases}", *(f"{rate:.3f}" for rate in found)])
+                table.append([kind, f"{num_items}", cases, *(f"{rate:.3f}" for rate in found)])
     print(text_table(table))
     print(
         f"highest rate of a difference: {highest:.3f}, {highest / LEVEL:.2f} of the level (at most {ALLOWED} allowed)"
