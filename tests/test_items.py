@@ -159,6 +159,7 @@ def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
     assert SHOWN["a-diverged-item-scores"] in ranking and "seed" not in ranking, ranking
     page = lobench("report", tmp_path / ".lobench/compare/lm", "--format", "text").stdout
     assert SHOWN["diverged-or-exploded-items"] in page and "seed" not in page, page
+    assert SHOWN["time-of-all-evaluations"] in page and "lobench baseline" not in page, page
 
 
 def test_watch_of_some_cases_evaluates_these_and_a_later_one_the_others(tmp_path: Path) -> None:

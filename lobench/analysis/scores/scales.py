@@ -450,7 +450,7 @@ class Scales:
         return bool(ended) and all(cell.has_single_values for cell in ended)
 
     @property
-    def _is_tunable(self) -> bool:
+    def is_tunable(self) -> bool:
         """Whether lobench trains a case, so that `lobench baseline` can tune an optimizer on it."""
         return any(
             not case.evaluator and all(cell.draws == LOBENCH_SEEDS for cell in self.among.get(identity, ()))
@@ -459,7 +459,7 @@ class Scales:
 
     def describe(self, advice: str = "--baseline SUITE names one") -> str:
         """Returns lines that describe 0 and 1, problems with baselines, and limits of the scales."""
-        is_known = self.tuned or self.problems or not self._is_tunable
+        is_known = self.tuned or self.problems or not self.is_tunable
         hint = "" if is_known else f" (no tuned baseline was found: {advice})"
         lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged {self._replicate} scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]

@@ -209,8 +209,12 @@ def _cost_card(snapshot: Snapshot) -> list[Card]:
         return []
     compiled = math.fsum(one.compile_seconds for one in curves)
     trials = f"; {counted(len(snapshot.trials), 'trial')} of searches included" if snapshot.trials else ""
-    note = f"{counted(len(snapshot.rows), 'evaluation')}; {duration(compiled)} more to compile{trials}"
-    return [Card(label="Time of all trainings", value=duration(trained), note=note)]
+    is_trained = any(not case.evaluator for case in snapshot.cases)
+    compiling = f"; {duration(compiled)} more to compile" if is_trained else ""
+    note = f"{counted(len(snapshot.rows), 'evaluation')}{compiling}{trials}"
+    return [
+        Card(label=f"Time of all {'trainings' if is_trained else 'evaluations'}", value=duration(trained), note=note)
+    ]
 
 
 def _warning_cards(summary: Summary) -> list[Card]:
@@ -386,6 +390,6 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     missing = [snapshot.name(case) for case in places if snapshot.cell(summary.shown, case) is None]
     if missing:
         lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing)}.")
-    if summary.scales.baseline is None:
+    if summary.scales.baseline is None and summary.scales.is_tunable:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines
