@@ -294,6 +294,19 @@ def test_reader_of_a_moved_project_finds_the_edited_code_and_none_says_so_withou
         hidden.rename(suite)
 
 
+def test_reader_after_an_edit_of_a_script_says_that_other_code_made_its_curves(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    assert lobench_here("run", "script.gin", cwd=folder).returncode == 0
+    options = ("--store", ".lobench/script")
+    assert SHOWN["made-by-other-code"] not in lobench_here("results", *options, cwd=folder).stdout
+    edit(folder, "script's comment")
+    assert SHOWN["made-by-other-code"] not in lobench_here("results", *options, cwd=folder).stdout
+    edit(folder, "script")
+    for more in ((), ("--cases",)):
+        done = lobench_here("results", *options, *more, cwd=folder)
+        assert f"1 result was {SHOWN['made-by-other-code']}: train.py" in done.stdout, done.stdout
+
+
 def test_results_in_python_after_an_edit_warn_of_those_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:
     suite, run = edited_watch
     with pytest.warns(UserWarning, match=SHOWN["made-by-other-code-tiny-tasks"]) as warned:

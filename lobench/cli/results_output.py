@@ -99,7 +99,7 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
-        edited = edited_code(ledger, {row.key.code for row in rows})
+        edited = edited_code(ledger, rows)
         unread = list(_unread(ledger))
     summaries = evaluation_summaries(rows)
     stored_metrics = {name for summary in summaries for name in summary.final}

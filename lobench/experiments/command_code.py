@@ -13,6 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method
 from lobench.engine.config.command_files import CommandFiles
 from lobench.engine.config.experiment.file import ExperimentFile
+from lobench.engine.store.codes import METHOD_CODE, SHOWN_DIGITS
 from lobench.engine.store.data_files import changed_data_of_command
 from lobench.engine.store.ledger import Ledger
 
@@ -25,8 +26,6 @@ __all__ = [
     "with_code",
 ]
 
-_EVENT = "method_code"  # of the ledger: which code a command was run with, in order
-_SHOWN = 8  # digits of a fingerprint in the name of a folder
 _OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # of commands of an older lobench, whose code is not known
 
 
@@ -82,7 +81,7 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
         last = _recorded(ledger, name)[-1:]
         detail = {"method": name, "code": code.counted or todays, "is_old": code.method.code is None}
         if last != [detail]:
-            ledger.record_event(_EVENT, **detail)
+            ledger.record_event(METHOD_CODE, **detail)
         if code.others:
             changes = [(f":{other}", f":{todays}") for other in code.others]
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, kept=code.is_kept)}"
@@ -142,7 +141,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
     last = recorded[-1]
     code = None if last["is_old"] else last["code"]
-    suffix = re.compile(f"-{code[:_SHOWN]}$") if code else _OLD_FOLDER
+    suffix = re.compile(f"-{code[:SHOWN_DIGITS]}$") if code else _OLD_FOLDER
     others = tuple(last["code"] for one in folders if suffix.search(one))
     if keep_results:
         return CommandCode(
@@ -152,7 +151,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
 
 
 def _recorded(ledger: Ledger, name: str) -> list[dict[str, Any]]:
-    return [detail for _, detail in ledger.events(_EVENT) if detail["method"] == name]
+    return [detail for _, detail in ledger.events(METHOD_CODE) if detail["method"] == name]
 
 
 def _folders_done(ledger: Ledger, name: str) -> list[str]:

@@ -233,11 +233,10 @@ class Snapshot:
     @functools.cached_property
     def edited(self) -> Mapping[str, tuple[str, ...]]:
         """Codes of results that are not the user's present code, each with the names of the files that differ."""
-        codes = {row.key.code for row in self.rows if row.key.code}
-        if not codes:
+        if not any(row.key.code or any(who.is_imported for who in row.sightings) for row in self.rows):
             return {}
         with Ledger.open(self.store, read_only=True) as ledger:
-            return edited_code(ledger, codes)
+            return edited_code(ledger, self.rows)
 
     def search(self, subject: int) -> BestTrial | None:
         """Returns the search that chose a subject, by place. None if no search did."""

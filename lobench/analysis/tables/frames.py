@@ -290,7 +290,7 @@ def open_results(store: str | Path) -> StoredResults:
         positions = {who: place for place, who in ledger.sightings().items()}
         rows = tuple(ledger.evaluations())
         current = ledger.current_cases(rows)
-        edited = edited_code(ledger, {row.key.code for row in rows})
+        edited = edited_code(ledger, rows)
     if line := edited_code_line([row for row in rows if current.is_current(row)], edited):
         warnings.warn(f"{path}: {line}", stacklevel=2)
     return StoredResults(path, rows, positions, current)

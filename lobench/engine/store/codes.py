@@ -18,9 +18,11 @@ from lobench.engine.store.schema import intact_rows, store_errors
 if TYPE_CHECKING:
     from lobench.engine.store.current import PlanHistory
 
-__all__ = ["OF_CASES", "SAME_CODE", "Codes"]
+__all__ = ["METHOD_CODE", "OF_CASES", "SAME_CODE", "SHOWN_DIGITS", "Codes"]
 
 _PARTS, SAME_CODE = "code", "same_code"  # kinds of events
+METHOD_CODE = "method_code"  # event: which code a command was run with, in order
+SHOWN_DIGITS = 8  # of a fingerprint in the name of a command's folder
 
 # SQL condition on evaluations `e`: they are of the cases that `Codes.case_filter` returns.
 OF_CASES = (
@@ -81,6 +83,10 @@ class Codes(LedgerPart):
     def code_parts(self, code: str) -> Mapping[str, str] | None:
         """Returns the parts of a fingerprint; None if the store does not know it."""
         return self._parts.get(code)
+
+    def codes_of_scripts(self) -> list[tuple[str, str]]:
+        """Returns the name of each method that is a command, and the fingerprint that it was run with, in order."""
+        return [(detail["method"], detail["code"]) for detail in self._details(METHOD_CODE)]
 
     def canonical_code(self, code: str) -> str:
         """Returns a code in which each fingerprint is replaced by the canonical one of those declared equal to it."""

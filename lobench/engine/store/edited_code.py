@@ -12,56 +12,74 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Protocol
 
 from lobench.core.code import parts_of_code
-from lobench.core.result import EvaluationKey
 from lobench.core.wording import counted, first_of
 from lobench.engine.config.source_files import CODE_SUFFIXES, source_at
 from lobench.engine.config.user_code import COARSEST_SECONDS
 from lobench.engine.file_stamps import FileStamp, stamp_of
-from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.codes import SHOWN_DIGITS
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["edited_code", "edited_code_line"]
 
 _MOST_NAMED = 3
 
 
-class _Row(Protocol):
-    @property
-    def key(self) -> EvaluationKey: ...
-
-
-def edited_code(ledger: Ledger, codes: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the codes that are not the user's present code, each with the names of the files that differ.
+def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tuple[str, ...]]:
+    """Returns the code of results that is not the user's present code, with the names of the files that differ.
 
     Code counts as present code if it was declared equal to present code (`--keep-results`).
 
     Args:
       ledger: Ledger of the store.
-      codes: `EvaluationKey.code` of results.
+      rows: Results.
+
+    Returns:
+      Names by `EvaluationKey.code`. For results of a script (`Method.command`), whose key has no code, by
+      `Subject.uri`, which contains the beginning of its code.
     """
-    files, names_by_code = _PresentFiles(ledger), dict[str, tuple[str, ...]]()
-    for code in sorted({*codes} - {""}):
+    files, found = _PresentFiles(ledger), dict[str, tuple[str, ...]]()
+    codes, uris = set[str](), set[str]()
+    for row in rows:
+        if row.key.code:
+            codes.add(row.key.code)
+        else:
+            uris.update(who.uri for who in row.sightings if who.is_imported)
+    for code in sorted(codes):
         changed = (files.changed_since(part) for part in parts_of_code(code) if part)
         if names := tuple(dict.fromkeys(name for part in changed for name in part)):
-            names_by_code[code] = names
-    return names_by_code
+            found[code] = names
+    scripts = ledger.codes_of_scripts() if uris else []
+    for uri in sorted(uris):
+        of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
+        if of_uri and (names := files.changed_since(of_uri[-1])):
+            found[uri] = names
+    return found
 
 
-def edited_code_line(rows: Iterable[_Row], edited: Mapping[str, Collection[str]]) -> str:
+def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collection[str]]) -> str:
     """Returns a line on results that other code made, such as "12 results were made by other code: signs.py"; or "".
 
     Args:
       rows: Results.
-      edited: Result of `edited_code` for their codes.
+      edited: Result of `edited_code` for them.
     """
-    codes = [row.key.code for row in rows if row.key.code in edited]
-    if not codes:
+    if not edited:
         return ""
-    names = sorted({name for code in codes for name in edited[code]})
-    were = "was" if len(codes) == 1 else "were"
-    return f"{counted(len(codes), 'result')} {were} made by other code: {first_of(names, _MOST_NAMED)}"
+    keys = [row.key.code or next((who.uri for who in row.sightings), "") for row in rows]
+    made = [key for key in keys if key in edited]
+    if not made:
+        return ""
+    names = sorted({name for key in made for name in edited[key]})
+    were = "was" if len(made) == 1 else "were"
+    return f"{counted(len(made), 'result')} {were} made by other code: {first_of(names, _MOST_NAMED)}"
+
+
+def _has_code(uri: str, method: str, code: str) -> bool:
+    """Returns whether the curves at a uri are of a script's method with a code: `imported:mine-957d6c32-175b568e`."""
+    name = uri.partition(":")[2]
+    return bool(code) and name.startswith(f"{method}-") and code[:SHOWN_DIGITS] in name.split("-")
 
 
 class _PresentFiles:

@@ -202,7 +202,7 @@ def read_run(
         standings = [one for one in ledger.standings() if one[1] not in apart]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
-        edited = {} if keeps_results else edited_code(ledger, {row.key.code for row in rows})
+        edited = {} if keeps_results else edited_code(ledger, rows)
     left_out = [row for row in rows if row.key.code in edited and current.is_current(row)]
     rows = [row for row in rows if row.key.code not in edited]
     unfinished = {row.key.checkpoint_sha256 for row in left_out}
