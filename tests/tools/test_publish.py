@@ -30,7 +30,8 @@ SHOWN = texts_of("publish")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
     make_store(folder)
-    lobench("publish", folder / "store", "--output", folder / "results.lobench")
+    done = lobench("publish", folder / "store", "--output", folder / "results.lobench")
+    assert done.returncode == 0, done.stderr
     return folder / "results.lobench"
 
 
