@@ -186,7 +186,7 @@ def test_what_is_written_does_not_hang_on_how_deliveries_are_cut(
 # Forks one child for each place to be killed at: (place, 1 to flush first, so that the record is whole on the disk).
 KILLS = """
 import json, os, signal, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/../../../tests"]
 from pathlib import Path
 from test_sink import deliveries, SinkContext, TensorBoardSink
 import lobench_tensorboard.sink as module
@@ -264,7 +264,7 @@ def test_a_record_that_was_cut_off_is_written_again_as_a_whole(tmp_path: Path) -
 
 FULL_DISK = """
 import resource, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/../../../tests"]
 from pathlib import Path
 from test_sink import deliveries, SinkContext, TensorBoardSink
 sink = TensorBoardSink(SinkContext(store=Path(sys.argv[2])))
@@ -295,7 +295,7 @@ def test_what_a_full_disk_swallowed_is_written_at_the_next_attempt(tmp_path: Pat
 
 REMOVED = """
 import shutil, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/../../../tests"]
 from pathlib import Path
 from test_sink import deliveries, SinkContext, TensorBoardSink
 sink, everything = TensorBoardSink(SinkContext(store=Path(sys.argv[2]))), deliveries(2, 2)
