@@ -28,7 +28,7 @@ from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["NUM_CASES", "make_store"]
+__all__ = ["NUM_CASES", "add_method", "make_store"]
 
 NUM_CASES = 20
 _RUN = 0.6  # of the subjects: the checkpoints of a run, beside methods that stand alone
@@ -41,25 +41,28 @@ def make_store(folder: Path, evaluations: int) -> Path:
     subjects = evaluations // NUM_CASES
     checkpoints = round(_RUN * subjects)
     store = report_store.make_store(folder, num_checkpoints=checkpoints, num_cases=NUM_CASES)
-    names, draw = [*(f"case{index}" for index in range(NUM_CASES - 1)), report_store.NASTY], np.random.default_rng(1)
-    ledger = Ledger.open(store)
-    with ledger.transaction():
+    draw = np.random.default_rng(1)
+    with Ledger.open(store) as ledger, ledger.transaction():
         for method in range(subjects - checkpoints):
-            subject = Subject.of_optimizer(f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}")
-            position = ledger.record_sighting(subject)
-            ledger.set_admission(position, "admitted")
-            for case in map(report_store.case_info, names):
-                key = EvaluationKey(
-                    checkpoint_sha256=subject.sha256,
-                    optimizer_hash=f"{method}",
-                    case_identity=case.identity,
-                    seed_block=SeedBlock(start=0, size=report_store.SEEDS),
-                    program_version=PROGRAM_VERSION,
-                )
-                curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
-                ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
-    ledger.close()
+            add_method(ledger, f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}", draw)
     return store
+
+
+def add_method(ledger: Ledger, optimizer: str, draw: np.random.Generator) -> None:
+    """Evaluates a method on all cases of the store."""
+    names = [*(f"case{index}" for index in range(NUM_CASES - 1)), report_store.NASTY]
+    subject = Subject.of_optimizer(optimizer)
+    ledger.set_admission(ledger.record_sighting(subject), "admitted")
+    for case in map(report_store.case_info, names):
+        key = EvaluationKey(
+            checkpoint_sha256=subject.sha256,
+            optimizer_hash=optimizer,
+            case_identity=case.identity,
+            seed_block=SeedBlock(start=0, size=report_store.SEEDS),
+            program_version=PROGRAM_VERSION,
+        )
+        curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
+        ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
 
 
 def write_csv(path: Path, evaluations: int) -> None:

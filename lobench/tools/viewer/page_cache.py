@@ -185,22 +185,24 @@ class PageCache:
         Args:
           waits: Whether the whole page is left for later if it was rendered a short time ago.
         """
-        started, stamp = time.monotonic(), self._files()
-        whole_stamp = stamp  # also after an error, so that it is not repeated before the store changes
+        started = early_at = time.monotonic()
+        stamp = whole_stamp = self._files()  # also after an error, so that it is not repeated before the store changes
         try:
             snapshot = read_methods(self._store, self._experiment, every=self._every, reading=self._reading)
             early = self._with_new(snapshot)
             if early is not None:
                 self._publish(early)
+                early_at = time.monotonic()
                 if waits and time.monotonic() < self._whole_at:
                     whole_stamp = self._whole_stamp
                     return
             self._publish(self._rendered(snapshot))
         finally:
             now = time.monotonic()
-            self._next_at = now + _PAUSE * (now - started)
             if whole_stamp == stamp:
-                self._whole_at = self._next_at
+                self._whole_at = now + _PAUSE * (now - started)
+            is_slow = self._whole is not None and self._whole.seconds >= _SLOW
+            self._next_at = now + _PAUSE * (early_at - started) if is_slow else self._whole_at
             self._stamp, self._whole_stamp = stamp, whole_stamp
 
     def _publish(self, page: Page) -> None:
