@@ -25,6 +25,10 @@ for name, code in re.findall(r'```python title="suites/quick/(\w+)\.py"\n(.*?)``
 sys.path.append(str(FOLDER))
 
 
+def _parts_of(leaf: np.ndarray) -> list[Any]:
+    return [str(leaf.dtype), leaf.shape, leaf.ravel().tolist()]
+
+
 class TestProcesses(ExecutorContract):
     factory = "processes:Processes"
     patience_seconds = 120.0
@@ -36,7 +40,7 @@ class TestTextReader(ReaderContract):
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
         path = folder / "theta_3.theta.json"
-        path.write_text(json.dumps({name: [str(leaf.dtype), leaf.tolist()] for name, leaf in leaves.items()}))
+        path.write_text(json.dumps({name: _parts_of(leaf) for name, leaf in leaves.items()}))
         return path
 
 
