@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import lobench
+from commands import lobench, lobench_here
 from scipy.stats import binomtest
 from shown import texts_of
 from tiny import results
@@ -197,6 +197,24 @@ def test_two_single_values_have_no_verdict_and_the_reason(watched: tuple[Path, P
     names = [str(run / f"checkpoint-{step}") for step in (0, 1)]
     done = lobench("compare", *names, "--store", store, "--case", "one")
     assert SHOWN["single-value-of-each-shows"] in done.stdout, done.stdout + done.stderr
+
+
+def test_race_of_items_is_refused_and_leaves_them_out_beside_seeds(tmp_path: Path) -> None:
+    suite, run = write_run(tmp_path, [answers(9, 1, step=0), answers(9, 1, step=1)])
+    (suite / "test_lm.py").unlink()
+    race = ("compare", run / "checkpoint-0", run / "checkpoint-1", "--suite", suite, "--race", "--seeds", "4")
+    done = lobench_here(*race, "--store", tmp_path / "refused")
+    assert done.returncode == 2 and SHOWN["a-race-needs-a-case"] in done.stderr, done.stderr
+    (suite / "seeds.py").write_text(
+        "import json, pathlib, sys; seed, step, out = sys.argv[1:4]; "
+        "pathlib.Path(out, 'm.json').write_text(json.dumps({'loss': 1 + int(step) + int(seed) / 8}))"
+    )
+    (suite / "s.gin").write_text(
+        's/Case.command = "python seeds.py {seed} {step} {out} {checkpoint}"\ns/Case.curves = "{out}/m.json"\n'
+        's/Case.primary_metric = "loss"\n'
+    )
+    done = lobench_here(*race, "--store", tmp_path / "both")
+    assert done.returncode == 0 and SHOWN["lm-qa-nor-of-lm-one"] in done.stderr, done.stdout + done.stderr
 
 
 def test_bisect_of_items_without_any_result_is_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lobench.analysis.stats.racing import least_seeds
 from lobench.analysis.store.entrants import Entrant, entrants_of
 from lobench.api.compare import default_store_of, named_subjects
 from lobench.api.evaluate import evaluate_into
+from lobench.api.fresh_seeds import note_on_fixed_seeds
 from lobench.api.settings import texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import Race, SessionBlocks
@@ -58,6 +60,7 @@ def race(
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_params`.
     Raises:
+      UsageError: No case has further seeds, as cases with items have none.
       LobenchError: Wrong usage, an evaluation cannot start or gave no result, or no case has a score scale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
 
@@ -91,11 +94,32 @@ def race(
         )
         return True
 
+    noted = set[str]()
+
     def entrants() -> Sequence[Entrant]:
         with Ledger.open(folder, read_only=True) as ledger:
-            return entrants_of(ledger, zip(wanted, labels, strict=True))
+            found = entrants_of(ledger, zip(wanted, labels, strict=True))
+        if (note := note_on_fixed_seeds(case for one in found for case in one.cases)) and note not in noted:
+            noted.add(note)
+            progress.log(note)
+        return [_on_further_seeds(one) for one in found]
 
     return play(evaluate, entrants, rules, given or [Path(suite) for suite in places], progress.log, count=len(names))
+
+
+def _on_further_seeds(entrant: Entrant) -> Entrant:
+    """Returns an entrant without the cases that have no further seeds, and so no second round.
+
+    Raises:
+      UsageError: No case is left.
+    """
+    cases = tuple(case for case in entrant.cases if not case.fixed_seeds)
+    if entrant.cases and not cases:
+        got = note_on_fixed_seeds(entrant.cases)
+        raise UsageError(
+            "a race needs a case with further seeds", got=got, next_step="without --race they are compared"
+        )
+    return replace(entrant, cases=cases, rows=tuple(row for row in entrant.rows if not row.case.fixed_seeds))
 
 
 def play(
